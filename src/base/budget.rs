@@ -1,0 +1,117 @@
+//! Limits and what was spent against them. Pure arithmetic: nobody is stopped here.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Limits of a run or a step. `None` means: not limited here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Replies asked of the model.
+    pub turns: Option<u64>,
+    /// Input and output tokens together, as the vendor counts them.
+    pub tokens: Option<u64>,
+    /// Millionths of a US dollar.
+    pub cost_micros: Option<u64>,
+    /// Wall clock in milliseconds, everything included.
+    pub wall_ms: Option<u64>,
+    /// Calls a tool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<String, u64>,
+}
+
+impl Budget {
+    /// The smaller figure of each.
+    pub fn lowered_by(&self, other: &Budget) -> Budget {
+        fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+            match (a, b) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            }
+        }
+        let mut calls = self.calls.clone();
+        for (tool, limit) in &other.calls {
+            let entry = calls.entry(tool.clone()).or_insert(*limit);
+            *entry = (*entry).min(*limit);
+        }
+        Budget {
+            turns: least(self.turns, other.turns),
+            tokens: least(self.tokens, other.tokens),
+            cost_micros: least(self.cost_micros, other.cost_micros),
+            wall_ms: least(self.wall_ms, other.wall_ms),
+            calls,
+        }
+    }
+
+    /// The wall clock limit.
+    pub fn wall(&self) -> Option<Duration> {
+        self.wall_ms.map(Duration::from_millis)
+    }
+}
+
+/// What a run or a step has used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    pub turns: u64,
+    pub tokens: u64,
+    pub cost_micros: u64,
+    /// Whether a reply came from a model without a known price, so that `cost_micros` is too low.
+    #[serde(default)]
+    pub unpriced: bool,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<String, u64>,
+}
+
+/// A limit that was reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitHit {
+    /// `turns`, `tokens`, `cost`, `wall` or `calls:TOOL`.
+    pub limit: String,
+    pub spent: u64,
+    pub allowed: u64,
+}
+
+impl fmt::Display for LimitHit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit.as_str() {
+            "cost" => write!(f, "cost: {} of {} spent", usd(self.spent), usd(self.allowed)),
+            "wall" => write!(f, "wall clock: {} ms allowed", self.allowed),
+            limit => write!(f, "{limit}: {} of {} spent", self.spent, self.allowed),
+        }
+    }
+}
+
+fn usd(micros: u64) -> String {
+    format!("{}.{:06} USD", micros / 1_000_000, micros % 1_000_000)
+}
+
+impl Spent {
+    /// The first limit that leaves no room for one more request.
+    pub fn exhausted(&self, budget: &Budget) -> Option<LimitHit> {
+        let pairs = [
+            ("turns", self.turns, budget.turns),
+            ("tokens", self.tokens, budget.tokens),
+            ("cost", self.cost_micros, budget.cost_micros),
+        ];
+        pairs.into_iter().find_map(|(limit, spent, allowed)| {
+            let allowed = allowed?;
+            (spent >= allowed).then(|| LimitHit {
+                limit: limit.to_owned(),
+                spent,
+                allowed,
+            })
+        })
+    }
+
+    /// Whether one more call of `tool` would pass its limit.
+    pub fn calls_exhausted(&self, tool: &str, budget: &Budget) -> Option<LimitHit> {
+        let allowed = *budget.calls.get(tool)?;
+        let spent = self.calls.get(tool).copied().unwrap_or(0);
+        (spent >= allowed).then(|| LimitHit {
+            limit: format!("calls:{tool}"),
+            spent,
+            allowed,
+        })
+    }
+}

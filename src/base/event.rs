@@ -1,0 +1,289 @@
+//! What happened, as the journal tells it. Every output is a fold over these; nothing else is true.
+
+use super::access::Access;
+use super::budget::Spent;
+use super::call::{CallState, ExitInfo, FileDiff, ToolOutput};
+use super::ids::{BlobId, CallId, RunId, StepId};
+use super::message::{Message, Reply};
+use super::outcome::{CheckResult, Outcome, StepResult};
+use super::ruling::Ruling;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::io;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// From 0, without gaps.
+    pub seq: u64,
+    pub at: Timestamp,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// The kinds, in about the order in which a run has them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    RunStarted(Box<RunStarted>),
+    /// The sandbox level that commands get, found by the probe.
+    Confined(Confined),
+    /// The tree that the patch is made against.
+    Baseline {
+        tree: String,
+    },
+    /// MCP servers and discovered tools after start-up.
+    Equipped(Equipped),
+    StepStarted {
+        step: StepId,
+        index: usize,
+        total: usize,
+        run: Option<String>,
+    },
+    /// A plain command of a step has ended.
+    Ran {
+        step: StepId,
+        command: String,
+        exit: ExitInfo,
+        output: String,
+        took_ms: u64,
+    },
+    AttemptStarted {
+        step: StepId,
+        n: u32,
+        why: String,
+    },
+    Prompted {
+        message: Message,
+        why: PromptReason,
+    },
+    /// The provider was asked again; `wait_ms` is how long we waited first.
+    Retried {
+        attempt: u32,
+        class: String,
+        message: String,
+        wait_ms: u64,
+    },
+    Replied {
+        turn: u64,
+        reply: Reply,
+        asked: String,
+        took_ms: u64,
+        cost_micros: Option<u64>,
+    },
+    Decided(Box<Decided>),
+    Approved {
+        call: CallId,
+        allow: bool,
+        by: String,
+    },
+    CallStarted {
+        call: CallId,
+    },
+    CallFinished {
+        call: CallId,
+        state: CallState,
+        output: Box<ToolOutput>,
+        took_ms: u64,
+    },
+    Checked {
+        step: StepId,
+        attempt: u32,
+        check: CheckResult,
+    },
+    /// The final answer against the response schema.
+    ResponseJudged {
+        ok: bool,
+        errors: Vec<String>,
+        output: Option<Value>,
+    },
+    StepFinished {
+        step: StepId,
+        result: StepResult,
+    },
+    /// Older messages were shortened or summarised; `history` replaces the messages before `keep_from`.
+    Compacted {
+        history: Vec<Message>,
+        keep_from: usize,
+        why: String,
+    },
+    Suspended {
+        calls: Vec<CallId>,
+    },
+    Resumed {
+        by: String,
+        model: String,
+    },
+    PatchTaken(PatchTaken),
+    Warned {
+        code: String,
+        message: String,
+    },
+    RunFinished {
+        outcome: Outcome,
+        spent: Spent,
+    },
+}
+
+/// All that a resume needs to know of the beginning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// Version of the journal's format.
+    pub format: u32,
+    pub run: RunId,
+    /// Version of the program.
+    pub version: String,
+    /// The recipe's name, or `prompt`.
+    pub recipe: String,
+    /// SHA-256 of the plan.
+    pub plan_digest: String,
+    /// The resolved `recipe::Plan`.
+    pub plan: Value,
+    pub policies: Vec<PolicyText>,
+    /// `PROVIDER/NAME`.
+    pub model: String,
+    /// Absolute path of the tree that the run works on.
+    pub workspace: String,
+    pub base: Base,
+    /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
+    pub recorded: bool,
+}
+
+/// A policy file as it was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyText {
+    pub name: String,
+    pub text: String,
+    pub digest: String,
+}
+
+/// What the patch applies to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Base {
+    /// `HEAD` at the start; `None` outside a git repository or before the first commit.
+    pub commit: Option<String>,
+    /// Whether the tree differed from it.
+    pub dirty: bool,
+}
+
+/// The sandbox as it was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confined {
+    /// `full`, `landlock` or `none`.
+    pub level: String,
+    pub detail: String,
+}
+
+/// What came up beside the built-in tools.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Equipped {
+    pub servers: Vec<ServerStatus>,
+    pub discovered: Vec<String>,
+    /// SHA-256 of all tool definitions as declared.
+    pub definitions: String,
+}
+
+/// One MCP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    pub name: String,
+    /// `ready`, `failed` or `disabled`.
+    pub status: String,
+    pub message: String,
+    pub tools: Vec<String>,
+}
+
+/// Why the model was told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptReason {
+    Task,
+    /// Checks failed.
+    Feedback,
+    /// The answer did not fit the response schema.
+    Repair,
+    /// It asked a question, repeated itself or changed nothing.
+    Nudge,
+    /// Its reply was cut or could not be read.
+    Retry,
+}
+
+/// A ruling and what it was about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    pub call: CallId,
+    /// The canonical name of the tool.
+    pub tool: String,
+    /// What this call would do, in one line.
+    pub title: String,
+    pub access: Access,
+    pub ruling: Ruling,
+    /// The arguments after a `modify` rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<Value>,
+    /// What an edit would change; kept for a suspension's reviewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<FileDiff>,
+    /// Whether the tool is read-only, so that waves and resume need not ask the registry.
+    pub read_only: bool,
+}
+
+/// The run's own changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PatchTaken {
+    /// `None` when nothing changed.
+    pub blob: Option<BlobId>,
+    pub bytes: u64,
+    /// The tree after the changes.
+    pub tree: String,
+    pub files: Vec<FileChange>,
+}
+
+/// One changed file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    pub path: String,
+    /// `added`, `deleted`, `modified`, `renamed` or `mode`.
+    pub kind: String,
+    /// For `renamed`: the path before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// `None` for binary files.
+    pub added: Option<u64>,
+    pub removed: Option<u64>,
+}
+
+/// Passing impressions for a person who looks on. Lossy; never in the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "live", rename_all = "snake_case")]
+pub enum Live {
+    Text {
+        delta: String,
+    },
+    Thought {
+        delta: String,
+    },
+    Output {
+        call: CallId,
+        chunk: String,
+    },
+    /// A wait that has a reason: a rate limit, a server that starts.
+    Waiting {
+        what: String,
+        ms: u64,
+    },
+    Tick,
+}
+
+/// An output that is written while the run goes on. Synchronous: a slow one holds the run back.
+pub trait Sink: Send {
+    /// Takes one event, after it is in the journal.
+    fn on_event(&mut self, event: &Event) -> io::Result<()>;
+    /// Takes a passing impression.
+    fn on_live(&mut self, _live: &Live) {}
+    /// No event follows.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Names of runs, steps, calls and blobs. Owns their text form; knows nothing of what they name.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl $name {
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+    };
+}
+
+id! {
+    /// One run: `YYYYMMDD-HHMMSS-xxxxxx`, also the name of its directory.
+    RunId
+}
+id! {
+    /// One step of a recipe, as its `id` says.
+    StepId
+}
+id! {
+    /// One tool call. Given by us in the order of asking (`c1`, `c2`, …), so that a replay gives the same ids.
+    CallId
+}
+id! {
+    /// A blob of the run directory: the SHA-256 of its bytes in lower-case hex.
+    BlobId
+}
+
+impl CallId {
+    /// The id of the `n`th call of a run, counted from one.
+    pub fn nth(n: u64) -> Self {
+        Self(format!("c{n}"))
+    }
+}

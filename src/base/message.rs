@@ -1,0 +1,189 @@
+//! The conversation in a form that no vendor owns. Wires translate it; nothing here knows a wire.
+
+use super::call::ToolCall;
+use super::ids::CallId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Who speaks. `Tool` messages carry the results of the calls of the assistant message before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+    Tool,
+}
+
+/// One message of the history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    pub role: Role,
+    pub parts: Vec<Part>,
+}
+
+impl Message {
+    /// A user message of one text.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self {
+            role: Role::User,
+            parts: vec![Part::text(text)],
+        }
+    }
+
+    /// All text parts, joined by nothing, thoughts left out.
+    pub fn text(&self) -> String {
+        text_of(&self.parts)
+    }
+}
+
+/// A piece of a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    Text {
+        text: String,
+    },
+    /// Reasoning that the model shows. Never sent back by us in this form: `Opaque` does that.
+    Thought {
+        text: String,
+    },
+    Media(Media),
+    Call(ToolCall),
+    Result(CallResult),
+    /// The whole assistant content as the vendor sent it, thought signatures included. The wire of the
+    /// same vendor sends `json` in place of all other parts of the message; other wires pass it over.
+    Opaque {
+        vendor: String,
+        model: String,
+        json: Value,
+    },
+}
+
+impl Part {
+    /// A text part.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}
+
+/// All text among `parts`, joined by nothing, thoughts left out.
+pub fn text_of(parts: &[Part]) -> String {
+    parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// An image, a sound or a document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Media {
+    /// MIME type, for example `image/png`.
+    pub mime: String,
+    /// The bytes in standard base64.
+    pub data: String,
+    /// File name where there is one, relative to the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What a tool gives back to the model: text or media.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Content {
+    Text { text: String },
+    Media(Media),
+}
+
+impl Content {
+    /// A text content.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}
+
+/// The answer to one call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallResult {
+    pub call: CallId,
+    /// The tool's name as the model wrote it.
+    pub tool: String,
+    /// The vendor's own id of the call, echoed where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire_id: Option<String>,
+    pub content: Vec<Content>,
+    pub is_error: bool,
+}
+
+/// One whole answer of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    pub parts: Vec<Part>,
+    pub stop: Stop,
+    pub usage: Usage,
+    /// The model that answered, as the vendor names it.
+    pub model: String,
+}
+
+impl Reply {
+    /// The calls asked for, in order.
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// The visible text.
+    pub fn text(&self) -> String {
+        text_of(&self.parts)
+    }
+}
+
+/// Why the model stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Stop {
+    /// It said all that it had to say.
+    End,
+    /// It waits for the results of its calls.
+    Calls,
+    /// The answer was cut at its length limit.
+    Length,
+    /// A safety filter or the model itself refused.
+    Refused { reason: String },
+}
+
+/// Tokens of one request as the vendor counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Prompt tokens, cached ones included.
+    pub input: u64,
+    /// Of these, read from the vendor's cache.
+    pub cached: u64,
+    /// Of these, written to the vendor's cache.
+    #[serde(default)]
+    pub cache_write: u64,
+    /// Answer tokens, reasoning included.
+    pub output: u64,
+    /// Of these, reasoning.
+    pub reasoning: u64,
+}
+
+impl Usage {
+    /// Input and output together.
+    pub fn total(&self) -> u64 {
+        self.input + self.output
+    }
+
+    /// Adds another request's figures.
+    pub fn add(&mut self, other: Usage) {
+        self.input += other.input;
+        self.cached += other.cached;
+        self.cache_write += other.cache_write;
+        self.output += other.output;
+        self.reasoning += other.reasoning;
+    }
+}

@@ -1,0 +1,137 @@
+//! How a run, a step or a check ended. The words of verdicts; the numbers of exit codes live in `cli::exit`.
+
+use super::budget::LimitHit;
+use super::call::ExitInfo;
+use serde::{Deserialize, Serialize};
+
+/// The end of a run in one word, as `result.json` says it. Each has one exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passed,
+    NoChange,
+    Failed,
+    Denied,
+    Suspended,
+    Budget,
+    Provider,
+    Environment,
+    Output,
+    Invalid,
+    Incomplete,
+    Cancelled,
+    Bug,
+}
+
+impl Verdict {
+    /// The word used in outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::NoChange => "no_change",
+            Verdict::Failed => "failed",
+            Verdict::Denied => "denied",
+            Verdict::Suspended => "suspended",
+            Verdict::Budget => "budget",
+            Verdict::Provider => "provider",
+            Verdict::Environment => "environment",
+            Verdict::Output => "output",
+            Verdict::Invalid => "invalid",
+            Verdict::Incomplete => "incomplete",
+            Verdict::Cancelled => "cancelled",
+            Verdict::Bug => "bug",
+        }
+    }
+
+    /// Whether the run did what it was for.
+    pub fn is_success(self) -> bool {
+        matches!(self, Verdict::Passed | Verdict::NoChange)
+    }
+}
+
+/// What ended a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// A name for scripts, narrower than the verdict: `check`, `expect`, `response`, `stuck`, `replay_miss`,
+    /// `limit:turns`, `auth`, `signal:15`, `on_deny`, …. Empty when the run passed.
+    #[serde(default)]
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+    /// Whether work was cut off, so that patch and answer may be unfinished.
+    #[serde(default)]
+    pub partial: bool,
+    /// For a signal: its number, so that the exit code is 128 and that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+}
+
+impl Outcome {
+    /// An end with a name and a sentence.
+    pub fn new(verdict: Verdict, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            verdict,
+            reason: reason.into(),
+            message: message.into(),
+            partial: !matches!(
+                verdict,
+                Verdict::Passed | Verdict::NoChange | Verdict::Failed | Verdict::Denied
+            ),
+            signal: None,
+        }
+    }
+
+    /// The end that a limit brings.
+    pub fn limit(hit: &LimitHit) -> Self {
+        Self::new(
+            Verdict::Budget,
+            format!("limit:{}", hit.limit),
+            format!("budget reached: {hit}"),
+        )
+    }
+}
+
+/// What came of one check.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckResult {
+    pub name: String,
+    pub passed: bool,
+    /// The command, or a description of what was compared.
+    pub what: String,
+    /// Why it failed, or what it found, in one sentence.
+    pub message: String,
+    /// Head and tail of its output, at most 16 KiB.
+    #[serde(default)]
+    pub output: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExitInfo>,
+    pub took_ms: u64,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    Passed,
+    Failed,
+    /// `skip_if_green`: its checks were green before the model was asked.
+    Skipped,
+}
+
+/// What came of one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepResult {
+    pub status: StepStatus,
+    /// As in `Outcome::reason`.
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    /// What later steps see as `steps.ID.output`: the answer, or the command's output.
+    #[serde(default)]
+    pub output: String,
+    /// Whether the step changed the tree. `None` when that was not looked at.
+    #[serde(default)]
+    pub changed: Option<bool>,
+}

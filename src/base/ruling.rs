@@ -1,0 +1,72 @@
+//! The answer of a policy to one call, in the form in which it goes to the journal. Decides nothing.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// From the mildest to the strictest; the strictest of all matches wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    Allow,
+    Modify,
+    Suspend,
+    Deny,
+}
+
+impl Decision {
+    /// The word used in files and outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Decision::Allow => "allow",
+            Decision::Modify => "modify",
+            Decision::Suspend => "suspend",
+            Decision::Deny => "deny",
+        }
+    }
+}
+
+/// A ruling on one call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ruling {
+    pub decision: Decision,
+    /// The rule that decided: its `id`, or `FILE:LINE`. `None` when no rule matched.
+    pub rule: Option<String>,
+    /// A reason code from the closed list in `policy::codes`, for example `no_rule` or `refused_construct:eval`.
+    pub code: String,
+    /// One sentence for the model and for people.
+    pub reason: String,
+    /// One line: what would have to be written to allow it, or what to do instead.
+    pub fix: String,
+    /// Every rule that was looked at, for `policy explain` and the journal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub considered: Vec<Considered>,
+    /// The words of each simple command after quote removal, as they were judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<Vec<String>>,
+    /// For `Modify`: the program that rewrites the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipe: Option<String>,
+    /// The rules whose `times` this call uses up, by their identity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<String>,
+}
+
+/// One rule and how it fared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Considered {
+    pub rule: String,
+    pub decision: Decision,
+    pub matched: bool,
+    /// What it matched (`write src/a.rs`), or why it did not.
+    pub why: String,
+}
+
+/// A call as the policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The canonical tool name.
+    pub tool: &'a str,
+    pub kind: super::call::Kind,
+    pub origin: &'a super::call::Origin,
+    pub args: &'a Value,
+}

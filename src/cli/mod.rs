@@ -1,0 +1,1 @@
+//! What users type. Wires all rooms together; nobody imports it.

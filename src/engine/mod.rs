@@ -1,0 +1,1 @@
+//! The loop: what comes next, done one thing at a time, recorded before and after.

@@ -1,0 +1,1 @@
+//! The door to the run directory: the append-only record of a run and what lies beside it.

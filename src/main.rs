@@ -1,0 +1,3 @@
+//! The entry: nothing but the way into `cli`.
+
+fn main() {}

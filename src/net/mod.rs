@@ -1,0 +1,1 @@
+//! The door to the network. The only room that opens a connection.

@@ -1,0 +1,1 @@
+//! The policy file and its ruling on a call. Pure: knows no provider, no engine, no file system.

@@ -1,0 +1,115 @@
+//! The door to processes. The only room that starts one; the only room that confines one.
+
+pub mod jobs;
+
+use crate::base::call::ExitInfo;
+use crate::base::secret::Redactor;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How children of a run are confined and what they see. Made once a run; pure data.
+#[derive(Clone, Debug)]
+pub struct Confinement {
+    pub level: Level,
+    /// The only tree that may be written, but for the private directories that we make.
+    pub workspace: PathBuf,
+    /// Further directories that may be read (tool caches, `toolchains`).
+    pub readable: Vec<PathBuf>,
+    /// Further directories that may be written (caches of `toolchains`).
+    pub writable: Vec<PathBuf>,
+    /// Never readable: run directories, secret-like places.
+    pub hidden: Vec<PathBuf>,
+    /// Paths, relative to the workspace, that must not be written.
+    pub protected: Vec<String>,
+    pub network: Network,
+    /// The whole environment of children.
+    pub env: Vec<(String, String)>,
+}
+
+/// The strength of the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Namespaces, Landlock and seccomp.
+    Full,
+    /// Landlock and seccomp.
+    Landlock,
+    /// Nothing; must have been asked for by name.
+    None,
+}
+
+impl Level {
+    /// The word used in policies and outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Full => "full",
+            Level::Landlock => "landlock",
+            Level::None => "none",
+        }
+    }
+}
+
+/// What children may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    None,
+    /// Hosts (exact or `*.suffix`), through a loopback proxy in this process.
+    Hosts(Vec<String>),
+    /// Everything; only together with `Level::None`.
+    Open,
+}
+
+/// One command to run to its end.
+pub struct Spawn {
+    pub program: Program,
+    pub dir: PathBuf,
+    /// Added to `Confinement::env`.
+    pub env: Vec<(String, String)>,
+    /// Bytes for its stdin; closed (`/dev/null`) when `None`.
+    pub stdin: Option<Vec<u8>>,
+    pub timeout: Duration,
+    pub cancel: CancellationToken,
+    /// Told each piece of output (redacted) as it comes; must not block.
+    pub on_output: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    /// Where the whole output is kept (first and last 16 MiB, redacted) when it is longer than `shown` bytes.
+    pub keep: Option<PathBuf>,
+    /// Bytes of head and tail together that are held in memory and returned.
+    pub shown: usize,
+    pub redactor: Arc<Redactor>,
+}
+
+/// What to run.
+pub enum Program {
+    /// `bash -c TEXT`, without start-up files.
+    Shell(String),
+    /// A program and its arguments, no shell.
+    Argv(Vec<String>),
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, Default)]
+pub struct Finished {
+    pub exit: ExitInfo,
+    pub stdout: Captured,
+    /// Empty when the two were captured together (`Program::Shell`).
+    pub stderr: Captured,
+    /// Protected paths that the command changed; each was put back.
+    pub undone: Vec<String>,
+    pub took: Duration,
+}
+
+/// A bounded part of an output.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    /// Whole when it fits `shown`; else head, a notice that says how much is missing, and tail. Lossy UTF-8.
+    pub text: String,
+    /// Bytes produced.
+    pub bytes: u64,
+    /// Whether `text` is not the whole.
+    pub cut: bool,
+    /// Bytes that are neither in `keep` nor in `text`.
+    pub omitted: u64,
+    /// Whether the first 4 KiB held a NUL byte.
+    pub binary: bool,
+}

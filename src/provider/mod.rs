@@ -1,0 +1,110 @@
+//! The model services. Asks and returns whole replies; never executes anything.
+
+use crate::base::call::ToolSpec;
+use crate::base::event::Live;
+use crate::base::message::{Message, Reply};
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+/// A model that can be asked.
+pub trait Provider: Send + Sync {
+    /// What is known of the model before it is asked.
+    fn info(&self) -> &ModelInfo;
+    /// One whole reply. Retries by itself within `cx.deadline`; what it tells through `cx.live` is display only.
+    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>>;
+}
+
+/// What is known of a model.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    /// `PROVIDER/NAME`.
+    pub id: String,
+    /// Context window in tokens.
+    pub window: Option<u64>,
+    /// Whether replies come from a record and cost nothing.
+    pub recorded: bool,
+}
+
+/// One request. `messages` only ever grows at its end between two requests of a run, unless `epoch` changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Number of this turn in the run, from 1.
+    pub turn: u64,
+    pub system: &'a str,
+    pub tools: &'a [ToolSpec],
+    pub messages: &'a [Message],
+    /// Counts rewritings of the history; a kept prefix of another epoch is worthless.
+    pub epoch: u64,
+    /// JSON Schema that the final answer must fit.
+    pub response: Option<&'a Value>,
+    /// SHA-256 over all of the above but `turn`, in hex.
+    pub digest: &'a str,
+}
+
+/// How a request is made.
+pub struct AskContext<'a> {
+    pub cancel: &'a CancellationToken,
+    /// When the run's wall clock ends.
+    pub deadline: std::time::Instant,
+    pub live: &'a (dyn Fn(Live) + Send + Sync),
+    /// Told of each retry: attempt, class, message, wait in milliseconds.
+    pub retried: &'a (dyn Fn(u32, &str, &str, u64) + Send + Sync),
+}
+
+/// Why no reply came. `class` names are used in outcomes.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{class}: {message}")]
+pub struct ProviderError {
+    pub class: ProviderClass,
+    pub message: String,
+}
+
+/// Classes of failure. All but the first two end a run with code 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderClass {
+    /// The recorded run has no such request: exit 1. The message holds the diff.
+    ReplayMiss,
+    /// The run was cancelled while it waited.
+    Cancelled,
+    /// Key refused.
+    Auth,
+    /// Quota used up for longer than we wait.
+    Quota,
+    /// Overloaded or failing after all retries.
+    Unavailable,
+    /// Connection, time-out, stream cut, after all retries.
+    Transport,
+    /// The request is not accepted: unknown model, bad argument.
+    Rejected,
+    /// The history is longer than the model's window.
+    ContextOverflow,
+    /// A safety block.
+    Blocked,
+    /// Answers that cannot be used (empty, malformed), after all retries.
+    Unusable,
+}
+
+impl ProviderClass {
+    /// The name used in outcomes, for example `context_overflow`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReplayMiss => "replay_miss",
+            Self::Cancelled => "cancelled",
+            Self::Auth => "auth",
+            Self::Quota => "quota",
+            Self::Unavailable => "unavailable",
+            Self::Transport => "transport",
+            Self::Rejected => "rejected",
+            Self::ContextOverflow => "context_overflow",
+            Self::Blocked => "blocked",
+            Self::Unusable => "unusable",
+        }
+    }
+}
+
+impl std::fmt::Display for ProviderClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,168 @@
+//! The plan: a recipe with every value filled in, as it is run, journaled and resumed. Knows no YAML.
+
+use crate::base::budget::Budget;
+use crate::base::ids::StepId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What a run will do. Serialized into the journal; its SHA-256 names it.
+///
+/// Prompts, commands and checks hold their text as a template where it speaks of earlier steps
+/// (`{{ steps.ID.output }}`); everything else is filled in already.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub name: String,
+    pub description: String,
+    pub steps: Vec<PlanStep>,
+    /// Limits of the whole run, defaults filled in.
+    pub budget: Budget,
+    pub on_deny: OnDeny,
+    /// The run's expectation; steps may have their own.
+    pub expect: Expect,
+    /// Context files to read before the first request, in order: paths relative to the workspace, `@` removed.
+    pub context: Vec<String>,
+    pub tools: ToolPlan,
+    /// JSON Schema of the final answer.
+    pub response: Option<Value>,
+    /// How often an answer that does not fit is sent back.
+    pub response_retries: u32,
+    /// The model the recipe asks for, as written; a flag wins.
+    pub model: Option<String>,
+    /// Further models, in order, when one fails for good.
+    #[serde(default)]
+    pub fallback: Vec<String>,
+    /// The parameters with their values, for people and for rendering step templates.
+    pub values: BTreeMap<String, Value>,
+    /// JSON from `--input`.
+    pub input: Option<Value>,
+}
+
+/// A step: a prompt for the model, or a plain command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanStep {
+    pub id: StepId,
+    pub work: StepWork,
+    pub checks: Vec<Check>,
+    /// How often failing checks go back to the model.
+    pub retries: u32,
+    pub expect: Expect,
+    pub skip_if_green: bool,
+    /// Lowers the run's budget for this step.
+    pub budget: Option<Budget>,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepWork {
+    Prompt {
+        template: String,
+    },
+    Run {
+        command: String,
+        timeout_ms: u64,
+        allow_failure: bool,
+    },
+}
+
+/// A check that `overnight` makes itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    pub name: String,
+    pub what: CheckWhat,
+}
+
+/// What is checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckWhat {
+    /// A command that must end with 0.
+    Run { command: String, timeout_ms: u64 },
+    /// The run's changes so far.
+    Changed(Changed),
+    /// A file that must be there (`exists`), and may have to hold a text.
+    File { path: String, contains: Option<String> },
+}
+
+/// Bounds on the run's changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Globs; every changed path must match one.
+    pub only: Vec<String>,
+    /// Globs that no changed path may match.
+    pub never: Vec<String>,
+    pub max_files: Option<u64>,
+    /// Added and removed lines together.
+    pub max_lines: Option<u64>,
+}
+
+/// What a denial does to the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDeny {
+    /// The model is told and goes on.
+    #[default]
+    Tell,
+    /// The run ends with code 4.
+    Stop,
+}
+
+/// What the run is expected to do to the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expect {
+    Change,
+    NoChange,
+    #[default]
+    Any,
+}
+
+/// Which tools there are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolPlan {
+    /// When set, only these.
+    pub include: Option<Vec<String>>,
+    pub exclude: Vec<String>,
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub discovery: Option<Discovery>,
+    /// The recipe's own ignore patterns, in `.gitignore` form.
+    pub ignore: Vec<String>,
+}
+
+/// A discovery command and the command that calls what it found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Discovery {
+    pub command: String,
+    pub call: String,
+}
+
+/// One MCP server as the recipe names it. Exactly one of `command` and `url` is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct McpServer {
+    pub command: Option<String>,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    pub url: Option<String>,
+    /// `http` or `sse`; `None` lets the answer decide.
+    pub transport: Option<String>,
+    /// Values may hold `$NAME` or `${NAME}` of the environment; expanded when the server is started.
+    pub headers: BTreeMap<String, String>,
+    pub required: bool,
+    pub timeout_ms: Option<u64>,
+    pub include_tools: Option<Vec<String>>,
+    pub exclude_tools: Vec<String>,
+    /// Hosts that a stdio server may reach.
+    pub network: Vec<String>,
+    /// OAuth client credentials, when set.
+    pub oauth: Option<ClientCredentials>,
+}
+
+/// OAuth client credentials; values may hold `$NAME`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientCredentials {
+    pub client_id: String,
+    pub client_secret: String,
+    pub scopes: Vec<String>,
+}

@@ -1,0 +1,109 @@
+//! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
+
+use crate::base::access::Access;
+use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
+use crate::base::event::Live;
+use crate::base::ids::CallId;
+use crate::base::secret::Redactor;
+use crate::process::Confinement;
+use crate::process::jobs::Jobs;
+use crate::workspace::Workspace;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A tool: says what a call would touch before anything happens, then does it at most once.
+pub trait Tool: Send + Sync {
+    /// Name, schema, kind.
+    fn spec(&self) -> &ToolSpec;
+
+    /// Checks the values of `args` (the schema was checked before) and says what the call would touch.
+    /// Has no effects. An error is told to the model.
+    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError>;
+}
+
+/// A call that is ready to be judged and, if allowed, run.
+pub struct Prepared {
+    /// What this one call does, in a line.
+    pub title: String,
+    pub access: Access,
+    /// What an edit would change.
+    pub preview: Option<FileDiff>,
+    pub work: Work,
+}
+
+/// The effect. `FnOnce`: a second execution cannot be written.
+pub type Work = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send>;
+
+/// What a running call is given.
+#[derive(Clone)]
+pub struct ToolContext {
+    pub call: CallId,
+    pub workspace: Arc<Workspace>,
+    pub scope: Arc<Scope>,
+    pub cancel: CancellationToken,
+    /// When the call must have ended.
+    pub deadline: Instant,
+    pub live: LiveSender,
+}
+
+/// What all calls of one run share.
+pub struct Scope {
+    pub confinement: Confinement,
+    /// Commands that go on in the background.
+    pub jobs: Jobs,
+    /// Where whole results are kept: `results/` of the run directory.
+    pub results: PathBuf,
+    pub redactor: Arc<Redactor>,
+    /// The user's data directory of this repository, for `save_memory`.
+    pub memory: PathBuf,
+}
+
+/// Takes passing impressions; loses them when nobody has time.
+#[derive(Clone)]
+pub struct LiveSender(Arc<dyn Fn(Live) + Send + Sync>);
+
+impl LiveSender {
+    /// From a function that must not block.
+    pub fn new(take: impl Fn(Live) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    /// To nowhere.
+    pub fn none() -> Self {
+        Self::new(|_| {})
+    }
+
+    /// Passes one on.
+    pub fn send(&self, live: Live) {
+        (self.0)(live);
+    }
+}
+
+/// Why a call failed, and who must act.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// The model is told and can go another way.
+    #[error("{message}")]
+    Model {
+        /// One of the names in the tool documentation, for example `file_not_found`.
+        kind: &'static str,
+        message: String,
+    },
+    /// Nothing further can work: the disk is full, the sandbox is gone. The run ends with code 8.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+impl ToolError {
+    /// A failure for the model.
+    pub fn model(kind: &'static str, message: impl Into<String>) -> Self {
+        Self::Model {
+            kind,
+            message: message.into(),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The door to the repository's files. The only room that reads or writes the tree.
+
+pub mod root;
+
+pub use root::Workspace;
