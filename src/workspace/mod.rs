@@ -1,5 +1,6 @@
 //! The door to the repository's files. The only room that reads or writes the tree.
 
+pub mod patch;
 pub mod root;
 
 pub use root::Workspace;
