@@ -1,5 +1,6 @@
 //! The door to the repository's files. The only room that reads or writes the tree.
 
 pub mod root;
+pub mod text;
 
 pub use root::Workspace;
