@@ -1,5 +1,7 @@
 //! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
 
+pub mod diff;
+
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
 use crate::base::event::Live;

@@ -2,5 +2,6 @@
 
 pub mod patch;
 pub mod root;
+pub mod text;
 
 pub use root::Workspace;
