@@ -1,5 +1,8 @@
 //! The door to the repository's files. The only room that reads or writes the tree.
 
+pub mod expand;
+pub mod fs;
 pub mod root;
+pub mod walk;
 
 pub use root::Workspace;
