@@ -1,7 +1,7 @@
 //! Walking the tree with its ignore files, the same on every machine. Reads no file's content.
 
 use super::fs::TEMP_PREFIX;
-use super::root::Workspace;
+use super::root::{Workspace, join};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use std::path::Path;
@@ -86,6 +86,27 @@ impl Workspace {
         self.walk(Path::new(start), start, filter, visitors).0
     }
 
+    /// Which names of one directory (relative to the root) a walk would show; asked with the name and whether it is a
+    /// directory. In a directory that is ignored itself, ignore files leave nothing out.
+    pub fn visible_names<'a>(&'a self, dir: &'a str, filter: Filter) -> impl FnMut(&str, bool) -> bool + 'a {
+        let mut matcher = self.plain_builder(self.root(), filter).build_matchers().pop();
+        let mut ignored = move |path: &str, is_dir: bool| {
+            matcher
+                .as_mut()
+                .is_some_and(|matcher| matcher.matched(path, is_dir).is_ignore())
+        };
+        let recipe = recipe_patterns(self);
+        let all = !dir.is_empty() && ignored(dir, true);
+        move |name, is_dir| {
+            let path = join(dir, name);
+            name != ".git"
+                && !self.is_hidden(&path)
+                && (filter.hidden || !name.starts_with('.'))
+                && !recipe.matched(&path, is_dir).is_ignore()
+                && (all || !ignored(&path, is_dir))
+        }
+    }
+
     fn walk<'v>(
         &self,
         from: &Path,
@@ -122,7 +143,7 @@ impl Workspace {
         (failed.into_inner(), reached)
     }
 
-    fn builder(&self, top: &Path, start: &str, filter: Filter, reached: Arc<AtomicBool>) -> WalkBuilder {
+    fn plain_builder(&self, top: &Path, filter: Filter) -> WalkBuilder {
         let mut builder = WalkBuilder::new(top);
         builder
             .standard_filters(false)
@@ -135,6 +156,11 @@ impl Workspace {
         if filter.gemini {
             builder.add_custom_ignore_filename(".geminiignore");
         }
+        builder
+    }
+
+    fn builder(&self, top: &Path, start: &str, filter: Filter, reached: Arc<AtomicBool>) -> WalkBuilder {
+        let mut builder = self.plain_builder(top, filter);
         let root = self.root().to_owned();
         let start = start.to_owned();
         let hidden = self.hidden_names().to_vec();
