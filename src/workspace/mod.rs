@@ -3,5 +3,8 @@
 pub mod patch;
 pub mod root;
 pub mod text;
+pub mod expand;
+pub mod fs;
+pub mod walk;
 
 pub use root::Workspace;
