@@ -103,15 +103,4 @@ impl Spent {
             })
         })
     }
-
-    /// Whether one more call of `tool` would pass its limit.
-    pub fn calls_exhausted(&self, tool: &str, budget: &Budget) -> Option<LimitHit> {
-        let allowed = *budget.calls.get(tool)?;
-        let spent = self.calls.get(tool).copied().unwrap_or(0);
-        (spent >= allowed).then(|| LimitHit {
-            limit: format!("calls:{tool}"),
-            spent,
-            allowed,
-        })
-    }
 }

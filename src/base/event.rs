@@ -32,6 +32,8 @@ pub enum EventKind {
     /// The tree that the patch is made against.
     Baseline {
         tree: String,
+        /// Whether the tree differed from the base commit.
+        dirty: bool,
     },
     /// MCP servers and discovered tools after start-up.
     Equipped(Equipped),

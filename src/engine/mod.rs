@@ -2,8 +2,15 @@
 //!
 //! `run.rs` is the place to start reading. `state` and `next` are pure; `ledger` is the only writer.
 
+pub mod ask;
+pub mod checks;
+pub mod deps;
+pub mod effects;
 pub mod ledger;
+pub mod modify;
 pub mod next;
 pub mod prompt;
 pub mod response;
+pub mod run;
+pub mod scheduler;
 pub mod state;

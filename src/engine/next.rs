@@ -1,6 +1,7 @@
 //! What comes next: a pure function of the plan and the state. Does nothing and records nothing.
 
 use super::state::{Phase, State};
+use crate::base::budget::LimitHit;
 use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
@@ -67,7 +68,7 @@ pub fn next(state: &State, plan: &Plan) -> Next {
             _ => Next::Prompt(PromptReason::Feedback),
         },
         Phase::Asking => ask(state, plan, step),
-        Phase::Calling => call(state, plan, step),
+        Phase::Calling => call(state, plan),
         Phase::Answered => answered(state, plan, step),
         Phase::Ran => ran(state, step),
     }
@@ -133,7 +134,7 @@ fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
     }
 }
 
-fn call(state: &State, plan: &Plan, step: &PlanStep) -> Next {
+fn call(state: &State, plan: &Plan) -> Next {
     let mut waiting = state.calls.values().filter(|record| !record.state.is_final());
     let Some(first) = waiting.next() else {
         return Next::Ask;
@@ -143,17 +144,28 @@ fn call(state: &State, plan: &Plan, step: &PlanStep) -> Next {
         CallState::AwaitingApproval => Next::Suspend(vec![first.call.id.clone()]),
         CallState::Scheduled if first.approved || first.tool.is_some() => {
             let tool = first.tool.as_deref().unwrap_or(&first.call.tool);
-            let own = step
-                .budget
-                .as_ref()
-                .and_then(|b| state.step_spent.calls_exhausted(tool, b));
-            match state.spent.calls_exhausted(tool, &plan.budget).or(own) {
+            match call_limit(state, plan, tool, 0) {
                 Some(hit) => Next::Finish(Outcome::limit(&hit)),
                 None => Next::Call(unsettled(state)),
             }
         }
         _ => Next::Call(unsettled(state)),
     }
+}
+
+/// The limit that one more call of `tool` would pass, when `more` of them are about to start already.
+pub fn call_limit(state: &State, plan: &Plan, tool: &str, more: u64) -> Option<LimitHit> {
+    let own = plan.steps.get(state.step).and_then(|step| step.budget.as_ref());
+    let spents = [(&state.spent, Some(&plan.budget)), (&state.step_spent, own)];
+    spents.into_iter().find_map(|(spent, budget)| {
+        let allowed = *budget?.calls.get(tool)?;
+        let spent = spent.calls.get(tool).copied().unwrap_or(0) + more;
+        (spent >= allowed).then(|| LimitHit {
+            limit: format!("calls:{tool}"),
+            spent,
+            allowed,
+        })
+    })
 }
 
 fn unsettled(state: &State) -> Vec<CallId> {

@@ -7,6 +7,7 @@ use crate::base::ids::{CallId, StepId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
 use crate::base::ruling::Decision;
+use crate::recipe::Plan;
 use indexmap::IndexMap;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -130,8 +131,8 @@ impl State {
                 self.phase = Phase::Ran;
             }
             EventKind::AttemptStarted { n, .. } => {
+                // The checks of the attempt before stay until the model was told of them.
                 self.attempt = *n;
-                self.checks.clear();
                 self.phase = Phase::Prompting;
             }
             EventKind::Prompted { message, why } => self.prompted(message, *why),
@@ -339,6 +340,13 @@ impl State {
     /// Whether the run changed something, as far as was looked. Without a baseline nothing ever ran.
     pub fn changed(&self) -> bool {
         self.patch.as_ref().is_some_and(|patch| patch.blob.is_some())
+    }
+
+    /// The id of the step that runs.
+    pub fn step_id(&self, plan: &Plan) -> StepId {
+        plan.steps
+            .get(self.step)
+            .map_or_else(|| StepId::from("end"), |step| step.id.clone())
     }
 
     /// Whether a step was green before the model was asked, which ends the run.

@@ -1,0 +1,213 @@
+//! The checks of a step, made by `overnight` itself: commands, bounds on the changes, files. Never asks a model.
+
+use super::deps::Deps;
+use super::effects::Stop;
+use super::ledger::Ledger;
+use crate::base::event::PatchTaken;
+use crate::base::outcome::CheckResult;
+use crate::process::{self, Finished, Program, Spawn};
+use crate::recipe::plan::{Changed, CheckWhat};
+use crate::workspace::Workspace;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of a command's output that are recorded: head and tail.
+pub const OUTPUT_BYTES: usize = 16 * 1024;
+/// The largest file that a `file` check reads.
+const FILE_BYTES: u64 = 8 << 20;
+
+/// Runs a command of the recipe's author: no rule judges it, the sandbox confines it.
+pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duration) -> Result<Finished, Stop> {
+    let left = deps.deadline.saturating_duration_since(Instant::now());
+    let spawn = Spawn {
+        program: Program::Shell(text.to_owned()),
+        dir: deps.workspace.root().to_owned(),
+        env: Vec::new(),
+        stdin: None,
+        timeout: time.min(left),
+        cancel: deps.interrupt.token.child_token(),
+        on_output: None,
+        keep: None,
+        shown: OUTPUT_BYTES,
+        redactor: Arc::clone(&deps.redactor),
+    };
+    let done = ledger.watch(process::run(spawn, &deps.scope.confinement)).await;
+    done.map_err(|error| Stop::Environment(format!("the command `{text}` could not be run: {error}")))
+}
+
+/// Makes a check that looks and runs nothing.
+pub fn look(name: &str, what: &CheckWhat, patch: Option<&PatchTaken>, workspace: &Workspace) -> CheckResult {
+    let (what, verdict) = match what {
+        CheckWhat::Changed(bounds) => (describe(bounds), changed(bounds, patch)),
+        CheckWhat::File { path, contains } => (format!("file {path}"), file(path, contains.as_deref(), workspace)),
+        CheckWhat::Run { command, .. } => (command.clone(), Err("a command is not looked at".to_owned())),
+    };
+    CheckResult {
+        name: name.to_owned(),
+        passed: verdict.is_ok(),
+        what,
+        message: verdict.unwrap_or_else(|why| why),
+        output: String::new(),
+        exit: None,
+        took_ms: 0,
+    }
+}
+
+/// The result of a check by command.
+pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
+    let exit = &finished.exit;
+    let mut message = match (exit.timed_out, exit.code, exit.signal) {
+        (true, ..) => "ran out of time".to_owned(),
+        (false, Some(code), _) => format!("exit code {code}"),
+        (false, None, Some(signal)) => format!("ended by signal {signal}"),
+        (false, None, None) => "did not end by itself".to_owned(),
+    };
+    if !finished.undone.is_empty() {
+        message.push_str(&format!(
+            "; changed protected paths, put back: {}",
+            finished.undone.join(", ")
+        ));
+    }
+    let mut output = finished.stdout.text.clone();
+    if !finished.stderr.text.is_empty() {
+        output.push_str(&finished.stderr.text);
+    }
+    CheckResult {
+        name: name.to_owned(),
+        passed: exit.code == Some(0) && !exit.timed_out && finished.undone.is_empty(),
+        what: text.to_owned(),
+        message,
+        output,
+        exit: Some(exit.clone()),
+        took_ms: finished.took.as_millis() as u64,
+    }
+}
+
+fn describe(bounds: &Changed) -> String {
+    let mut parts = Vec::new();
+    if !bounds.only.is_empty() {
+        parts.push(format!("only {}", bounds.only.join(", ")));
+    }
+    if !bounds.never.is_empty() {
+        parts.push(format!("never {}", bounds.never.join(", ")));
+    }
+    if let Some(files) = bounds.max_files {
+        parts.push(format!("at most {files} files"));
+    }
+    if let Some(lines) = bounds.max_lines {
+        parts.push(format!("at most {lines} lines"));
+    }
+    format!("changes: {}", parts.join("; "))
+}
+
+fn globs(patterns: &[String]) -> Result<GlobSet, String> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        set.add(Glob::new(pattern).map_err(|error| error.to_string())?);
+    }
+    set.build().map_err(|error| error.to_string())
+}
+
+fn changed(bounds: &Changed, patch: Option<&PatchTaken>) -> Result<String, String> {
+    let files = patch.map(|patch| patch.files.as_slice()).unwrap_or_default();
+    let paths = || {
+        files
+            .iter()
+            .flat_map(|file| std::iter::once(file.path.as_str()).chain(file.from.as_deref()))
+    };
+    let mut problems = Vec::new();
+    if !bounds.only.is_empty() {
+        let only = globs(&bounds.only)?;
+        problems.extend(
+            paths()
+                .filter(|path| !only.is_match(path))
+                .map(|path| format!("{path} was changed")),
+        );
+    }
+    let never = globs(&bounds.never)?;
+    problems.extend(
+        paths()
+            .filter(|path| never.is_match(path))
+            .map(|path| format!("{path} was changed")),
+    );
+    let count = files.len() as u64;
+    if let Some(most) = bounds.max_files.filter(|most| count > *most) {
+        problems.push(format!("{count} files were changed, {most} are allowed"));
+    }
+    let lines: u64 = files
+        .iter()
+        .map(|file| file.added.unwrap_or(0) + file.removed.unwrap_or(0))
+        .sum();
+    if let Some(most) = bounds.max_lines.filter(|most| lines > *most) {
+        problems.push(format!("{lines} lines were changed, {most} are allowed"));
+    }
+    if problems.is_empty() {
+        Ok(format!("{count} files, {lines} lines"))
+    } else {
+        Err(problems.join("; "))
+    }
+}
+
+fn file(path: &str, contains: Option<&str>, workspace: &Workspace) -> Result<String, String> {
+    let place = workspace.locate(path);
+    let bytes = workspace.read(&place, FILE_BYTES).map_err(|error| error.to_string())?;
+    match contains {
+        Some(text) if !String::from_utf8_lossy(&bytes).contains(text) => Err(format!("{path} does not hold {text:?}")),
+        _ => Ok(format!("{} bytes", bytes.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::FileChange;
+
+    fn patch(files: &[(&str, Option<&str>, u64)]) -> PatchTaken {
+        PatchTaken {
+            blob: None,
+            bytes: 0,
+            tree: String::new(),
+            files: files
+                .iter()
+                .map(|(path, from, lines)| FileChange {
+                    path: (*path).to_owned(),
+                    kind: "modified".to_owned(),
+                    from: from.map(str::to_owned),
+                    added: Some(*lines),
+                    removed: Some(0),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn bounds_hold_for_both_names_of_a_rename() {
+        let bounds = Changed {
+            only: vec!["src/**".to_owned()],
+            ..Changed::default()
+        };
+        assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
+        let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
+        assert_eq!(moved, Err("lib/a.rs was changed".to_owned()));
+    }
+
+    #[test]
+    fn all_problems_are_told() {
+        let bounds = Changed {
+            never: vec!["*.lock".to_owned()],
+            max_files: Some(1),
+            max_lines: Some(5),
+            ..Changed::default()
+        };
+        let told = changed(&bounds, Some(&patch(&[("a.lock", None, 4), ("b", None, 4)])));
+        assert_eq!(
+            told,
+            Err(
+                "a.lock was changed; 2 files were changed, 1 are allowed; 8 lines were changed, 5 are allowed"
+                    .to_owned()
+            )
+        );
+        assert!(changed(&bounds, None).is_ok(), "nothing changed");
+    }
+}

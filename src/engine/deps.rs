@@ -1,0 +1,101 @@
+//! All that the loop works with, wired by `cli`. Holds; does nothing, but for naming why a run was stopped.
+
+use crate::base::event::RunStarted;
+use crate::base::message::Usage;
+use crate::base::outcome::{Outcome, Verdict};
+use crate::base::secret::Redactor;
+use crate::policy::PolicySet;
+use crate::provider::Provider;
+use crate::recipe::Plan;
+use crate::tools::{Registry, Scope};
+use crate::workspace::Workspace;
+use crate::workspace::patch::{Shadow, Snapshot};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Instant;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What a run is made of.
+pub struct Deps {
+    pub plan: Plan,
+    pub started: RunStarted,
+    pub policies: PolicySet,
+    pub tools: Registry,
+    pub provider: Arc<dyn Provider>,
+    /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.
+    pub price: Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>,
+    pub workspace: Arc<Workspace>,
+    pub scope: Arc<Scope>,
+    pub redactor: Arc<Redactor>,
+    pub run_dir: PathBuf,
+    pub shadow: Shadow,
+    /// The system prompt, context files included.
+    pub system: String,
+    pub interrupt: Arc<Interrupt>,
+    /// When the wall clock of the run ends.
+    pub deadline: Instant,
+    /// How long one command may take.
+    pub command_time: std::time::Duration,
+    /// The self-test of the sandbox, made before the first command: the detail for the record, or why it fails.
+    pub self_test: Box<dyn Fn() -> Result<String, String> + Send + Sync>,
+}
+
+/// The baseline, taken beside the first request.
+pub type Baseline = JoinHandle<Result<(Snapshot, bool), String>>;
+
+/// Why a run must stop, set from outside; the token wakes whoever waits.
+#[derive(Debug, Default)]
+pub struct Interrupt {
+    pub token: CancellationToken,
+    /// 0 nothing, negative the wall clock, positive a signal.
+    cause: AtomicI32,
+}
+
+impl Interrupt {
+    /// A signal came.
+    pub fn signal(&self, number: i32) {
+        let _ = self
+            .cause
+            .compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst);
+        self.token.cancel();
+    }
+
+    /// The wall clock has run out.
+    pub fn wall(&self) {
+        let _ = self.cause.compare_exchange(0, -1, Ordering::SeqCst, Ordering::SeqCst);
+        self.token.cancel();
+    }
+
+    /// The end that this brings, if it came.
+    pub fn outcome(&self, plan: &Plan) -> Option<Outcome> {
+        match self.cause.load(Ordering::SeqCst) {
+            0 => None,
+            number if number > 0 => {
+                let name = match number {
+                    2 => "SIGINT",
+                    15 => "SIGTERM",
+                    1 => "SIGHUP",
+                    _ => "a signal",
+                };
+                let mut outcome = Outcome::new(
+                    Verdict::Cancelled,
+                    format!("signal:{number}"),
+                    format!("cancelled by {name}"),
+                );
+                outcome.signal = Some(number);
+                Some(outcome)
+            }
+            _ => {
+                let allowed = plan.budget.wall_ms.unwrap_or_default();
+                let hit = crate::base::budget::LimitHit {
+                    limit: "wall".to_owned(),
+                    spent: allowed,
+                    allowed,
+                };
+                Some(Outcome::limit(&hit))
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What the loop does for each `Next`: one effect, recorded. Decides nothing about what follows.
+
+use super::checks;
+use super::deps::{Baseline, Deps};
+use super::ledger::Ledger;
+use super::prompt;
+use super::response;
+use crate::base::event::{Confined, EventKind, PatchTaken, PromptReason};
+use crate::base::ids::CallId;
+use crate::base::message::Message;
+use crate::base::outcome::{Outcome, Verdict};
+use crate::journal::{JournalError, artefacts};
+use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
+use crate::recipe::template;
+use crate::workspace::patch::Snapshot;
+use std::time::{Duration, Instant};
+
+/// Why the loop cannot go on as planned.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The record cannot be written: the run ends at once, with code 9.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// Something outside is missing or broken: code 8.
+    #[error("{0}")]
+    Environment(String),
+    /// The run ends so.
+    #[error("{}", .0.message)]
+    Ended(Outcome),
+}
+
+/// What must stand before something may change the tree: the baseline, and for commands the sandbox.
+pub struct Ground {
+    pending: Option<Baseline>,
+    baseline: Option<Snapshot>,
+    tested: bool,
+}
+
+impl Ground {
+    /// With a baseline that is being taken.
+    pub fn new(pending: Baseline) -> Self {
+        Self {
+            pending: Some(pending),
+            baseline: None,
+            tested: false,
+        }
+    }
+
+    /// With the baseline of the record.
+    pub fn resumed(tree: String) -> Self {
+        Self {
+            pending: None,
+            baseline: Some(Snapshot { tree }),
+            tested: false,
+        }
+    }
+
+    /// Returns when the baseline is taken and recorded.
+    pub async fn prepare_for_effects(&mut self, _deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+        let Some(pending) = self.pending.take() else {
+            return Ok(());
+        };
+        let taken = match pending.await {
+            Ok(taken) => taken,
+            Err(error) => Err(error.to_string()),
+        };
+        let (snapshot, dirty) = taken.map_err(|why| Stop::Environment(format!("no baseline of the tree: {why}")))?;
+        ledger.record(EventKind::Baseline {
+            tree: snapshot.tree.clone(),
+            dirty,
+        })?;
+        self.baseline = Some(snapshot);
+        Ok(())
+    }
+
+    /// As above, and the sandbox has passed its self-test.
+    pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+        self.prepare_for_effects(deps, ledger).await?;
+        if self.tested {
+            return Ok(());
+        }
+        let level = deps.scope.confinement.level.as_str();
+        let detail = (deps.self_test)()
+            .map_err(|why| Stop::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
+        self.tested = true;
+        if ledger.state.confined.is_none() {
+            ledger.record(EventKind::Confined(Confined {
+                level: level.to_owned(),
+                detail,
+            }))?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells the record that a step begins.
+pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), Stop> {
+    let step = step(deps, index)?;
+    Ok(ledger.record(EventKind::StepStarted {
+        step: step.id.clone(),
+        index,
+        total: deps.plan.steps.len(),
+        run: match &step.work {
+            StepWork::Run { command, .. } => Some(command.clone()),
+            StepWork::Prompt { .. } => None,
+        },
+    })?)
+}
+
+fn step(deps: &Deps, index: usize) -> Result<&PlanStep, Stop> {
+    let step = deps.plan.steps.get(index);
+    step.ok_or_else(|| Stop::Environment(format!("the plan has no step {index}")))
+}
+
+/// A command's text with the outputs of earlier steps in it, quoted for the shell.
+fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, Stop> {
+    template::render_command(text, &deps.plan, &ledger.state.outputs).map_err(unrendered)
+}
+
+fn unrendered(error: template::TemplateError) -> Stop {
+    Stop::Ended(Outcome::new(Verdict::Invalid, "template", error.to_string()))
+}
+
+/// Runs the step's plain command.
+pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
+    let step = step(deps, ledger.state.step)?;
+    let StepWork::Run {
+        command, timeout_ms, ..
+    } = &step.work
+    else {
+        return Err(Stop::Environment("a prompt step has no command".to_owned()));
+    };
+    ground.prepare_for_commands(deps, ledger).await?;
+    ledger.sync()?;
+    let command = command_text(deps, ledger, command)?;
+    let finished = checks::command(deps, ledger, &command, Duration::from_millis(*timeout_ms)).await?;
+    stop_if_interrupted(deps)?;
+    let mut exit = finished.exit.clone();
+    if !finished.undone.is_empty() {
+        // A step that touched protected paths has failed whatever it says itself.
+        exit.code = exit.code.filter(|code| *code != 0).or(Some(126));
+        let message = format!(
+            "step {}: changed protected paths, put back: {}",
+            step.id,
+            finished.undone.join(", ")
+        );
+        ledger.record(EventKind::Warned {
+            code: "protected_path".to_owned(),
+            message,
+        })?;
+    }
+    ledger.record(EventKind::Ran {
+        step: step.id.clone(),
+        command,
+        exit,
+        output: format!("{}{}", finished.stdout.text, finished.stderr.text),
+        took_ms: finished.took.as_millis() as u64,
+    })?;
+    Ok(ledger.sync()?)
+}
+
+/// A wait that was cut short by the end of the run tells nothing about what was waited for.
+fn stop_if_interrupted(deps: &Deps) -> Result<(), Stop> {
+    match deps.interrupt.outcome(&deps.plan) {
+        Some(outcome) => Err(Stop::Ended(outcome)),
+        None => Ok(()),
+    }
+}
+
+/// Tells the model something.
+pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), Stop> {
+    let state = &ledger.state;
+    let text = match why {
+        PromptReason::Task => {
+            let step = step(deps, state.step)?;
+            let StepWork::Prompt { template } = &step.work else {
+                return Err(Stop::Environment("a command step has no prompt".to_owned()));
+            };
+            template::render(template, &deps.plan, &state.outputs).map_err(unrendered)?
+        }
+        PromptReason::Feedback => prompt::feedback(&state.checks),
+        PromptReason::Repair => {
+            let errors = state.judged.as_deref().unwrap_or_default();
+            response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null))
+        }
+        PromptReason::Nudge | PromptReason::Retry => prompt::nudge(state),
+    };
+    Ok(ledger.record(EventKind::Prompted {
+        message: Message::user(text),
+        why,
+    })?)
+}
+
+/// Makes the check of this index.
+pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index: usize) -> Result<(), Stop> {
+    let step = step(deps, ledger.state.step)?;
+    let Some(check) = step.checks.get(index) else {
+        return Err(Stop::Environment(format!("step {} has no check {index}", step.id)));
+    };
+    let result = match &check.what {
+        CheckWhat::Run { command, timeout_ms } => {
+            ground.prepare_for_commands(deps, ledger).await?;
+            ledger.sync()?;
+            let text = command_text(deps, ledger, command)?;
+            let finished = checks::command(deps, ledger, &text, Duration::from_millis(*timeout_ms)).await?;
+            stop_if_interrupted(deps)?;
+            checks::of_command(&check.name, &text, &finished)
+        }
+        what => checks::look(&check.name, what, ledger.state.patch.as_ref(), &deps.workspace),
+    };
+    ledger.record(EventKind::Checked {
+        step: step.id.clone(),
+        attempt: ledger.state.attempt,
+        check: result,
+    })?;
+    Ok(ledger.sync()?)
+}
+
+/// Judges the answer against the response schema.
+pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+    let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
+    let judged = response::judge(&ledger.state.answer, schema);
+    Ok(ledger.record(EventKind::ResponseJudged {
+        ok: judged.is_ok(),
+        errors: judged.as_ref().err().cloned().unwrap_or_default(),
+        output: judged.ok(),
+    })?)
+}
+
+/// Looks what the run has changed so far, and keeps the patch.
+pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
+    ground.prepare_for_effects(deps, ledger).await?;
+    let Some(baseline) = &ground.baseline else {
+        return Err(Stop::Environment(
+            "there is no baseline to compare the tree with".to_owned(),
+        ));
+    };
+    let trouble = |why: String| Stop::Environment(format!("the changes cannot be read: {why}"));
+    let now = deps.shadow.snapshot().await.map_err(trouble)?;
+    let delta = deps.shadow.delta(baseline, &now).await.map_err(trouble)?;
+    let secret = deps.redactor.find(&delta.patch).map(str::to_owned);
+    let blob = match (delta.patch.is_empty(), &secret) {
+        (false, None) => Some(artefacts::keep_blob(&deps.run_dir, &delta.patch)?),
+        _ => None,
+    };
+    ledger.record(EventKind::PatchTaken(PatchTaken {
+        blob,
+        bytes: delta.patch.len() as u64,
+        tree: now.tree,
+        files: delta.files,
+    }))?;
+    match secret {
+        Some(name) => Err(Stop::Ended(Outcome::new(
+            Verdict::Denied,
+            "secret_hit",
+            format!("the changes hold the value of {name}; the patch is withheld"),
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A call that was running when the process ended: the model is told, and it never runs again.
+pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), Stop> {
+    let message = "interrupted; effect unknown. Look at the state of things before you do it again.";
+    Ok(ledger.record(EventKind::CallFinished {
+        call,
+        state: crate::base::call::CallState::Error,
+        output: Box::new(crate::base::call::ToolOutput::failure("interrupted", message)),
+        took_ms: 0,
+    })?)
+}
+
+/// Ends the run: what it changed is looked at a last time, its background commands are killed.
+pub async fn finish(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    ground: &mut Ground,
+    outcome: Outcome,
+) -> Result<(), JournalError> {
+    deps.scope.jobs.kill_all().await;
+    let mut outcome = outcome;
+    if ledger.state.touched {
+        match measure(deps, ledger, ground).await {
+            Ok(()) => {}
+            Err(Stop::Journal(error)) => return Err(error),
+            Err(Stop::Ended(other)) => outcome = other,
+            Err(Stop::Environment(why)) => {
+                ledger.record(EventKind::Warned {
+                    code: "patch".to_owned(),
+                    message: why.clone(),
+                })?;
+                if outcome.verdict.is_success() {
+                    outcome = Outcome::new(Verdict::Environment, "patch", why);
+                }
+            }
+        }
+    }
+    let spent = ledger.state.spent.clone();
+    ledger.record(EventKind::RunFinished { outcome, spent })?;
+    ledger.sync()
+}
+
+/// How long something took.
+pub fn since(begun: Instant) -> u64 {
+    begun.elapsed().as_millis() as u64
+}

@@ -1,0 +1,93 @@
+//! The `modify` rule: a program rewrites what is about to be written, or the arguments as JSON. Rules on nothing.
+
+use super::deps::Deps;
+use crate::base::ruling::{Decision, Ruling};
+use crate::process::{self, Program, Spawn};
+use crate::tools::{Prepared, Tool, ToolError};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a rewriting program may take.
+const TIME: Duration = Duration::from_secs(60);
+/// Bytes that it may give back.
+const SIZE: usize = 8 << 20;
+
+/// The arguments after the rule's program has seen them.
+///
+/// For a tool that writes a file the program gets the whole proposed content and gives the new one, and the call
+/// becomes one that writes the whole file. For any other tool it gets the arguments as JSON and gives JSON.
+pub async fn rewrite(
+    deps: &Deps,
+    tool: &Arc<dyn Tool>,
+    args: &Value,
+    prepared: &Prepared,
+    ruling: &Ruling,
+) -> Result<Value, String> {
+    let program = ruling.pipe.as_deref().ok_or("the rule names no program")?;
+    let proposed = prepared.preview.as_ref().and_then(|preview| preview.new.clone());
+    let is_edit = tool.spec().kind == crate::base::call::Kind::Edit;
+    let input = match &proposed {
+        Some(content) if is_edit => content.clone(),
+        _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
+        _ => args.to_string(),
+    };
+    let output = pipe(deps, program, &input).await?;
+    if !is_edit {
+        return serde_json::from_str(&output).map_err(|error| format!("the program gave no JSON: {error}"));
+    }
+    if output == input {
+        return Ok(args.clone());
+    }
+    let path = args.get("file_path").cloned().ok_or("the call names no file")?;
+    Ok(json!({ "file_path": path, "content": output }))
+}
+
+async fn pipe(deps: &Deps, program: &str, input: &str) -> Result<String, String> {
+    let spawn = Spawn {
+        program: Program::Shell(format!("{{ {program}\n}} 2>/dev/null")),
+        dir: deps.workspace.root().to_owned(),
+        env: Vec::new(),
+        stdin: Some(input.as_bytes().to_vec()),
+        timeout: TIME,
+        cancel: deps.interrupt.token.child_token(),
+        on_output: None,
+        keep: None,
+        shown: SIZE,
+        redactor: Arc::clone(&deps.redactor),
+    };
+    let finished = process::run(spawn, &deps.scope.confinement)
+        .await
+        .map_err(|error| error.to_string())?;
+    if finished.exit.code != Some(0) {
+        return Err(format!("`{program}` ended with {}", ended(finished.exit.code)));
+    }
+    if finished.stdout.cut {
+        return Err(format!("`{program}` gave more than {SIZE} bytes"));
+    }
+    Ok(finished.stdout.text)
+}
+
+fn ended(code: Option<i32>) -> String {
+    code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"))
+}
+
+/// Prepares a rewritten call: by `write_file` when an edit became a whole file.
+pub fn prepare(deps: &Deps, tool: &Arc<dyn Tool>, args: &Value) -> Result<Prepared, ToolError> {
+    let whole = args.get("content").is_some() && tool.spec().name != "write_file";
+    match deps.tools.find("write_file") {
+        Some(found) if whole => found.tool.prepare(args, &deps.workspace),
+        _ => tool.prepare(args, &deps.workspace),
+    }
+}
+
+/// A rewriting that did not work denies the call.
+pub fn failed(ruling: Ruling, why: &str) -> Ruling {
+    Ruling {
+        decision: Decision::Deny,
+        code: "modify_failed".to_owned(),
+        reason: format!("the rewriting program did not work: {why}"),
+        fix: "mend the content so that the program accepts it, or mend the rule".to_owned(),
+        ..ruling
+    }
+}

@@ -1,0 +1,81 @@
+//! THE LOOP: asks `next` what to do, does that one thing, records what happened, until the run is done.
+
+use super::ask::Asking;
+use super::deps::Deps;
+use super::effects::{self, Ground, Stop};
+use super::ledger::Ledger;
+use super::next::{Next, next};
+use super::scheduler;
+use crate::base::event::EventKind;
+use crate::base::ids::CallId;
+use crate::base::outcome::{Outcome, Verdict};
+use crate::journal::JournalError;
+use std::collections::BTreeSet;
+
+/// Runs to the end, from wherever the record stands.
+pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result<Outcome, JournalError> {
+    let mut turn = Turn {
+        asking: Asking::new(deps),
+        secret: BTreeSet::new(),
+    };
+    loop {
+        let step = next(&ledger.state, &deps.plan);
+        if let Next::Done(outcome) = step {
+            return Ok(outcome);
+        }
+        let done = match deps.interrupt.outcome(&deps.plan) {
+            Some(outcome) => Err(Stop::Ended(outcome)),
+            None => turn.perform(deps, ledger, &mut ground, step).await,
+        };
+        match done {
+            Ok(()) => {}
+            Err(Stop::Journal(error)) => return Err(error),
+            Err(Stop::Ended(outcome)) => effects::finish(deps, ledger, &mut ground, outcome).await?,
+            Err(Stop::Environment(why)) => {
+                let outcome = Outcome::new(Verdict::Environment, "environment", why);
+                effects::finish(deps, ledger, &mut ground, outcome).await?;
+            }
+        }
+    }
+}
+
+/// What lasts from one turn to the next and is in no record.
+struct Turn {
+    asking: Asking,
+    /// Calls of the last reply whose arguments hold a secret; the record has them redacted.
+    secret: BTreeSet<CallId>,
+}
+
+impl Turn {
+    async fn perform(&mut self, deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, step: Next) -> Result<(), Stop> {
+        match step {
+            Next::Begin(index) => effects::begin(deps, ledger, index),
+            Next::Run => effects::run_command(deps, ledger, ground).await,
+            Next::Attempt(n, why) => {
+                let step = ledger.state.step_id(&deps.plan);
+                Ok(ledger.record(EventKind::AttemptStarted { step, n, why })?)
+            }
+            Next::Prompt(why) => effects::tell(deps, ledger, why),
+            Next::Ask => {
+                self.secret = self.asking.ask(deps, ledger).await?;
+                Ok(())
+            }
+            Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls, &self.secret).await,
+            Next::Interrupted(call) => effects::interrupted(ledger, call),
+            Next::Check(index) => effects::check(deps, ledger, ground, index).await,
+            Next::Judge => effects::judge(deps, ledger),
+            Next::Measure => effects::measure(deps, ledger, ground).await,
+            Next::StepDone(result) => {
+                let step = ledger.state.step_id(&deps.plan);
+                Ok(ledger.record(EventKind::StepFinished { step, result })?)
+            }
+            Next::Suspend(calls) => {
+                let names: Vec<&str> = calls.iter().map(CallId::as_str).collect();
+                let message = format!("waiting for approval of {}", names.join(", "));
+                ledger.record(EventKind::Suspended { calls })?;
+                Err(Stop::Ended(Outcome::new(Verdict::Suspended, "approval", message)))
+            }
+            Next::Finish(outcome) | Next::Done(outcome) => Err(Stop::Ended(outcome)),
+        }
+    }
+}

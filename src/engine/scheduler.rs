@@ -1,0 +1,318 @@
+//! The calls of one reply: look up → validate → prepare → rule → run in waves. Records each step; runs nothing that was not ruled.
+
+use super::deps::Deps;
+use super::effects::{Ground, Stop};
+use super::ledger::Ledger;
+use super::modify;
+use super::next::call_limit;
+use super::state::CallRecord;
+use crate::base::call::{CallState, Kind, Origin, ToolOutput};
+use crate::base::event::{Decided, EventKind};
+use crate::base::ids::CallId;
+use crate::base::ruling::{Asked, Decision, Ruling};
+use crate::policy::{self, Uses};
+use crate::tools::{Prepared, Tool, ToolContext, ToolError, results};
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Read-only calls that run side by side at most.
+pub const WAVE: usize = 8;
+
+/// A call that may run now.
+struct Ready {
+    id: CallId,
+    prepared: Prepared,
+    kind: Kind,
+    builtin: bool,
+}
+
+/// What became of a call before it could run.
+enum Ruled {
+    Ready(Ready),
+    /// It has its answer already: an error or a denial.
+    Settled,
+    /// It waits for a reviewer, or a limit was reached: nothing after it may run.
+    Barrier,
+}
+
+/// Settles the first wave of these calls, which are all that are open, in order.
+pub async fn settle(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    ground: &mut Ground,
+    calls: &[CallId],
+    secret: &BTreeSet<CallId>,
+) -> Result<(), Stop> {
+    let mut wave: Vec<Ready> = Vec::new();
+    for id in calls {
+        let Some(record) = ledger.state.calls.get(id).cloned() else {
+            continue;
+        };
+        let Some(found) = deps.tools.find(&record.call.tool) else {
+            finish(ledger, id, Err(deps.tools.unknown(&record.call.tool)), 0)?;
+            continue;
+        };
+        let tool = Arc::clone(found.tool);
+        let joins = tool.spec().kind.is_read_only() && !asks_to_wait(&record);
+        if !wave.is_empty() && (!joins || wave.len() == WAVE) {
+            break;
+        }
+        match rule(deps, ledger, ground, &record, &tool, secret.contains(id), wave.len()).await? {
+            Ruled::Ready(ready) => {
+                wave.push(ready);
+                if !joins {
+                    break;
+                }
+            }
+            Ruled::Settled => {}
+            Ruled::Barrier => break,
+        }
+    }
+    run(deps, ledger, ground, wave).await
+}
+
+fn asks_to_wait(record: &CallRecord) -> bool {
+    record
+        .call
+        .args
+        .get("wait_for_previous")
+        .and_then(serde_json::Value::as_bool)
+        == Some(true)
+}
+
+async fn rule(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    ground: &mut Ground,
+    record: &CallRecord,
+    tool: &Arc<dyn Tool>,
+    secret: bool,
+    in_wave: usize,
+) -> Result<Ruled, Stop> {
+    let id = &record.call.id;
+    let asked = record.modified.as_ref().unwrap_or(&record.call.args);
+    let accepted = match deps.tools.find(&record.call.tool).map(|found| found.accept(asked)) {
+        Some(Ok(accepted)) => accepted,
+        Some(Err(error)) => {
+            finish(ledger, id, Err(error), 0)?;
+            return Ok(Ruled::Settled);
+        }
+        None => return Ok(Ruled::Settled),
+    };
+    let mut args = accepted.args;
+    let mut prepared = match tool.prepare(&args, &deps.workspace) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            finish(ledger, id, Err(error), 0)?;
+            return Ok(Ruled::Settled);
+        }
+    };
+    let outgoing = !matches!(tool.spec().kind, Kind::Read | Kind::Plan) || tool.spec().origin != Origin::Builtin;
+    let mut ruling = if secret && outgoing {
+        secret_ruling()
+    } else {
+        judge(deps, ledger, tool, &args, &prepared)
+    };
+    if record.approved && ruling.decision == Decision::Suspend {
+        ruling.decision = Decision::Allow;
+        ruling.code = "approved".to_owned();
+        "a reviewer approved this call".clone_into(&mut ruling.reason);
+    }
+    if ruling.decision == Decision::Modify && record.modified.is_none() {
+        ground.prepare_for_commands(deps, ledger).await?;
+        match modify::rewrite(deps, tool, &args, &prepared, &ruling).await {
+            Ok(rewritten) => {
+                record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
+                args = rewritten;
+                prepared = match modify::prepare(deps, tool, &args) {
+                    Ok(prepared) => prepared,
+                    Err(error) => {
+                        finish(ledger, id, Err(error), 0)?;
+                        return Ok(Ruled::Settled);
+                    }
+                };
+                ruling = judge(deps, ledger, tool, &args, &prepared);
+            }
+            Err(why) => ruling = modify::failed(ruling, &why),
+        }
+    }
+    // What a rewriting rule says of its own result is that it is allowed: it grants nothing by itself.
+    if ruling.decision == Decision::Modify {
+        ruling.decision = Decision::Allow;
+    }
+    let decision = ruling.decision;
+    let told = denial(&ruling);
+    record_ruling(ledger, record, tool, &prepared, ruling, None)?;
+    match decision {
+        Decision::Deny => {
+            finish(ledger, id, Ok(ToolOutput::failure("denied", told)), 0)?;
+            Ok(Ruled::Settled)
+        }
+        Decision::Suspend => Ok(Ruled::Barrier),
+        Decision::Allow | Decision::Modify => {
+            let name = &tool.spec().name;
+            if call_limit(&ledger.state, &deps.plan, name, in_wave as u64).is_some() {
+                return Ok(Ruled::Barrier);
+            }
+            Ok(Ruled::Ready(Ready {
+                id: id.clone(),
+                prepared,
+                kind: tool.spec().kind,
+                builtin: tool.spec().origin == Origin::Builtin,
+            }))
+        }
+    }
+}
+
+fn judge(deps: &Deps, ledger: &Ledger, tool: &Arc<dyn Tool>, args: &serde_json::Value, prepared: &Prepared) -> Ruling {
+    let spec = tool.spec();
+    let asked = Asked {
+        tool: &spec.name,
+        kind: spec.kind,
+        origin: &spec.origin,
+        args,
+    };
+    let uses = Uses::from(&ledger.state.uses);
+    deps.workspace
+        .with_terrain(|terrain| policy::decide(&deps.policies, &asked, &prepared.access, terrain, &uses))
+}
+
+fn secret_ruling() -> Ruling {
+    Ruling {
+        decision: Decision::Deny,
+        rule: None,
+        code: "secret_hit".to_owned(),
+        reason: "the arguments hold a secret value of this run's environment".to_owned(),
+        fix: "keep secret values out of files, commands and requests".to_owned(),
+        considered: Vec::new(),
+        words: Vec::new(),
+        pipe: None,
+        uses: Vec::new(),
+    }
+}
+
+fn record_ruling(
+    ledger: &mut Ledger,
+    record: &CallRecord,
+    tool: &Arc<dyn Tool>,
+    prepared: &Prepared,
+    ruling: Ruling,
+    modified: Option<serde_json::Value>,
+) -> Result<(), Stop> {
+    let spec = tool.spec();
+    let decided = Decided {
+        call: record.call.id.clone(),
+        tool: spec.name.clone(),
+        title: prepared.title.clone(),
+        access: prepared.access.clone(),
+        read_only: spec.kind.is_read_only(),
+        modified,
+        preview: match ruling.decision {
+            Decision::Suspend => prepared.preview.clone(),
+            _ => None,
+        },
+        ruling,
+    };
+    Ok(ledger.record(EventKind::Decided(Box::new(decided)))?)
+}
+
+/// What the model reads of a denial.
+fn denial(ruling: &Ruling) -> String {
+    let rule = ruling
+        .rule
+        .as_deref()
+        .map(|rule| format!(" by rule {rule}"))
+        .unwrap_or_default();
+    format!("Denied{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix)
+        .trim_end()
+        .to_owned()
+}
+
+async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Ready>) -> Result<(), Stop> {
+    let Some(first) = wave.first() else {
+        return Ok(());
+    };
+    if !first.builtin || matches!(first.kind, Kind::Execute) {
+        ground.prepare_for_commands(deps, ledger).await?;
+    } else if !first.kind.is_read_only() {
+        ground.prepare_for_effects(deps, ledger).await?;
+    }
+    for ready in &wave {
+        ledger.record(EventKind::CallStarted { call: ready.id.clone() })?;
+    }
+    if !first.kind.is_read_only() {
+        ledger.sync()?;
+    }
+    let live = ledger.live();
+    let running = wave.into_iter().map(|ready| {
+        let context = ToolContext {
+            call: ready.id.clone(),
+            workspace: Arc::clone(&deps.workspace),
+            scope: Arc::clone(&deps.scope),
+            cancel: deps.interrupt.token.child_token(),
+            deadline: deps.deadline.min(Instant::now() + deps.command_time),
+            live: live.clone(),
+        };
+        async move {
+            let begun = Instant::now();
+            let result = one(ready.prepared, context).await;
+            (ready.id, result, begun.elapsed().as_millis() as u64)
+        }
+    });
+    for (id, result, took_ms) in ledger.watch(join_all(running)).await {
+        finish(ledger, &id, result, took_ms)?;
+    }
+    Ok(ledger.sync()?)
+}
+
+/// Runs one call; a tool that does not heed the end of its time is left behind.
+async fn one(prepared: Prepared, context: ToolContext) -> Result<ToolOutput, ToolError> {
+    let deadline = context.deadline + std::time::Duration::from_secs(2);
+    let cancel = context.cancel.clone();
+    let fitted = context.clone();
+    let work = (prepared.work)(context);
+    tokio::select! {
+        biased;
+        done = work => results::fit(done?, &fitted),
+        () = cancelled_for_long(&cancel) => Err(ToolError::model("cancelled", "the run was cancelled")),
+        () = tokio::time::sleep_until(deadline.into()) => {
+            Err(ToolError::model("timeout", "the call took too long and was given up"))
+        }
+    }
+}
+
+/// A moment after the cancellation, so that a tool can end its children first.
+async fn cancelled_for_long(cancel: &tokio_util::sync::CancellationToken) {
+    cancel.cancelled().await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+}
+
+fn finish(ledger: &mut Ledger, id: &CallId, result: Result<ToolOutput, ToolError>, took_ms: u64) -> Result<(), Stop> {
+    let (state, output) = match result {
+        Ok(output) if output.error.is_none() => (CallState::Success, output),
+        Ok(output) => (CallState::Error, output),
+        Err(ToolError::Model {
+            kind: "cancelled",
+            message,
+        }) => (CallState::Cancelled, ToolOutput::failure("cancelled", message)),
+        Err(ToolError::Model { kind, message }) => (CallState::Error, ToolOutput::failure(kind, message)),
+        Err(ToolError::Fatal(message)) => {
+            let output = ToolOutput::failure("fatal", message.clone());
+            ledger.record(EventKind::CallFinished {
+                call: id.clone(),
+                state: CallState::Error,
+                output: Box::new(output),
+                took_ms,
+            })?;
+            return Err(Stop::Environment(message));
+        }
+    };
+    Ok(ledger.record(EventKind::CallFinished {
+        call: id.clone(),
+        state,
+        output: Box::new(output),
+        took_ms,
+    })?)
+}
