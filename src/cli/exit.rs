@@ -1,0 +1,102 @@
+//! Every exit code, in one place. Maps verdicts to numbers; decides no verdict.
+
+use crate::base::outcome::{Outcome, Verdict};
+
+/// Passed, or nothing had to be done.
+pub const PASSED: u8 = 0;
+/// A check, the response schema, an unmet expectation, a replay miss, or no progress.
+pub const FAILED: u8 = 1;
+/// The command line.
+pub const USAGE: u8 = 2;
+/// A recipe, policy, manifest or settings file.
+pub const INVALID: u8 = 3;
+/// An action that the task needed was denied.
+pub const DENIED: u8 = 4;
+/// The run waits for approval.
+pub const SUSPENDED: u8 = 5;
+/// A limit was reached.
+pub const BUDGET: u8 = 6;
+/// The model service.
+pub const PROVIDER: u8 = 7;
+/// Something outside is missing.
+pub const ENVIRONMENT: u8 = 8;
+/// An artefact or the journal could not be written.
+pub const OUTPUT: u8 = 9;
+/// Jobs that did not run.
+pub const INCOMPLETE: u8 = 10;
+/// A panic.
+pub const BUG: u8 = 70;
+
+/// The table as `--help` prints it.
+pub const TABLE: &str = "\
+Exit codes:
+    0  passed, or nothing had to be done
+    1  failed: a check, the response schema, an unmet expectation, a replay miss, or no progress
+    2  usage: the command line
+    3  invalid: a recipe, policy, manifest or settings file (each problem with file:line:column)
+    4  denied: an action that the task needed was denied
+    5  suspended: a rule said suspend; go on with `resume --approve` or `--deny`
+    6  budget: turns, tokens, cost, wall clock or calls ran out
+    7  provider: the model service, after retries
+    8  environment: key, workspace, git, required server, sandbox, lock, no journal
+    9  output: an artefact or the journal could not be written
+   10  incomplete: jobs that did not run
+   70  bug: a panic
+  130, 143  cancelled by a signal";
+
+/// The code of a verdict.
+pub fn code(outcome: &Outcome) -> u8 {
+    match outcome.verdict {
+        Verdict::Passed | Verdict::NoChange => PASSED,
+        Verdict::Failed => FAILED,
+        Verdict::Denied => DENIED,
+        Verdict::Suspended => SUSPENDED,
+        Verdict::Budget => BUDGET,
+        Verdict::Provider => PROVIDER,
+        Verdict::Environment => ENVIRONMENT,
+        Verdict::Output => OUTPUT,
+        Verdict::Invalid => INVALID,
+        Verdict::Incomplete => INCOMPLETE,
+        Verdict::Bug => BUG,
+        Verdict::Cancelled => {
+            let signal = outcome.signal.unwrap_or(2);
+            u8::try_from(128 + signal).unwrap_or(130)
+        }
+    }
+}
+
+/// The stronger of two codes, when several apply.
+pub fn stronger(a: u8, b: u8) -> u8 {
+    let rank = |code: u8| match code {
+        BUG => 0,
+        OUTPUT => 1,
+        128.. => 2,
+        INVALID => 3,
+        ENVIRONMENT => 4,
+        SUSPENDED => 5,
+        PROVIDER => 6,
+        BUDGET => 7,
+        DENIED => 8,
+        INCOMPLETE => 9,
+        FAILED => 10,
+        USAGE => 11,
+        _ => 12,
+    };
+    if rank(b) < rank(a) { b } else { a }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_follow_the_stated_precedence() {
+        let order = [BUG, OUTPUT, 130, INVALID, ENVIRONMENT, SUSPENDED, PROVIDER, BUDGET, DENIED, FAILED, PASSED];
+        for (place, strong) in order.iter().enumerate() {
+            for weak in &order[place..] {
+                assert_eq!(stronger(*strong, *weak), *strong);
+                assert_eq!(stronger(*weak, *strong), *strong);
+            }
+        }
+    }
+}
