@@ -14,8 +14,7 @@ pub const RUNS: &str = ".overnight/runs";
 pub fn new_run_id(now: Timestamp) -> RunId {
     let mut random = [0_u8; 3];
     // A clash is caught when the directory is made, so a failed read only makes one less unlikely.
-    let _ = std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
+    let _ = std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
     let stamp = now.strftime("%Y%m%d-%H%M%S");
     let [a, b, c] = random;
     RunId(format!("{stamp}-{a:02x}{b:02x}{c:02x}"))
@@ -31,7 +30,13 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     let dir = workspace.join(".overnight");
     let file = dir.join(".gitignore");
     std::fs::create_dir_all(&dir)
-        .and_then(|()| if file.exists() { Ok(()) } else { std::fs::write(&file, "*\n") })
+        .and_then(|()| {
+            if file.exists() {
+                Ok(())
+            } else {
+                std::fs::write(&file, "*\n")
+            }
+        })
         .map_err(|source| JournalError::Write {
             path: file.display().to_string(),
             source,

@@ -64,10 +64,11 @@ impl Writer {
             .map_err(|_| JournalError::Missing(dir.display().to_string()))?;
         lock(&file, dir)?;
         let journal = reader::read(dir)?;
-        file.set_len(journal.whole_bytes).map_err(|source| JournalError::Write {
-            path: path.display().to_string(),
-            source,
-        })?;
+        file.set_len(journal.whole_bytes)
+            .map_err(|source| JournalError::Write {
+                path: path.display().to_string(),
+                source,
+            })?;
         let writer = Self {
             path,
             file,
