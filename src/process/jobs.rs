@@ -1,5 +1,216 @@
 //! Commands that go on in the background of a run, and their end. Knows no tool.
 
-/// The background commands of one run; all are killed when it is closed.
+use super::spawn::{SpawnError, run};
+use super::{Confinement, Finished, Spawn};
+use crate::base::call::ExitInfo;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Bytes of the latest output that are held for each job.
+const HELD: usize = 64 << 10;
+/// Jobs that are remembered, the ended ones included.
+const MOST: usize = 100;
+
+/// The background commands of one run, named `job1`, `job2`, … in the order of starting. All are killed when it is closed
+/// or dropped. Clones share the list.
+#[derive(Clone, Default)]
+pub struct Jobs {
+    list: Arc<Mutex<Vec<Job>>>,
+    closing: Closing,
+}
+
+/// Cancels all when the last owner goes.
+#[derive(Clone, Default)]
+struct Closing(Arc<CancelOnDrop>);
+
 #[derive(Default)]
-pub struct Jobs {}
+struct CancelOnDrop(CancellationToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+struct Job {
+    command: String,
+    shared: Arc<Mutex<Shared>>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    output: String,
+    /// Bytes that were produced before those in `output`.
+    dropped: u64,
+    end: Option<End>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Exited(ExitInfo),
+    /// It could not be started; the reason.
+    NotStarted(String),
+}
+
+/// One job as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobState {
+    /// Counted from 1.
+    pub number: usize,
+    pub command: String,
+    /// `None` while it runs.
+    pub end: Option<End>,
+    /// The latest output, at most 64 KiB, redacted.
+    pub output: String,
+    /// Bytes produced before `output`.
+    pub dropped: u64,
+}
+
+impl JobState {
+    /// The name that models are told.
+    pub fn name(&self) -> String {
+        format!("job{}", self.number)
+    }
+}
+
+impl Jobs {
+    /// Starts a command and waits `delay` for its first output or its end. `spawn.on_output`, `spawn.keep` and
+    /// `spawn.cancel` are not used: a job outlives the call that started it.
+    ///
+    /// Errors: 100 jobs were started already, or the command could not be started within `delay`.
+    pub async fn start(
+        &self,
+        command: &str,
+        spawn: Spawn,
+        confinement: &Confinement,
+        delay: Duration,
+    ) -> Result<JobState, SpawnError> {
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let number = {
+            let mut list = lock(&self.list);
+            if list.len() >= MOST {
+                return Err(SpawnError::TooMany(MOST));
+            }
+            list.push(Job {
+                command: command.to_owned(),
+                shared: Arc::clone(&shared),
+                task: None,
+            });
+            list.len()
+        };
+        let task = self.launch(spawn, confinement.clone(), shared);
+        let started = self.settle(number, task, delay).await;
+        match started.end {
+            Some(End::NotStarted(reason)) => Err(SpawnError::Background(reason)),
+            _ => Ok(started),
+        }
+    }
+
+    fn launch(&self, mut spawn: Spawn, confinement: Confinement, shared: Arc<Mutex<Shared>>) -> JoinHandle<()> {
+        let heard = Arc::clone(&shared);
+        spawn.on_output = Some(Arc::new(move |text: &str| lock(&heard).hear(text)));
+        spawn.keep = None;
+        spawn.shown = 0;
+        spawn.cancel = self.closing.0.0.child_token();
+        tokio::spawn(async move {
+            let ended = run(spawn, &confinement).await;
+            lock(&shared).end = Some(match ended {
+                Ok(Finished { exit, .. }) => End::Exited(exit),
+                Err(error) => End::NotStarted(error.to_string()),
+            });
+        })
+    }
+
+    /// Gives the job `delay` to end, then leaves it alone.
+    async fn settle(&self, number: usize, mut task: JoinHandle<()>, delay: Duration) -> JobState {
+        let ended = tokio::time::timeout(delay, &mut task).await.is_ok();
+        let mut list = lock(&self.list);
+        match list.get_mut(number - 1) {
+            Some(job) => {
+                job.task = (!ended).then_some(task);
+                state(number, job)
+            }
+            None => JobState {
+                number,
+                command: String::new(),
+                end: None,
+                output: String::new(),
+                dropped: 0,
+            },
+        }
+    }
+
+    /// All jobs in the order of starting.
+    pub fn list(&self) -> Vec<JobState> {
+        let list = lock(&self.list);
+        list.iter().enumerate().map(|(at, job)| state(at + 1, job)).collect()
+    }
+
+    /// One job by its number, counted from 1.
+    pub fn get(&self, number: usize) -> Option<JobState> {
+        let list = lock(&self.list);
+        Some(state(number, list.get(number.checked_sub(1)?)?))
+    }
+
+    /// Whether one still runs.
+    pub fn any_running(&self) -> bool {
+        lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
+    }
+
+    /// Kills all that still run and waits for their end, a second at most. Gives how many ran. None can be started after.
+    pub async fn kill_all(&self) -> usize {
+        self.closing.0.0.cancel();
+        let (tasks, running) = {
+            let mut list = lock(&self.list);
+            let running = list.iter().filter(|job| lock(&job.shared).end.is_none()).count();
+            let tasks: Vec<JoinHandle<()>> = list.iter_mut().filter_map(|job| job.task.take()).collect();
+            (tasks, running)
+        };
+        let until = tokio::time::Instant::now() + Duration::from_secs(3);
+        for mut task in tasks {
+            if tokio::time::timeout_at(until, &mut task).await.is_err() {
+                // Dropping the future kills its tree at once.
+                task.abort();
+            }
+        }
+        running
+    }
+}
+
+impl Shared {
+    fn hear(&mut self, text: &str) {
+        self.output.push_str(text);
+        if self.output.len() > 2 * HELD {
+            let mut cut = self.output.len() - HELD;
+            while !self.output.is_char_boundary(cut) {
+                cut += 1;
+            }
+            self.dropped += cut as u64;
+            self.output.drain(..cut);
+        }
+    }
+}
+
+fn state(number: usize, job: &Job) -> JobState {
+    let shared = lock(&job.shared);
+    let mut from = shared.output.len().saturating_sub(HELD);
+    while !shared.output.is_char_boundary(from) {
+        from += 1;
+    }
+    JobState {
+        number,
+        command: job.command.clone(),
+        end: shared.end.clone(),
+        output: shared.output[from..].to_owned(),
+        dropped: shared.dropped + from as u64,
+    }
+}
+
+/// A panic elsewhere while the lock was held leaves at worst a shorter output.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,7 +1,11 @@
 //! The door to processes. The only room that starts one; the only room that confines one.
 
+mod capture;
 pub mod jobs;
 pub mod plain;
+mod spawn;
+mod tree;
+pub use spawn::{SpawnError, run};
 
 use crate::base::call::ExitInfo;
 use crate::base::secret::Redactor;

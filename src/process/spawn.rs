@@ -1,0 +1,306 @@
+//! Starting one command and seeing it to its end: output, time limit, cancellation, and its whole tree gone afterwards.
+
+use super::capture::{Capture, OnOutput};
+use super::tree::{Tree, new_mark};
+use super::{Confinement, Finished, Level, Program, Spawn};
+use crate::base::call::ExitInfo;
+use rustix::process::Signal;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::{Child, ChildStdin, Command};
+
+/// Between the polite signal and the last one.
+const KILL_GRACE: Duration = Duration::from_millis(200);
+/// How long outputs may stay open after the command has ended, for filters that are about to end too.
+const PIPE_GRACE: Duration = Duration::from_millis(200);
+
+/// Why a command did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The caller named a program that is not there.
+    #[error("cannot start `{program}`: no such program")]
+    NotFound { program: String },
+    /// The directory to start in is not there.
+    #[error("cannot start in `{0}`: no such directory")]
+    NoDirectory(String),
+    #[error("cannot start `{program}`: {source}")]
+    Start { program: String, source: io::Error },
+    /// The sandbox that was asked for cannot be had: nothing was run. The run ends with code 8.
+    #[error("sandbox: {0}")]
+    Sandbox(String),
+    /// A run remembers so many background commands and no more.
+    #[error("{0} background commands were started already")]
+    TooMany(usize),
+    /// A background command did not start; the reason.
+    #[error("{0}")]
+    Background(String),
+}
+
+/// Runs a command to its end. Nothing of its tree lives when this returns, or when the future is dropped.
+pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, SpawnError> {
+    let started = Instant::now();
+    if !spawn.dir.is_dir() {
+        return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
+    }
+    let mut running = start(&spawn, confinement)?;
+    let mut finished = see_through(spawn, &mut running).await;
+    finished.took = started.elapsed();
+    Ok(finished)
+}
+
+/// A command that has been started.
+struct Running {
+    child: Child,
+    tree: Tree,
+    stdin: Option<ChildStdin>,
+    stdout: Receiver,
+    stderr: Option<Receiver>,
+}
+
+fn start(spawn: &Spawn, confinement: &Confinement) -> Result<Running, SpawnError> {
+    if confinement.level != Level::None {
+        return Err(SpawnError::Sandbox("this build cannot confine".to_owned()));
+    }
+    let argv = argv(&spawn.program);
+    let name = argv.first().cloned().unwrap_or_default();
+    let fail = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => SpawnError::NotFound { program: name.clone() },
+        _ => SpawnError::Start {
+            program: name.clone(),
+            source,
+        },
+    };
+    let mut command = Command::new(&name);
+    command
+        .args(&argv[1..])
+        .env_clear()
+        .envs(environment(spawn, confinement));
+    command.current_dir(&spawn.dir).kill_on_drop(true);
+    let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
+    let mark = new_mark();
+    on_start(&mut command, mark);
+    let mut child = command.spawn().map_err(fail)?;
+    // The command holds our writing ends until it is dropped: a reader would never see the end.
+    drop(command);
+    let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+    let stdin = child.stdin.take();
+    Ok(Running {
+        child,
+        tree: Tree::new(root, mark),
+        stdin,
+        stdout: piped.stdout,
+        stderr: piped.stderr,
+    })
+}
+
+/// Our ends of the outputs.
+struct Pipes {
+    stdout: Receiver,
+    stderr: Option<Receiver>,
+}
+
+impl Pipes {
+    fn connect(command: &mut Command, spawn: &Spawn) -> io::Result<Self> {
+        command.stdin(if spawn.stdin.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
+        let (out_read, out_write) = io::pipe()?;
+        let stderr = match spawn.program {
+            Program::Shell(_) => {
+                command.stderr(Stdio::from(out_write.try_clone()?));
+                None
+            }
+            Program::Argv(_) => {
+                let (err_read, err_write) = io::pipe()?;
+                command.stderr(Stdio::from(err_write));
+                Some(Receiver::from_owned_fd(OwnedFd::from(err_read))?)
+            }
+        };
+        command.stdout(Stdio::from(out_write));
+        Ok(Self {
+            stdout: Receiver::from_owned_fd(OwnedFd::from(out_read))?,
+            stderr,
+        })
+    }
+}
+
+/// The words to execute. A text that begins with a dash stays a text.
+pub(crate) fn argv(program: &Program) -> Vec<String> {
+    match program {
+        Program::Shell(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
+            .map(str::to_owned)
+            .to_vec(),
+        Program::Argv(words) if words.is_empty() => vec![String::new()],
+        Program::Argv(words) => words.clone(),
+    }
+}
+
+/// The whole environment; of two values of one name the later one counts. A shell gets no start-up file by a variable.
+pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(String, String)> {
+    let shell = matches!(spawn.program, Program::Shell(_));
+    confinement
+        .env
+        .iter()
+        .chain(&spawn.env)
+        .filter(|(name, _)| !(shell && matches!(name.as_str(), "BASH_ENV" | "ENV")))
+        .cloned()
+        .collect()
+}
+
+/// What the child does between fork and exec: own session, mark, no core file, nothing open but the standard three.
+#[expect(
+    unsafe_code,
+    reason = "only a hook between fork and exec can set these for the child alone"
+)]
+fn on_start(command: &mut Command, mark: u64) {
+    let hook = move || {
+        // SAFETY: only system calls that are safe after a fork; `limit` is a local that outlives the calls.
+        unsafe {
+            libc::setsid();
+            let mut limit = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            if libc::getrlimit(libc::RLIMIT_LOCKS, &raw mut limit) == 0 && mark <= limit.rlim_max {
+                limit.rlim_cur = mark;
+                libc::setrlimit(libc::RLIMIT_LOCKS, &raw const limit);
+            }
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+            libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        }
+        Ok(())
+    };
+    // SAFETY: the hook allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(hook);
+    }
+}
+
+async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
+    let separate = running.stderr.is_some();
+    let tell: Option<OnOutput> = spawn.on_output.clone();
+    let mut out = Capture::new(&spawn.redactor, spawn.shown, spawn.keep.clone(), tell.clone());
+    let mut err = Capture::new(&spawn.redactor, spawn.shown, None, tell);
+    let ended = {
+        let pump = pump(
+            (running.stdin.take(), spawn.stdin.as_deref()),
+            (&mut running.stdout, &mut out),
+            (running.stderr.as_mut(), &mut err),
+        );
+        watch(&mut running.child, &mut running.tree, &spawn, pump).await
+    };
+    Finished {
+        exit: ended,
+        stdout: out.finish(),
+        stderr: if separate {
+            err.finish()
+        } else {
+            super::Captured::default()
+        },
+        ..Finished::default()
+    }
+}
+
+/// Waits for the end, the time limit or the cancellation while `pump` runs; then nothing of the tree lives.
+async fn watch(child: &mut Child, tree: &mut Tree, spawn: &Spawn, pump: impl Future<Output = ()>) -> ExitInfo {
+    let mut pump = std::pin::pin!(pump);
+    let mut pumped = false;
+    let mut exit = ExitInfo::default();
+    let deadline = tokio::time::sleep(spawn.timeout);
+    let mut deadline = std::pin::pin!(deadline);
+    let status = loop {
+        tokio::select! {
+            () = &mut pump, if !pumped => pumped = true,
+            status = child.wait() => break status.ok(),
+            () = &mut deadline => {
+                exit.timed_out = true;
+                break kill(child, tree, pump.as_mut(), &mut pumped).await;
+            }
+            () = spawn.cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
+        }
+    };
+    tree.root_is_reaped();
+    if !pumped {
+        pumped = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await.is_ok();
+    }
+    exit.leftovers = u32::try_from(tree.end().await).unwrap_or(u32::MAX);
+    if !pumped {
+        // The writers are dead: what is in the pipe is read in no time, and nothing can hold it open.
+        let _ = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await;
+    }
+    set_status(&mut exit, status);
+    exit
+}
+
+/// Asks the tree to end, then makes it.
+async fn kill(
+    child: &mut Child,
+    tree: &mut Tree,
+    mut pump: std::pin::Pin<&mut impl Future<Output = ()>>,
+    pumped: &mut bool,
+) -> Option<ExitStatus> {
+    tree.signal(Signal::TERM);
+    tree.signal(Signal::CONT);
+    let grace = tokio::time::sleep(KILL_GRACE);
+    let mut grace = std::pin::pin!(grace);
+    loop {
+        tokio::select! {
+            status = child.wait() => return status.ok(),
+            () = &mut pump, if !*pumped => *pumped = true,
+            () = &mut grace => break,
+        }
+    }
+    let _ = child.start_kill();
+    child.wait().await.ok()
+}
+
+fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
+    exit.code = status.and_then(|status| status.code());
+    exit.signal = status.and_then(|status| status.signal());
+}
+
+/// Feeds the input and takes both outputs until they are closed.
+async fn pump(
+    (stdin, input): (Option<ChildStdin>, Option<&[u8]>),
+    (stdout, out): (&mut Receiver, &mut Capture),
+    (stderr, err): (Option<&mut Receiver>, &mut Capture),
+) {
+    let feed = async {
+        if let (Some(mut stdin), Some(input)) = (stdin, input) {
+            // A program that does not read its input is its own affair.
+            let _ = stdin.write_all(input).await;
+            let _ = stdin.shutdown().await;
+        }
+    };
+    let take_err = async {
+        if let Some(stderr) = stderr {
+            drain(stderr, err).await;
+        }
+    };
+    tokio::join!(feed, drain(stdout, out), take_err);
+}
+
+async fn drain(from: &mut Receiver, into: &mut Capture) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(count) => into.push(&buffer[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "spawn_tests.rs"]
+mod tests;

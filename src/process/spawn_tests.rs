@@ -1,0 +1,266 @@
+//! Tests with real children: outputs, limits, daemons, pipes that stay open.
+
+use super::*;
+use crate::base::secret::Redactor;
+use crate::process::Network;
+use crate::process::jobs::Jobs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) fn open_confinement(dir: &Path) -> Confinement {
+    Confinement {
+        level: Level::None,
+        workspace: dir.to_path_buf(),
+        readable: Vec::new(),
+        writable: Vec::new(),
+        hidden: Vec::new(),
+        protected: Vec::new(),
+        network: Network::Open,
+        env: vec![("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())],
+    }
+}
+
+pub(crate) fn shell(dir: &Path, text: &str) -> Spawn {
+    Spawn {
+        program: Program::Shell(text.to_owned()),
+        dir: dir.to_path_buf(),
+        env: Vec::new(),
+        stdin: None,
+        timeout: Duration::from_secs(20),
+        cancel: CancellationToken::new(),
+        on_output: None,
+        keep: None,
+        shown: 1 << 20,
+        redactor: Arc::new(Redactor::default()),
+    }
+}
+
+async fn ran(text: &str) -> Finished {
+    let dir = tempfile::tempdir().unwrap();
+    let confinement = open_confinement(dir.path());
+    run(shell(dir.path(), text), &confinement).await.unwrap()
+}
+
+/// Whether a process with exactly these words lives.
+fn lives(word: &str) -> bool {
+    crate::process::tree::table().iter().any(|entry| {
+        let words = std::fs::read(format!("/proc/{}/cmdline", entry.pid)).unwrap_or_default();
+        !entry.zombie && words.split(|byte| *byte == 0).any(|have| have == word.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn both_outputs_of_a_shell_come_in_order_with_the_exit_code() {
+    let got = ran("echo one; echo two >&2; echo three; exit 7").await;
+    assert_eq!(got.stdout.text, "one\ntwo\nthree\n");
+    assert_eq!(got.stderr.text, "");
+    assert_eq!((got.exit.code, got.exit.signal, got.exit.leftovers), (Some(7), None, 0));
+}
+
+#[tokio::test]
+async fn a_signal_is_told() {
+    assert_eq!(ran("kill -9 $$").await.exit.signal, Some(9));
+}
+
+#[tokio::test]
+async fn a_text_that_looks_like_an_option_is_a_text() {
+    assert_eq!(ran("-x; echo after").await.stdout.text.lines().last(), Some("after"));
+}
+
+#[tokio::test]
+async fn the_environment_is_what_was_given_and_stdin_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spawn = shell(dir.path(), "cat; exec env");
+    spawn.env = vec![
+        ("A".to_owned(), "1".to_owned()),
+        ("BASH_ENV".to_owned(), "/nowhere".to_owned()),
+    ];
+    let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
+    let mut names: Vec<&str> = got
+        .stdout
+        .text
+        .lines()
+        .filter_map(|line| line.split('=').next())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["A", "PATH", "PWD", "SHLVL"]);
+}
+
+#[tokio::test]
+async fn a_program_gets_its_input_and_keeps_its_outputs_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spawn = shell(dir.path(), "");
+    let words = ["bash", "-c", "cat; echo bad >&2"];
+    spawn.program = Program::Argv(words.map(str::to_owned).to_vec());
+    spawn.stdin = Some(vec![b'x'; 300_000]);
+    let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
+    assert_eq!((got.stdout.bytes, got.stderr.text.as_str()), (300_000, "bad\n"));
+}
+
+#[tokio::test]
+async fn no_descriptor_of_ours_is_inherited() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = std::fs::File::open(dir.path()).unwrap();
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
+    assert_eq!(
+        ran("for n in {0..40}; do [ -e /proc/$$/fd/$n ] && echo $n; done")
+            .await
+            .stdout
+            .text,
+        "0\n1\n2\n"
+    );
+}
+
+#[tokio::test]
+async fn two_megabytes_are_counted_and_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spawn = shell(dir.path(), "head -c 2000000 /dev/zero | tr '\\0' x");
+    spawn.shown = 1000;
+    spawn.keep = Some(dir.path().join("kept"));
+    let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
+    assert_eq!(
+        (got.stdout.bytes, got.stdout.omitted, got.stdout.cut),
+        (2_000_000, 0, true)
+    );
+    assert!(got.stdout.text.len() < 1100);
+    assert_eq!(std::fs::metadata(dir.path().join("kept")).unwrap().len(), 2_000_000);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let confinement = open_confinement(dir.path());
+    let mut spawn = shell(dir.path(), "");
+    spawn.program = Program::Argv(vec!["no-such-program-here".to_owned()]);
+    assert!(matches!(
+        run(spawn, &confinement).await,
+        Err(SpawnError::NotFound { .. })
+    ));
+    let mut spawn = shell(dir.path(), "true");
+    spawn.dir = PathBuf::from("/no/such/dir");
+    assert!(matches!(
+        run(spawn, &confinement).await,
+        Err(SpawnError::NoDirectory(_))
+    ));
+}
+
+#[tokio::test]
+async fn time_runs_out_for_the_whole_tree_even_when_it_will_not_listen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spawn = shell(
+        dir.path(),
+        "trap '' TERM; echo begun; (trap '' TERM; sleep 3011.5) & sleep 3011.5; sleep 3011.5",
+    );
+    spawn.timeout = Duration::from_millis(300);
+    let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
+    assert!(got.exit.timed_out);
+    assert_eq!(got.stdout.text, "begun\n");
+    assert!(got.took < Duration::from_secs(3), "{:?}", got.took);
+    assert!(!lives("3011.5"));
+}
+
+#[tokio::test]
+async fn cancellation_begins_the_kill_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let spawn = shell(dir.path(), "sleep 3012.5");
+    let cancel = spawn.cancel.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        cancel.cancel();
+    });
+    let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
+    assert_eq!((got.exit.signal, got.exit.timed_out), (Some(15), false));
+    assert!(got.took < Duration::from_secs(1), "{:?}", got.took);
+}
+
+#[tokio::test]
+async fn a_daemon_does_not_outlive_its_command() {
+    let got = ran("setsid sh -c 'setsid sleep 3013.5 >/dev/null 2>&1 </dev/null &' ; sleep 0.2; echo done").await;
+    assert_eq!((got.stdout.text.as_str(), got.exit.code), ("done\n", Some(0)));
+    assert_eq!(got.exit.leftovers, 1);
+    assert!(!lives("3013.5"));
+}
+
+#[tokio::test]
+async fn an_inherited_pipe_does_not_hold_us() {
+    let got = ran("sleep 3014.5 & echo done").await;
+    assert_eq!((got.stdout.text.as_str(), got.exit.leftovers), ("done\n", 1));
+    assert!(got.took < Duration::from_secs(2), "{:?}", got.took);
+    assert!(!lives("3014.5"));
+}
+
+#[tokio::test]
+async fn a_filter_that_ends_a_little_later_is_heard() {
+    let got = ran("exec > >(sleep 0.05; cat); echo late").await;
+    assert_eq!((got.stdout.text.as_str(), got.exit.leftovers), ("late\n", 0));
+}
+
+#[tokio::test]
+async fn a_dropped_future_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let confinement = open_confinement(dir.path());
+    let running = run(shell(dir.path(), "setsid sleep 3015.5 & sleep 3015.5"), &confinement);
+    assert!(tokio::time::timeout(Duration::from_millis(300), running).await.is_err());
+    assert!(!lives("3015.5"));
+}
+
+#[tokio::test]
+async fn a_bounded_storm_of_forks_is_put_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spawn = shell(
+        dir.path(),
+        "f() { [ $1 -gt 0 ] && { f $(($1-1)) & f $(($1-1)) & }; sleep 3016.5; }; f 6",
+    );
+    spawn.timeout = Duration::from_millis(800);
+    let got = run(spawn, &open_confinement(dir.path())).await.unwrap();
+    assert!(got.exit.timed_out);
+    assert!(!lives("3016.5"));
+}
+
+#[tokio::test]
+async fn jobs_go_on_are_read_and_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let confinement = open_confinement(dir.path());
+    let jobs = Jobs::default();
+    let delay = Duration::from_millis(300);
+    let long = jobs
+        .start("long", shell(dir.path(), "echo up; sleep 3017.5"), &confinement, delay)
+        .await
+        .unwrap();
+    let short = jobs
+        .start("short", shell(dir.path(), "echo out; exit 3"), &confinement, delay)
+        .await
+        .unwrap();
+    assert_eq!(
+        (long.name().as_str(), long.output.as_str(), long.end),
+        ("job1", "up\n", None)
+    );
+    assert_eq!(short.output, "out\n");
+    assert!(matches!(short.end, Some(crate::process::jobs::End::Exited(exit)) if exit.code == Some(3)));
+    assert!(jobs.any_running());
+    assert_eq!(jobs.list().len(), 2);
+    assert!(jobs.get(0).is_none() && jobs.get(3).is_none());
+    assert_eq!(jobs.kill_all().await, 1);
+    assert!(!jobs.any_running());
+    assert!(!lives("3017.5"));
+}
+
+#[tokio::test]
+async fn dropped_jobs_are_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = Jobs::default();
+    let confinement = open_confinement(dir.path());
+    let spawn = shell(dir.path(), "sleep 3018.5");
+    jobs.start("long", spawn, &confinement, Duration::from_millis(100))
+        .await
+        .unwrap();
+    drop(jobs);
+    for _ in 0..100 {
+        if !lives("3018.5") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!lives("3018.5"));
+}

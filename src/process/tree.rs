@@ -1,0 +1,245 @@
+//! One command's whole tree of processes: found through marks that a daemon keeps, ended to the last one. Starts nothing.
+//!
+//! A tree is found again by three signs, since any one of them can be lost: the process that we started, its session, and a
+//! number in the soft limit `RLIMIT_LOCKS` (which no kernel of this century acts on). The number goes through `fork`, `exec`
+//! and `setsid` alike and does not show in the environment. This program is a subreaper, so a process whose parent has
+//! died is our own child: it can be seen, and no zombie stays.
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use std::collections::BTreeSet;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A process as the kernel lists it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub pid: i32,
+    pub parent: i32,
+    session: i32,
+    /// Ended, but not yet asked after by its parent.
+    pub zombie: bool,
+}
+
+/// All processes that can be seen. Empty when `/proc` cannot be read.
+pub(crate) fn table() -> Vec<Entry> {
+    let Ok(dir) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    dir.flatten()
+        .filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| parse_stat(pid, &std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+        .collect()
+}
+
+/// The fields after the name, which is in brackets and may hold anything.
+fn parse_stat(pid: i32, stat: &[u8]) -> Option<Entry> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Entry {
+        pid,
+        parent,
+        session,
+        zombie: matches!(state, "Z" | "X"),
+    })
+}
+
+/// The processes below `roots`, these included, in the order of the table.
+pub(crate) fn below(table: &[Entry], roots: impl IntoIterator<Item = i32>) -> Vec<Entry> {
+    let mut inside: BTreeSet<i32> = roots.into_iter().collect();
+    loop {
+        let before = inside.len();
+        for entry in table {
+            if inside.contains(&entry.parent) {
+                inside.insert(entry.pid);
+            }
+        }
+        if inside.len() == before {
+            break;
+        }
+    }
+    table
+        .iter()
+        .filter(|entry| inside.contains(&entry.pid))
+        .copied()
+        .collect()
+}
+
+/// Sends a signal; a process that is gone is no error.
+pub(crate) fn send(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // The only failures are "gone" and "not ours": neither leaves anything to do.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A mark that no other command of this machine has.
+pub(crate) fn new_mark() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    static SUBREAPER: Once = Once::new();
+    SUBREAPER.call_once(|| {
+        // Without it orphans go to the machine's init, which reaps them; marks still find ours below another parent.
+        let _ = set_child_subreaper(Some(getpid()));
+    });
+    let count = NEXT.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
+    (1 << 61) | (u64::from(getpid().as_raw_nonzero().get().unsigned_abs()) << 24) | count
+}
+
+/// A running tree. Dropped before it was ended, it kills what is left.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: i32,
+    mark: u64,
+    root_reaped: bool,
+    ended: bool,
+}
+
+impl Tree {
+    /// The tree of `root`, which was started with `mark`, as the leader of a new session.
+    pub fn new(root: i32, mark: u64) -> Self {
+        Self {
+            root,
+            mark,
+            root_reaped: false,
+            ended: false,
+        }
+    }
+
+    /// Somebody has waited for the first process: its number means nothing any more.
+    pub fn root_is_reaped(&mut self) {
+        self.root_reaped = true;
+    }
+
+    /// The living processes of the tree. Reaps those that have ended and are ours.
+    pub fn living(&self) -> Vec<i32> {
+        let me = getpid().as_raw_nonzero().get();
+        let table = table();
+        let tops: Vec<i32> = table
+            .iter()
+            .filter(|entry| entry.parent == me && self.owns(entry))
+            .map(|entry| entry.pid)
+            .collect();
+        let members = below(&table, tops);
+        for ended in members.iter().filter(|entry| entry.zombie && entry.parent == me) {
+            if ended.pid != self.root || self.root_reaped {
+                let _ = waitpid(Pid::from_raw(ended.pid), WaitOptions::NOHANG);
+            }
+        }
+        members
+            .into_iter()
+            .filter(|entry| !entry.zombie)
+            .map(|entry| entry.pid)
+            .collect()
+    }
+
+    fn owns(&self, entry: &Entry) -> bool {
+        (entry.pid == self.root && !self.root_reaped)
+            || entry.session == self.root
+            || mark_of(entry.pid) == Some(self.mark)
+    }
+
+    /// Sends a signal to all; gives how many there were.
+    pub fn signal(&self, signal: Signal) -> usize {
+        let living = self.living();
+        for pid in &living {
+            send(*pid, signal);
+        }
+        living.len()
+    }
+
+    /// One blow at all that live; gives how many there were. A large tree is stopped first, so that it cannot outrun us.
+    fn strike(&self) -> usize {
+        let mut living = self.living();
+        if living.len() > 24 {
+            for _ in 0..20 {
+                for pid in &living {
+                    send(*pid, Signal::STOP);
+                }
+                let now = self.living();
+                if now.iter().all(|pid| living.contains(pid)) {
+                    break;
+                }
+                living = now;
+            }
+        }
+        for pid in &living {
+            send(*pid, Signal::KILL);
+        }
+        living.len()
+    }
+
+    /// Kills all that is left and waits until it is gone, at most two seconds. Gives how many were found first.
+    pub async fn end(&mut self) -> usize {
+        let found = self.strike();
+        let mut left = found;
+        for _ in 0..400 {
+            if left == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            left = self.strike();
+        }
+        self.ended = true;
+        found
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        for _ in 0..100 {
+            if self.strike() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            let root = Pid::from_raw(self.root);
+            if !self.root_reaped && waitpid(root, WaitOptions::NOHANG).is_ok_and(|found| found.is_some()) {
+                self.root_reaped = true;
+            }
+        }
+    }
+}
+
+/// The soft limit that carries the mark.
+fn mark_of(pid: i32) -> Option<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits.lines().find(|line| line.starts_with("Max file locks"))?;
+    line.split_ascii_whitespace().nth(3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_blanks_does_not_confuse_the_fields() {
+        let entry = parse_stat(7, b"7 (a) S 9) (x) Z 3 4 5 0 -1").unwrap();
+        assert_eq!((entry.parent, entry.session, entry.zombie), (3, 5, true));
+        assert!(parse_stat(7, b"7 (a").is_none());
+        assert!(parse_stat(7, b"7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn the_whole_subtree_is_found_whatever_the_order() {
+        let entry = |pid, parent| Entry {
+            pid,
+            parent,
+            session: 1,
+            zombie: false,
+        };
+        let table = [entry(9, 8), entry(8, 5), entry(5, 1), entry(6, 1)];
+        let found: Vec<i32> = below(&table, [5]).iter().map(|entry| entry.pid).collect();
+        assert_eq!(found, [9, 8, 5]);
+    }
+
+    #[test]
+    fn marks_differ() {
+        assert_ne!(new_mark(), new_mark());
+    }
+}
