@@ -1,0 +1,127 @@
+//! What the user gives: recipe, policies, parameters, input, prompt. Reads; judges none of it.
+
+use super::refusal::Refusal;
+use crate::policy::Source;
+use crate::process::plain;
+use crate::workspace::patch;
+use std::io::Read;
+use std::path::Path;
+
+/// The largest file or stdin that is taken in.
+const SIZE: u64 = 32 << 20;
+
+/// The text of a user's file.
+pub fn text(path: &Path) -> Result<String, Refusal> {
+    let open = |error: std::io::Error| Refusal::Environment(format!("cannot read {}: {error}", path.display()));
+    let file = std::fs::File::open(path).map_err(open)?;
+    let mut bytes = Vec::new();
+    file.take(SIZE + 1).read_to_end(&mut bytes).map_err(open)?;
+    utf8(bytes, &path.display().to_string())
+}
+
+fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
+    if bytes.len() as u64 > SIZE {
+        return Err(Refusal::Invalid(format!("{name}:1:1: error[too-large]: more than {} MiB", SIZE >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        Refusal::Invalid(format!("{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\n  help: save it as UTF-8"))
+    })
+}
+
+/// A recipe file: one that is not there is the user's mistake, as a wrong one is.
+pub fn recipe(path: &Path) -> Result<String, Refusal> {
+    if path.is_file() {
+        return text(path);
+    }
+    let name = path.display();
+    Err(Refusal::Invalid(format!(
+        "{name}:1:1: error[no-file]: there is no recipe file {name}\n  help: `overnight recipe list` shows the recipes of ./recipes"
+    )))
+}
+
+/// stdin to its end.
+pub fn stdin() -> Result<String, Refusal> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .take(SIZE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Refusal::Environment(format!("cannot read stdin: {error}")))?;
+    utf8(bytes, "stdin")
+}
+
+/// A value that may be text, `-` for stdin or `@FILE`.
+pub fn text_or_file(value: &str) -> Result<String, Refusal> {
+    match value.strip_prefix('@') {
+        Some(path) => text(Path::new(path)),
+        None if value == "-" => stdin(),
+        None => Ok(value.to_owned()),
+    }
+}
+
+/// A file, or stdin for `-`.
+pub fn file_or_stdin(value: &str) -> Result<String, Refusal> {
+    if value == "-" { stdin() } else { text(Path::new(value)) }
+}
+
+/// JSON of the command line: text or `@FILE`.
+pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
+    let text = match value.strip_prefix('@') {
+        Some(path) => text(Path::new(path))?,
+        None => value.to_owned(),
+    };
+    serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))
+}
+
+/// The policies that the command line names: files, `builtin:NAME`, `git:REV:PATH`.
+pub async fn policies(names: &[String], workspace: &Path) -> Result<Vec<Source>, Refusal> {
+    let mut sources = Vec::new();
+    for name in names {
+        sources.push(policy(name, workspace).await?);
+    }
+    Ok(sources)
+}
+
+async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
+    let text = if name.starts_with("builtin:") {
+        // The policy room has them; naming one is the same as extending nothing else.
+        format!("version: 1\nextends: [{name}]\n")
+    } else if let Some(spec) = name.strip_prefix("git:") {
+        committed(spec, workspace).await?
+    } else {
+        let path = Path::new(name);
+        if !path.is_file() {
+            return Err(Refusal::Invalid(format!(
+                "{name}:1:1: error[no-file]: there is no policy file {name}\n  help: name a file, builtin:read-only, builtin:edit, builtin:build or git:REV:PATH"
+            )));
+        }
+        text(path)?
+    };
+    Ok(Source {
+        name: name.to_owned(),
+        text,
+    })
+}
+
+/// A file as it is in a commit, so that the tree cannot edit its own judge.
+async fn committed(spec: &str, workspace: &Path) -> Result<String, Refusal> {
+    let bad = |why: &str| {
+        Refusal::Invalid(format!(
+            "git:{spec}:1:1: error[no-file]: {why}\n  help: write git:REV:PATH, as git:origin/main:ci/policy.yaml"
+        ))
+    };
+    let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is named"))?;
+    if revision.is_empty() || revision.starts_with('-') {
+        return Err(bad("no revision is named"));
+    }
+    let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
+    let repository = patch::repository(&root).ok_or_else(|| bad("the workspace is in no git repository"))?;
+    let git_dir = repository.git_dir.to_string_lossy();
+    let object = format!("{revision}:{path}");
+    let args = ["--git-dir", git_dir.as_ref(), "cat-file", "blob", &object];
+    let printed = plain::git(&args, &repository.top, &[], None).await.map_err(Refusal::Environment)?;
+    if !printed.ok {
+        return Err(bad(&printed.stderr));
+    }
+    utf8(printed.stdout, &format!("git:{spec}"))
+}

@@ -1,0 +1,59 @@
+//! Why a command did not start, and whose turn it is. Has a code; prints nothing.
+
+use super::exit;
+use crate::base::outcome::Verdict;
+use crate::diag::{self, Diagnostic, Files};
+use crate::journal::JournalError;
+
+/// A command that cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The command line is wrong: code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// A file of the user is wrong; the text holds every problem with its place: code 3.
+    #[error("{0}")]
+    Invalid(String),
+    /// Something outside is missing: code 8.
+    #[error("{0}")]
+    Environment(String),
+    /// Something could not be written: code 9.
+    #[error("{0}")]
+    Output(String),
+}
+
+impl Refusal {
+    /// All problems of the user's files, as they are printed.
+    pub fn problems(problems: &[Diagnostic], files: &Files) -> Self {
+        let texts: Vec<String> = problems.iter().map(|problem| diag::render(problem, files)).collect();
+        Self::Invalid(texts.join("\n"))
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Refusal::Usage(_) => exit::USAGE,
+            Refusal::Invalid(_) => exit::INVALID,
+            Refusal::Environment(_) => exit::ENVIRONMENT,
+            Refusal::Output(_) => exit::OUTPUT,
+        }
+    }
+
+    /// The verdict that `result.json` names.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Refusal::Usage(_) | Refusal::Invalid(_) => Verdict::Invalid,
+            Refusal::Environment(_) => Verdict::Environment,
+            Refusal::Output(_) => Verdict::Output,
+        }
+    }
+}
+
+impl From<JournalError> for Refusal {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Write { .. } => Refusal::Output(error.to_string()),
+            _ => Refusal::Environment(error.to_string()),
+        }
+    }
+}

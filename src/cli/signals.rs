@@ -1,0 +1,41 @@
+//! Signals and the wall clock: the first signal cancels the run, the second ends the process.
+
+use crate::engine::deps::Interrupt;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Watches for signals and for the end of the wall clock, in the background.
+pub fn watch(interrupt: &Arc<Interrupt>, deadline: Instant) -> std::io::Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut hup = signal(SignalKind::hangup())?;
+    let interrupt = Arc::clone(interrupt);
+    tokio::spawn(async move {
+        let mut seen = false;
+        let mut clock_runs = true;
+        loop {
+            let number = tokio::select! {
+                _ = term.recv() => 15,
+                _ = int.recv() => 2,
+                _ = hup.recv() => 1,
+                () = tokio::time::sleep_until(deadline.into()), if clock_runs => {
+                    clock_runs = false;
+                    interrupt.wall();
+                    continue;
+                }
+            };
+            if seen {
+                leave(128 + number);
+            }
+            seen = true;
+            interrupt.signal(number);
+        }
+    });
+    Ok(())
+}
+
+#[expect(clippy::exit, reason = "a second signal asks for the end at once; the journal is whole at any moment")]
+fn leave(code: i32) {
+    std::process::exit(code);
+}

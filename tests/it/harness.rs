@@ -1,0 +1,234 @@
+//! The hermetic ground of every test that runs the binary: its own home, an empty environment, its own tree.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The binary under test.
+pub const BIN: &str = env!("CARGO_BIN_EXE_overnight");
+
+/// The top of the project.
+pub fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A tree, a home and the flags of one run.
+pub struct World {
+    dir: TempDir,
+    env: Vec<(String, String)>,
+}
+
+impl World {
+    /// An empty workspace outside of any repository.
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("overnight-it-").tempdir().unwrap();
+        for name in ["home", "ws"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, env: Vec::new() }
+    }
+
+    /// A workspace that is a git repository with these files committed.
+    pub fn repo(files: &[(&str, &str)]) -> Self {
+        let world = Self::new();
+        for (path, text) in files {
+            world.file(path, text);
+        }
+        world.git(&["init", "-q", "-b", "main"]);
+        world.commit("base");
+        world
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn ws(&self) -> PathBuf {
+        self.dir.path().join("ws")
+    }
+
+    /// Writes a file of the workspace.
+    pub fn file(&self, path: &str, text: impl AsRef<[u8]>) -> &Self {
+        write(&self.ws().join(path), text.as_ref());
+        self
+    }
+
+    /// Writes a file beside the workspace and gives its path.
+    pub fn beside(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.dir.path().join(name);
+        write(&path, text.as_ref());
+        path.to_string_lossy().into_owned()
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.ws().join(path)).unwrap()
+    }
+
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub fn git(&self, args: &[&str]) -> String {
+        git_in(&self.ws(), args)
+    }
+
+    pub fn commit(&self, message: &str) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "--allow-empty", "-m", message]);
+    }
+
+    /// The binary with these arguments, in the workspace, with nothing of the machine's environment but `PATH`.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(BIN);
+        command
+            .args(args)
+            .current_dir(self.ws())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.dir.path().join("home"))
+            .stdin(Stdio::null());
+        for name in ["CARGO_HOME", "RUSTUP_HOME"] {
+            // Toolchains are the machine's; a home without them could not build.
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        if std::env::var_os("RUSTUP_HOME").is_none() {
+            command.env("RUSTUP_HOME", home().join(".rustup"));
+        }
+        if std::env::var_os("CARGO_HOME").is_none() {
+            command.env("CARGO_HOME", home().join(".cargo"));
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn call(&self, args: &[&str]) -> Done {
+        Done::of(self.command(args).output().unwrap())
+    }
+
+    /// Runs it with this on stdin.
+    pub fn call_with(&self, args: &[&str], stdin: &str) -> Done {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), stdin.as_bytes()).unwrap();
+        Done::of(child.wait_with_output().unwrap())
+    }
+
+    /// `overnight run` with a script, a policy and an out directory beside the workspace.
+    pub fn run(&self, script: &str, policy: &str, more: &[&str]) -> Done {
+        let script = format!("script:{}", self.beside("script.yaml", script));
+        let policy = self.beside("policy.yaml", policy);
+        let out = self.out().to_string_lossy().into_owned();
+        let mut args = vec!["run", "--model", &script, "--policy", &policy, "--out", &out];
+        args.extend(more);
+        self.call(&args)
+    }
+
+    /// The run directory of `run`.
+    pub fn out(&self) -> PathBuf {
+        self.dir.path().join("out")
+    }
+
+    /// `result.json` of `run`.
+    pub fn result(&self) -> Value {
+        let text = std::fs::read_to_string(self.out().join("result.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn home() -> PathBuf {
+    PathBuf::from(std::env::var_os("HOME").unwrap())
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// git with a fixed identity and nobody's configuration.
+pub fn git_in(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(args)
+        .current_dir(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_AUTHOR_NAME", "a")
+        .env("GIT_AUTHOR_EMAIL", "a@example.org")
+        .env("GIT_COMMITTER_NAME", "a")
+        .env("GIT_COMMITTER_EMAIL", "a@example.org")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a call gave.
+#[derive(Debug)]
+pub struct Done {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Done {
+    pub fn of(output: Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        Self {
+            code: output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Fails the test unless the code is this one.
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(
+            self.code, code,
+            "exit code\n--- stdout\n{}\n--- stderr\n{}",
+            self.stdout, self.stderr
+        );
+        self
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+}
+
+/// Whether a part of the host is there. With `OVERNIGHT_REQUIRE=all` a missing one fails the test.
+pub fn have(what: &str, found: bool) -> bool {
+    if !found {
+        assert!(
+            std::env::var_os("OVERNIGHT_REQUIRE").is_none(),
+            "{what} is missing and OVERNIGHT_REQUIRE is set"
+        );
+        let mut err = std::io::stderr().lock();
+        let _ = std::io::Write::write_fmt(&mut err, format_args!("skipped: {what} is missing\n"));
+    }
+    found
+}
+
+/// Waits until something holds, ten seconds at most.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("did not come true: {what}");
+}
