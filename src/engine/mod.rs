@@ -14,3 +14,6 @@ pub mod response;
 pub mod run;
 pub mod scheduler;
 pub mod state;
+
+#[cfg(test)]
+mod crash_tests;

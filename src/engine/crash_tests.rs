@@ -1,0 +1,337 @@
+//! A run that is stopped after any event and resumed ends as it would have, and repeats no effect.
+
+use super::next::{Next, next};
+use super::state::State;
+use crate::base::access::Access;
+use crate::base::budget::Budget;
+use crate::base::call::{CallState, ExitInfo, ToolCall, ToolOutput};
+use crate::base::event::{Decided, EventKind, PatchTaken, RunStarted};
+use crate::base::ids::{BlobId, CallId, StepId};
+use crate::base::message::{Message, Part, Reply, Stop, Usage};
+use crate::base::outcome::{CheckResult, Outcome, Verdict};
+use crate::base::ruling::{Decision, Ruling};
+use crate::recipe::Plan;
+use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, ToolPlan};
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Read,
+    Write,
+    Denied,
+    Suspended,
+    Unknown,
+}
+
+/// Everything outside of the record: what the model says, what checks say, what was done.
+#[derive(Clone, Debug)]
+struct World {
+    replies: Vec<Vec<Act>>,
+    /// Attempts that fail their check before one passes.
+    red: u32,
+    done: BTreeMap<CallId, u32>,
+    asked: usize,
+    writes: u64,
+}
+
+impl World {
+    fn reply(&mut self, before: u64) -> Reply {
+        let acts = self.replies.get(self.asked).cloned().unwrap_or_default();
+        self.asked += 1;
+        let calls = acts.iter().enumerate().map(|(n, act)| {
+            Part::Call(ToolCall {
+                id: CallId::nth(before + n as u64 + 1),
+                tool: format!("{act:?}"),
+                args: json!({ "n": before + n as u64 }),
+                wire_id: None,
+            })
+        });
+        Reply {
+            parts: std::iter::once(Part::text("text")).chain(calls).collect(),
+            stop: if acts.is_empty() { Stop::End } else { Stop::Calls },
+            usage: Usage { input: 10, output: 1, ..Usage::default() },
+            model: "m".to_owned(),
+        }
+    }
+}
+
+fn plan(steps: usize, retries: u32) -> Plan {
+    let step = |n: usize| PlanStep {
+        id: StepId(format!("s{n}")),
+        work: if n % 2 == 1 {
+            StepWork::Run { command: "true".to_owned(), timeout_ms: 1, allow_failure: false }
+        } else {
+            StepWork::Prompt { template: "do".to_owned() }
+        },
+        checks: if n == 0 {
+            vec![Check {
+                name: "c".to_owned(),
+                what: CheckWhat::Run { command: "check".to_owned(), timeout_ms: 1 },
+            }]
+        } else {
+            Vec::new()
+        },
+        retries,
+        expect: Expect::Any,
+        skip_if_green: false,
+        budget: None,
+    };
+    Plan {
+        name: "p".to_owned(),
+        description: String::new(),
+        steps: (0..steps).map(step).collect(),
+        budget: Budget { turns: Some(20), ..Budget::default() },
+        on_deny: OnDeny::Tell,
+        expect: Expect::Any,
+        context: Vec::new(),
+        tools: ToolPlan::default(),
+        response: None,
+        response_retries: 0,
+        model: None,
+        fallback: Vec::new(),
+        values: BTreeMap::new(),
+        input: None,
+    }
+}
+
+/// The record, and the point at which the process is to die.
+struct Record {
+    events: Vec<EventKind>,
+    state: State,
+    dies_at: Option<usize>,
+}
+
+/// The process has died.
+#[derive(Debug)]
+struct Died;
+
+impl Record {
+    fn put(&mut self, event: EventKind) -> Result<(), Died> {
+        let text = serde_json::to_string(&event).unwrap();
+        let back: EventKind = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, event, "an event round-trips");
+        self.state.apply(&event);
+        self.events.push(event);
+        if self.dies_at == Some(self.events.len()) { Err(Died) } else { Ok(()) }
+    }
+}
+
+fn decided(record: &super::state::CallRecord, act: Act) -> EventKind {
+    let decision = match act {
+        Act::Denied => Decision::Deny,
+        Act::Suspended => Decision::Suspend,
+        _ => Decision::Allow,
+    };
+    EventKind::Decided(Box::new(Decided {
+        call: record.call.id.clone(),
+        tool: record.call.tool.clone(),
+        title: String::new(),
+        access: Access::none(),
+        ruling: Ruling {
+            decision,
+            rule: None,
+            code: "test".to_owned(),
+            reason: String::new(),
+            fix: String::new(),
+            considered: Vec::new(),
+            words: Vec::new(),
+            pipe: None,
+            uses: Vec::new(),
+        },
+        modified: None,
+        preview: None,
+        read_only: act == Act::Read,
+    }))
+}
+
+fn act(tool: &str) -> Act {
+    [Act::Read, Act::Write, Act::Denied, Act::Suspended]
+        .into_iter()
+        .find(|act| format!("{act:?}") == tool)
+        .unwrap_or(Act::Unknown)
+}
+
+fn call(record: &mut Record, world: &mut World, id: &CallId) -> Result<(), Died> {
+    let asked = record.state.calls[id].clone();
+    let act = act(&asked.call.tool);
+    let finished = |state, output| EventKind::CallFinished {
+        call: id.clone(),
+        state,
+        output: Box::new(output),
+        took_ms: 0,
+    };
+    if act == Act::Unknown {
+        return record.put(finished(CallState::Error, ToolOutput::failure("unknown", "no such tool")));
+    }
+    record.put(decided(&asked, act))?;
+    match record.state.calls[id].state {
+        CallState::Scheduled | CallState::Executing => {}
+        CallState::AwaitingApproval => return Ok(()),
+        _ => return record.put(finished(CallState::Error, ToolOutput::failure("denied", "no"))),
+    }
+    record.put(EventKind::CallStarted { call: id.clone() })?;
+    *world.done.entry(id.clone()).or_default() += 1;
+    world.writes += u64::from(act != Act::Read);
+    record.put(finished(CallState::Success, ToolOutput::text("ok", "ok")))
+}
+
+fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> Result<(), Died> {
+    let id = record.state.step_id(plan);
+    match step {
+        Next::Begin(index) => record.put(EventKind::StepStarted { step: id, index, total: plan.steps.len(), run: None }),
+        Next::Run => record.put(EventKind::Ran {
+            step: id,
+            command: String::new(),
+            exit: ExitInfo { code: Some(0), ..ExitInfo::default() },
+            output: String::new(),
+            took_ms: 0,
+        }),
+        Next::Attempt(n, why) => record.put(EventKind::AttemptStarted { step: id, n, why }),
+        Next::Prompt(why) => record.put(EventKind::Prompted { message: Message::user("do"), why }),
+        Next::Ask => {
+            // A reply that was not recorded was not given, as far as anybody knows: it is asked for again.
+            world.asked = record.state.spent.turns as usize;
+            let turn = record.state.spent.turns + 1;
+            let reply = world.reply(record.state.calls_asked);
+            record.put(EventKind::Replied { turn, reply, asked: String::new(), took_ms: 0, cost_micros: None })
+        }
+        Next::Call(calls) => call(record, world, &calls[0]),
+        Next::Interrupted(call) => record.put(EventKind::CallFinished {
+            call,
+            state: CallState::Error,
+            output: Box::new(ToolOutput::failure("interrupted", "effect unknown")),
+            took_ms: 0,
+        }),
+        Next::Check(_) => {
+            let passed = record.state.attempt > world.red;
+            record.put(EventKind::Checked {
+                step: id,
+                attempt: record.state.attempt,
+                check: CheckResult {
+                    name: "c".to_owned(),
+                    passed,
+                    what: String::new(),
+                    message: String::new(),
+                    output: String::new(),
+                    exit: None,
+                    took_ms: 0,
+                },
+            })
+        }
+        Next::Judge => record.put(EventKind::ResponseJudged { ok: true, errors: Vec::new(), output: None }),
+        Next::Measure => record.put(EventKind::PatchTaken(PatchTaken {
+            blob: (world.writes > 0).then(|| BlobId::of(b"patch")),
+            bytes: 0,
+            tree: world.writes.to_string(),
+            files: Vec::new(),
+        })),
+        Next::StepDone(result) => record.put(EventKind::StepFinished { step: id, result }),
+        Next::Suspend(calls) => {
+            record.put(EventKind::Suspended { calls })?;
+            let outcome = Outcome::new(Verdict::Suspended, "approval", "");
+            record.put(EventKind::RunFinished { outcome, spent: record.state.spent.clone() })
+        }
+        Next::Finish(outcome) | Next::Done(outcome) => {
+            record.put(EventKind::RunFinished { outcome, spent: record.state.spent.clone() })
+        }
+    }
+}
+
+/// Runs to the end; a suspended call is approved by the reviewer who resumes.
+fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<Outcome, Died> {
+    for _ in 0..2000 {
+        let outcome = match next(&record.state, plan) {
+            Next::Done(outcome) => outcome,
+            step => {
+                perform(record, world, plan, step)?;
+                continue;
+            }
+        };
+        if outcome.verdict != Verdict::Suspended {
+            return Ok(outcome);
+        }
+        record.put(EventKind::Resumed { by: "reviewer".to_owned(), model: "m".to_owned() })?;
+        let waiting = record.state.calls.values().find(|call| call.state == CallState::AwaitingApproval);
+        if let Some(call) = waiting.map(|record| record.call.id.clone()) {
+            record.put(EventKind::Approved { call, allow: true, by: "reviewer".to_owned() })?;
+        }
+    }
+    panic!("the run does not end: {:?}", record.events.last());
+}
+
+fn begin() -> EventKind {
+    EventKind::RunStarted(Box::new(RunStarted {
+        format: 1,
+        run: "r".into(),
+        version: String::new(),
+        recipe: String::new(),
+        plan_digest: String::new(),
+        plan: json!({}),
+        policies: Vec::new(),
+        model: String::new(),
+        workspace: String::new(),
+        base: crate::base::event::Base { commit: None },
+        recorded: true,
+    }))
+}
+
+fn whole(world: &World, plan: &Plan) -> (usize, Outcome, World) {
+    let mut world = world.clone();
+    let mut record = Record { events: Vec::new(), state: State::default(), dies_at: None };
+    record.put(begin()).unwrap();
+    let outcome = drive(&mut record, &mut world, plan).unwrap();
+    (record.events.len(), outcome, world)
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let act = prop_oneof![
+        4 => Just(Act::Read),
+        4 => Just(Act::Write),
+        1 => Just(Act::Denied),
+        1 => Just(Act::Suspended),
+        1 => Just(Act::Unknown),
+    ];
+    let replies = prop::collection::vec(prop::collection::vec(act, 0..4), 0..5);
+    (replies, 0..3_u32).prop_map(|(replies, red)| World {
+        replies,
+        red,
+        done: BTreeMap::new(),
+        asked: 0,
+        writes: 0,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_stopped_run_resumes_to_the_same_end(world in worlds(), steps in 1..4_usize, retries in 0..3_u32) {
+        let plan = plan(steps, retries);
+        let (length, outcome, straight) = whole(&world, &plan);
+        for stop in 2..length {
+            let mut broken = world.clone();
+            let mut record = Record { events: Vec::new(), state: State::default(), dies_at: Some(stop) };
+            record.put(begin()).unwrap();
+            let died = drive(&mut record, &mut broken, &plan);
+            prop_assert!(died.is_err(), "it was to die at {stop} of {length}");
+            let mut resumed = Record {
+                state: record.events.iter().fold(State::default(), |mut state, event| {
+                    state.apply(event);
+                    state
+                }),
+                events: record.events,
+                dies_at: None,
+            };
+            let end = drive(&mut resumed, &mut broken, &plan).unwrap();
+            prop_assert_eq!(end.verdict, outcome.verdict, "stopped after {}", stop);
+            for (call, times) in &broken.done {
+                let read = resumed.events.iter().any(|event| matches!(event, EventKind::Decided(d) if d.call == *call && d.read_only));
+                prop_assert!(*times == 1 || read, "{call} was done {times} times, stopped after {stop}");
+            }
+            let missing = straight.done.keys().filter(|call| !broken.done.contains_key(call)).count();
+            prop_assert!(missing <= 1, "only the interrupted call may be missing");
+        }
+    }
+}
