@@ -237,7 +237,8 @@ impl State {
         for rule in &ruling.uses {
             *self.uses.entry(rule.clone()).or_default() += 1;
         }
-        if ruling.decision == Decision::Deny {
+        let known = self.denials.iter().any(|denial| denial.call == decided.call);
+        if ruling.decision == Decision::Deny && !known {
             self.denials.push(Denial {
                 call: decided.call.clone(),
                 tool: decided.tool.clone(),
