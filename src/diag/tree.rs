@@ -1,6 +1,6 @@
 //! A YAML document in which every key and value knows where it was written. Parses no text but scalars.
 
-use super::source::{Files, Span};
+use super::source::{Files, Span, Spanned};
 use serde_json::{Map, Value};
 
 /// A value and its place.
@@ -120,21 +120,17 @@ impl Node {
             },
         }
     }
+}
 
-    /// Where the bytes `within` of this scalar's text were written, escapes, folding and indentation notwithstanding.
+impl Spanned<String> {
+    /// Where the bytes `within` of this scalar were written, escapes, folding and indentation notwithstanding.
     ///
-    /// Found by counting how often that stretch occurs before; the whole node when that leads nowhere.
+    /// Found by counting how often that stretch occurs before; the whole scalar when that leads nowhere.
     pub fn locate(&self, files: &Files, within: std::ops::Range<usize>) -> Span {
-        let Shape::Scalar(scalar) = &self.shape else {
+        let Some(wanted) = self.value.get(within.clone()).filter(|wanted| !wanted.is_empty()) else {
             return self.span;
         };
-        let Some(wanted) = scalar.text.get(within.clone()).filter(|wanted| !wanted.is_empty()) else {
-            return self.span;
-        };
-        let earlier = scalar
-            .text
-            .match_indices(wanted)
-            .take_while(|(at, _)| *at < within.start);
+        let earlier = self.value.match_indices(wanted).take_while(|(at, _)| *at < within.start);
         let found = files.slice(self.span).match_indices(wanted).nth(earlier.count());
         found.map_or(self.span, |(at, text)| Span {
             file: self.span.file,

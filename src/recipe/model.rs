@@ -1,0 +1,200 @@
+//! A recipe as it was written, with places. Holds no values and no defaults of the run.
+
+use super::plan::{Expect, OnDeny};
+use crate::diag::{Node, Span, Spanned};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A whole recipe file.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub name: Spanned<String>,
+    pub description: String,
+    pub parameters: Vec<Parameter>,
+    pub input: Option<InputSpec>,
+    /// The model and those that follow when it fails for good.
+    pub models: Vec<Spanned<String>>,
+    /// Path of a policy, relative to the recipe's directory, `builtin:NAME` or `git:REF:PATH`.
+    pub policy: Option<Spanned<String>>,
+    pub on_deny: OnDeny,
+    pub expect: Expect,
+    pub skip_if_green: bool,
+    pub budget: BudgetSpec,
+    /// Context files, relative to the workspace; `@` is still there.
+    pub context: Vec<Spanned<String>>,
+    /// Skill files or folders, relative to the workspace.
+    pub skills: Vec<Spanned<String>>,
+    /// Whether saved memory goes into the context.
+    pub memory: bool,
+    pub tools: ToolsSpec,
+    pub steps: Vec<Step>,
+    pub response: Option<ResponseSpec>,
+    /// The place of the file's first key.
+    pub head: Span,
+}
+
+/// A declared parameter.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    pub name: Spanned<String>,
+    pub kind: Kind,
+    pub description: String,
+    /// `None`: a value must be given.
+    pub default: Option<Value>,
+    /// When not empty, the only values allowed.
+    pub choices: Vec<Value>,
+}
+
+/// The type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    String,
+    Number,
+    Integer,
+    Boolean,
+    /// Text out of `choices`.
+    Enum,
+    /// A path inside the workspace.
+    Path,
+    /// A list of texts.
+    List,
+}
+
+impl Kind {
+    /// The words that a recipe uses.
+    pub const WORDS: [(&'static str, Kind); 7] = [
+        ("string", Kind::String),
+        ("number", Kind::Number),
+        ("integer", Kind::Integer),
+        ("boolean", Kind::Boolean),
+        ("enum", Kind::Enum),
+        ("path", Kind::Path),
+        ("list", Kind::List),
+    ];
+
+    /// The word that a recipe uses.
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// JSON that the run takes from `--input`.
+#[derive(Clone, Debug)]
+pub struct InputSpec {
+    pub schema: Option<SchemaSpec>,
+    pub span: Span,
+}
+
+/// A JSON Schema: written in place, or the path of a JSON or YAML file relative to the recipe's directory.
+#[derive(Clone, Debug)]
+pub enum SchemaSpec {
+    Inline(Node),
+    File(Spanned<String>),
+}
+
+impl SchemaSpec {
+    /// Where it is written or named.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Inline(node) => node.span.point(),
+            Self::File(path) => path.span,
+        }
+    }
+}
+
+/// Limits as written.
+#[derive(Clone, Debug, Default)]
+pub struct BudgetSpec {
+    pub turns: Option<u64>,
+    pub tokens: Option<u64>,
+    pub cost_micros: Option<u64>,
+    pub wall_ms: Option<u64>,
+    pub calls: BTreeMap<String, u64>,
+}
+
+/// The `tools` section.
+#[derive(Clone, Debug, Default)]
+pub struct ToolsSpec {
+    pub include: Option<Vec<Spanned<String>>>,
+    pub exclude: Vec<Spanned<String>>,
+    pub ignore: Vec<String>,
+    pub mcp_servers: Vec<ServerSpec>,
+    pub discovery: Option<(Spanned<String>, Spanned<String>)>,
+    /// A `settings.json` to import from.
+    pub settings: Option<Spanned<String>>,
+}
+
+/// An MCP server; texts may be templates.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    pub name: Spanned<String>,
+    pub command: Option<Spanned<String>>,
+    pub args: Vec<Spanned<String>>,
+    pub env: Vec<(String, Spanned<String>)>,
+    pub cwd: Option<Spanned<String>>,
+    pub url: Option<Spanned<String>>,
+    pub transport: Option<&'static str>,
+    pub headers: Vec<(String, Spanned<String>)>,
+    pub required: bool,
+    pub timeout_ms: Option<u64>,
+    pub include_tools: Option<Vec<String>>,
+    pub exclude_tools: Vec<String>,
+    pub network: Vec<String>,
+    pub oauth: Option<super::plan::ClientCredentials>,
+}
+
+/// A step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub id: Spanned<String>,
+    pub work: Work,
+    pub checks: Vec<CheckSpec>,
+    pub retries: u32,
+    pub expect: Option<Expect>,
+    pub skip_if_green: Option<bool>,
+    pub budget: Option<BudgetSpec>,
+}
+
+/// What a step does; texts are templates.
+#[derive(Clone, Debug)]
+pub enum Work {
+    Prompt(Spanned<String>),
+    Run {
+        command: Spanned<String>,
+        timeout_ms: Option<u64>,
+        allow_failure: bool,
+    },
+}
+
+/// A check; texts are templates.
+#[derive(Clone, Debug)]
+pub struct CheckSpec {
+    pub name: Spanned<String>,
+    pub what: CheckKind,
+}
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub enum CheckKind {
+    Run {
+        command: Spanned<String>,
+        timeout_ms: Option<u64>,
+    },
+    Changed {
+        only: Vec<Spanned<String>>,
+        never: Vec<Spanned<String>>,
+        max_files: Option<u64>,
+        max_lines: Option<u64>,
+    },
+    File {
+        path: Spanned<String>,
+        contains: Option<Spanned<String>>,
+    },
+}
+
+/// What the final answer must be.
+#[derive(Clone, Debug)]
+pub struct ResponseSpec {
+    pub schema: SchemaSpec,
+    pub retries: u32,
+}

@@ -1,0 +1,264 @@
+//! Reads a recipe file into its model and tells every problem at once. Fills in no values; opens no other file.
+
+mod steps;
+mod tools;
+
+use super::model::{BudgetSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec};
+use super::params;
+use super::plan::{Expect, OnDeny};
+use crate::diag::reader::{self, Problems};
+use crate::diag::{self, Diagnostic, FileId, Files, Node, Reader, Shape, Spanned};
+use std::collections::BTreeMap;
+
+/// How often an answer that does not fit its schema is sent back, unless the recipe says otherwise.
+pub const RESPONSE_RETRIES: u32 = 2;
+/// The most that `retry.max` may say.
+const MAX_RETRIES: u64 = 100;
+
+pub(super) const EXPECT: [(&str, Expect); 3] = [
+    ("change", Expect::Change),
+    ("no_change", Expect::NoChange),
+    ("any", Expect::Any),
+];
+
+/// The recipe in a file of `files`. Warnings are added to `warnings`.
+///
+/// # Errors
+/// Every problem of the file, in its order.
+pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
+    let root = diag::parse(files, file)?;
+    let mut problems = Vec::new();
+    let recipe = recipe(&root, &mut problems);
+    if let Some(recipe) = &recipe {
+        super::names::check(files, recipe, &mut problems);
+    }
+    diag::settle(recipe, problems, warnings)
+}
+
+fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
+    let mut reader = Reader::open(root, "the recipe", problems)?;
+    reader.version(problems);
+    let name = reader.need_text("name", problems).filter(|name| named(name, "name", problems));
+    let description = text_or_empty(&mut reader, "description", problems);
+    let parameters = parameters(&mut reader, problems);
+    let input = input(&mut reader, problems);
+    let models = reader.one_or_more("model", problems).unwrap_or_default();
+    let policy = reader.text("policy", problems);
+    let on_deny = reader
+        .choice("on_deny", &[("tell", OnDeny::Tell), ("stop", OnDeny::Stop)], problems)
+        .map_or(OnDeny::default(), |word| word.value);
+    let expect = reader.choice("expect", &EXPECT, problems).map_or(Expect::Any, |word| word.value);
+    let skip_if_green = reader.bool("skip_if_green", problems).is_some_and(|flag| flag.value);
+    let budget = budget(&mut reader, problems).unwrap_or_default();
+    let context = inside(reader.texts("context", problems), problems);
+    let skills = inside(reader.texts("skills", problems), problems);
+    let memory = reader.bool("memory", problems).is_some_and(|flag| flag.value);
+    let tools = tools::read(&mut reader, problems);
+    let steps = steps::read(&mut reader, problems);
+    let response = response(&mut reader, problems);
+    let head = reader.head();
+    reader.finish(problems);
+    Some(Recipe {
+        name: name.unwrap_or(Spanned {
+            value: String::new(),
+            span: head,
+        }),
+        description,
+        parameters,
+        input,
+        models,
+        policy,
+        on_deny,
+        expect,
+        skip_if_green,
+        budget,
+        context,
+        skills,
+        memory,
+        tools,
+        steps,
+        response,
+        head,
+    })
+}
+
+fn text_or_empty(reader: &mut Reader<'_>, key: &'static str, problems: &mut Problems) -> String {
+    reader.text(key, problems).map(|text| text.value).unwrap_or_default()
+}
+
+/// Names of recipes and steps: letters, digits, `-`, `_`, `.`; at most 64; not beginning with a sign.
+pub(super) fn named(name: &Spanned<String>, key: &str, problems: &mut Problems) -> bool {
+    let of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let sound = name.value.starts_with(char::is_alphanumeric)
+        && name.value.chars().all(of_name)
+        && name.value.chars().count() <= 64;
+    if !sound {
+        let message = format!("`{key}` cannot be `{}`", name.value);
+        let help = "use at most 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+        problems.push(Diagnostic::error("bad-name", name.span, message).help(help));
+    }
+    sound
+}
+
+/// Only paths that stay in the workspace.
+fn inside(paths: Option<Vec<Spanned<String>>>, problems: &mut Problems) -> Vec<Spanned<String>> {
+    let paths = paths.unwrap_or_default();
+    for path in &paths {
+        let plain = path.value.strip_prefix('@').unwrap_or(&path.value);
+        if !params::stays_inside(plain) {
+            let message = format!("`{}` does not stay inside the workspace", path.value);
+            let help = "name a file relative to the workspace, without `..`";
+            problems.push(Diagnostic::error("outside-path", path.span, message).help(help));
+        }
+    }
+    paths
+}
+
+fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter> {
+    let mut found: Vec<Parameter> = Vec::new();
+    for node in reader.items("parameters", problems).unwrap_or_default() {
+        let Some(parameter) = parameter(node, problems) else {
+            continue;
+        };
+        if let Some(first) = found.iter().find(|first| first.name.value == parameter.name.value) {
+            let message = format!("the parameter `{}` is declared twice", parameter.name.value);
+            let problem = Diagnostic::error("duplicate-parameter", parameter.name.span, message);
+            problems.push(
+                problem
+                    .label(first.name.span, "first declared here")
+                    .help("keep one of the two"),
+            );
+            continue;
+        }
+        found.push(parameter);
+    }
+    found
+}
+
+fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
+    let mut reader = Reader::open(node, "this parameter", problems)?;
+    let name = reader.need_text("name", problems);
+    let kind = reader.choice("type", &Kind::WORDS, problems).map(|kind| kind.value);
+    let description = text_or_empty(&mut reader, "description", problems);
+    let default = reader.node("default");
+    let choices_at = reader.entry("choices").map(|entry| entry.key_span);
+    let choices = reader.items("choices", problems).unwrap_or_default();
+    let head = reader.head();
+    reader.finish(problems);
+    let name = name?;
+    if !params::is_name(&name.value) {
+        let message = format!("a parameter cannot be called `{}`", name.value);
+        let help = "use letters, digits and `_`, not beginning with a digit; `input`, `steps`, `loop` and words of the template language are taken";
+        problems.push(Diagnostic::error("bad-name", name.span, message).help(help));
+        return None;
+    }
+    let kind = kind.unwrap_or(if choices_at.is_some() { Kind::Enum } else { Kind::String });
+    if (kind == Kind::Enum) && choices.is_empty() {
+        let problem = Diagnostic::error("missing-key", choices_at.unwrap_or(head), "an `enum` needs `choices`");
+        problems.push(problem.help("add `choices: [one, two]`"));
+    }
+    let choices = choices
+        .iter()
+        .filter_map(|choice| params::read_node(choice, kind, &[], &name.value, problems))
+        .collect::<Vec<_>>();
+    let default = default.and_then(|node| params::read_node(node, kind, &choices, &name.value, problems));
+    Some(Parameter {
+        name,
+        kind,
+        description,
+        default,
+        choices,
+    })
+}
+
+fn input(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<InputSpec> {
+    let span = reader.entry("input")?.key_span;
+    let mut map = reader.map("input", "`input`", problems)?;
+    let schema = schema(&mut map, problems);
+    map.finish(problems);
+    Some(InputSpec { schema, span })
+}
+
+fn response(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ResponseSpec> {
+    let mut map = reader.map("response", "`response`", problems)?;
+    let schema = schema(&mut map, problems);
+    if schema.is_none() && map.node("schema").is_none() {
+        map.missing("schema", problems);
+    }
+    let retries = retry(&mut map, problems).unwrap_or(RESPONSE_RETRIES);
+    map.finish(problems);
+    Some(ResponseSpec {
+        schema: schema?,
+        retries,
+    })
+}
+
+fn schema(map: &mut Reader<'_>, problems: &mut Problems) -> Option<SchemaSpec> {
+    let node = map.node("schema")?;
+    match &node.shape {
+        Shape::Map(_) => Some(SchemaSpec::Inline(node.clone())),
+        Shape::Scalar(_) => reader::text(node, "schema", problems).map(SchemaSpec::File),
+        Shape::List(_) => {
+            problems.push(reader::wrong_type(node, "`schema`", "a JSON Schema or the path of one"));
+            None
+        }
+    }
+}
+
+/// `retry: { max: N }`.
+fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<u32> {
+    let mut map = reader.map("retry", "`retry`", problems)?;
+    if map.node("max").is_none() {
+        map.missing("max", problems);
+    }
+    let max = map.whole("max", problems);
+    map.finish(problems);
+    let max = max?;
+    if max.value > MAX_RETRIES {
+        let message = format!("`max` is {}, more than {MAX_RETRIES}", max.value);
+        problems.push(Diagnostic::error("out-of-range", max.span, message).help(format!("write at most {MAX_RETRIES}")));
+    }
+    u32::try_from(max.value).ok()
+}
+
+/// The `budget` of a recipe or step.
+fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec> {
+    let mut map = reader.map("budget", "`budget`", problems)?;
+    let mut calls = BTreeMap::new();
+    let positive = |value: Option<Spanned<u64>>, problems: &mut Problems| {
+        let value = value?;
+        if value.value == 0 {
+            let problem = Diagnostic::error("out-of-range", value.span, "a limit of 0 lets nothing run");
+            problems.push(problem.help("write 1 or more, or leave the key away"));
+        }
+        Some(value.value)
+    };
+    let turns = map.whole("turns", problems);
+    let turns = positive(turns, problems);
+    let tokens = map.whole("tokens", problems);
+    let tokens = positive(tokens, problems);
+    let cost = map.amount("cost", problems);
+    let wall_ms = map.duration("wall", problems).map(|wall| wall.value);
+    for entry in map.entries("calls", problems).unwrap_or_default() {
+        if let Some(limit) = reader::whole(&entry.value, &entry.key, problems) {
+            calls.insert(entry.key.clone(), limit.value);
+        }
+    }
+    map.finish(problems);
+    Some(BudgetSpec {
+        turns,
+        tokens,
+        cost_micros: cost.map(|cost| micros(cost.value)),
+        wall_ms,
+        calls,
+    })
+}
+
+/// Millionths of a dollar.
+pub fn micros(dollars: f64) -> u64 {
+    // A cost below 0 or beyond `u64` saturates in the cast.
+    (dollars * 1_000_000.0).round() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! The `steps` section: steps and their checks. Renders no template.
+
+use super::{EXPECT, budget, named, retry};
+use crate::diag::reader::{self, Problems, wrong_type};
+use crate::diag::{Diagnostic, Node, Reader, Shape, Spanned};
+use crate::recipe::model::{CheckKind, CheckSpec, Step, Work};
+use crate::recipe::params;
+
+pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let Some(_) = reader.need("steps", problems) else {
+        return steps;
+    };
+    let items = reader.items("steps", problems);
+    if items.is_some_and(<[Node]>::is_empty) {
+        let problem = Diagnostic::error("missing-key", reader.head(), "a recipe needs at least one step");
+        problems.push(problem.help("add a step with `id` and `prompt` or `run`"));
+    }
+    for node in items.unwrap_or_default() {
+        let Some(step) = step(node, problems) else {
+            continue;
+        };
+        if let Some(first) = steps.iter().find(|first| first.id.value == step.id.value) {
+            let problem = Diagnostic::error("duplicate-id", step.id.span, format!("two steps are called `{}`", step.id.value));
+            problems.push(problem.label(first.id.span, "the first is here").help("give each step its own `id`"));
+        }
+        steps.push(step);
+    }
+    steps
+}
+
+fn step(node: &Node, problems: &mut Problems) -> Option<Step> {
+    let mut reader = Reader::open(node, "this step", problems)?;
+    let id = reader.need_text("id", problems).filter(|id| named(id, "id", problems));
+    let work = work(&mut reader, problems);
+    let checks = checks(&mut reader, problems);
+    let retry_at = reader.entry("retry").map(|entry| entry.key_span);
+    let retries = retry(&mut reader, problems);
+    let expect = reader.choice("expect", &EXPECT, problems).map(|word| word.value);
+    let skip = reader.bool("skip_if_green", problems);
+    let budget = budget(&mut reader, problems);
+    reader.finish(problems);
+    if let (Some(span), true) = (retry_at, checks.is_empty()) {
+        let problem = Diagnostic::warning("retry-without-checks", span, "`retry` does nothing in a step without checks");
+        problems.push(problem.help("add `checks`, or leave `retry` away"));
+    }
+    if let (Some(skip), true) = (skip.as_ref().filter(|skip| skip.value), checks.is_empty()) {
+        let problem = Diagnostic::error("skip-without-checks", skip.span, "`skip_if_green` needs checks that can be green");
+        problems.push(problem.help("add `checks` to this step"));
+    }
+    Some(Step {
+        id: id?,
+        work: work?,
+        checks,
+        retries: retries.unwrap_or(0),
+        expect,
+        skip_if_green: skip.map(|skip| skip.value),
+        budget,
+    })
+}
+
+fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Work> {
+    let prompt = reader.entry("prompt");
+    let run = reader.entry("run");
+    let allow_failure = reader.bool("allow_failure", problems);
+    let timeout = reader.duration("timeout", problems);
+    match (prompt, run) {
+        (Some(_), Some(run)) => {
+            let problem = Diagnostic::error("conflicting-keys", run.key_span, "a step has a `prompt` or a `run`, not both");
+            problems.push(problem.help("make two steps of it"));
+            None
+        }
+        (None, None) => {
+            let problem = Diagnostic::error("missing-key", reader.head(), "this step does nothing");
+            problems.push(problem.help("add `prompt: …` or `run: …`"));
+            None
+        }
+        (Some(_), None) => {
+            let of_commands = [allow_failure.map(|f| f.span), timeout.map(|t| t.span)];
+            for span in of_commands.into_iter().flatten() {
+                let problem = Diagnostic::error("conflicting-keys", span, "only a step with `run` has this key");
+                problems.push(problem.help("leave it away, or lower `budget.wall` of this step"));
+            }
+            not_blank(reader.text("prompt", problems)?, "prompt", problems).map(Work::Prompt)
+        }
+        (None, Some(_)) => Some(Work::Run {
+            command: not_blank(reader.text("run", problems)?, "run", problems)?,
+            timeout_ms: timeout.map(|timeout| timeout.value),
+            allow_failure: allow_failure.is_some_and(|flag| flag.value),
+        }),
+    }
+}
+
+fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+    if text.value.trim().is_empty() {
+        problems.push(Diagnostic::error("empty-text", text.span, format!("`{key}` is empty")).help("write something"));
+        return None;
+    }
+    Some(text)
+}
+
+fn checks(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<CheckSpec> {
+    let mut checks: Vec<CheckSpec> = Vec::new();
+    for node in reader.items("checks", problems).unwrap_or_default() {
+        let Some(check) = check(node, problems) else {
+            continue;
+        };
+        if let Some(first) = checks.iter().find(|first| first.name.value == check.name.value) {
+            let message = format!("two checks of this step are called `{}`", check.name.value);
+            let problem = Diagnostic::error("duplicate-name", check.name.span, message);
+            problems.push(problem.label(first.name.span, "the first is here").help("give each check its own `name`"));
+        }
+        checks.push(check);
+    }
+    checks
+}
+
+fn check(node: &Node, problems: &mut Problems) -> Option<CheckSpec> {
+    let mut reader = Reader::open(node, "this check", problems)?;
+    let name = reader.text("name", problems);
+    let run = reader.text("run", problems);
+    let timeout = reader.duration("timeout", problems);
+    let changed_at = reader.entry("changed").map(|entry| entry.key_span);
+    let changed = changed_at.and_then(|_| changed(&mut reader, problems));
+    let file = reader.entry("file");
+    let contains = reader.text("contains", problems);
+    let head = reader.head();
+    reader.finish(problems);
+    let kinds = [run.is_some(), changed_at.is_some(), file.is_some()];
+    if kinds.iter().filter(|there| **there).count() != 1 {
+        let problem = Diagnostic::error("check-kind", head, "a check has exactly one of `run`, `changed` and `file`");
+        problems.push(problem.help("write `run: COMMAND`, `changed: { only: [...] }` or `file: PATH`"));
+        return None;
+    }
+    for (span, of, there) in [
+        (timeout.as_ref().map(|t| t.span), "run", run.is_some()),
+        (contains.as_ref().map(|c| c.span), "file", file.is_some()),
+    ] {
+        if let (Some(span), false) = (span, there) {
+            let problem = Diagnostic::error("conflicting-keys", span, format!("only a check with `{of}` has this key"));
+            problems.push(problem.help("leave it away"));
+        }
+    }
+    let what = if let Some(command) = run {
+        CheckKind::Run {
+            command: not_blank(command, "run", problems)?,
+            timeout_ms: timeout.map(|timeout| timeout.value),
+        }
+    } else if changed_at.is_some() {
+        changed?
+    } else {
+        file_check(&file?.value, contains, problems)?
+    };
+    let name = name.unwrap_or_else(|| default_name(&what, head));
+    Some(CheckSpec { name, what })
+}
+
+fn default_name(what: &CheckKind, head: crate::diag::Span) -> Spanned<String> {
+    let value = match what {
+        CheckKind::Run { command, .. } => command.value.lines().next().unwrap_or_default().to_owned(),
+        CheckKind::Changed { .. } => "changed".to_owned(),
+        CheckKind::File { path, .. } => format!("file {}", path.value),
+    };
+    Spanned { value, span: head }
+}
+
+/// `file: PATH`, with `contains` beside it; or `file: { path: PATH, contains: TEXT }`.
+fn file_check(node: &Node, beside: Option<Spanned<String>>, problems: &mut Problems) -> Option<CheckKind> {
+    let (path, contains) = if let Shape::Map(_) = node.shape {
+        let mut map = Reader::open(node, "`file`", problems)?;
+        let path = map.need_text("path", problems);
+        let contains = map.text("contains", problems);
+        map.finish(problems);
+        (path?, contains.or(beside))
+    } else {
+        (reader::text(node, "file", problems)?, beside)
+    };
+    if !path.value.contains("{{") && !params::stays_inside(&path.value) {
+        let problem = Diagnostic::error("outside-path", path.span, format!("`{}` does not stay inside the workspace", path.value));
+        problems.push(problem.help("name a file relative to the workspace, without `..`"));
+    }
+    Some(CheckKind::File { path, contains })
+}
+
+fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind> {
+    let mut map = reader.map("changed", "`changed`", problems)?;
+    let only = map.one_or_more("only", problems).unwrap_or_default();
+    let never = map.one_or_more("never", problems).unwrap_or_default();
+    let max_files = map.whole("max_files", problems).map(|max| max.value);
+    let max_lines = map.whole("max_lines", problems).map(|max| max.value);
+    let (head, span) = (map.head(), map.span);
+    map.finish(problems);
+    if only.is_empty() && never.is_empty() && max_files.is_none() && max_lines.is_none() {
+        let node = Node {
+            span,
+            shape: Shape::Map(Vec::new()),
+        };
+        let mut problem = wrong_type(&node, "`changed`", "one or more of `only`, `never`, `max_files` and `max_lines`");
+        problem.span = Some(head);
+        problems.push(problem);
+    }
+    for glob in only.iter().chain(&never).filter(|glob| !glob.value.contains("{{")) {
+        if let Err(error) = globset::Glob::new(&glob.value) {
+            let problem = Diagnostic::error("bad-glob", glob.span, format!("not a glob: {}", error.kind()));
+            problems.push(problem.help("write a path pattern as `src/**/*.rs`"));
+        }
+    }
+    Some(CheckKind::Changed {
+        only,
+        never,
+        max_files,
+        max_lines,
+    })
+}

@@ -1,0 +1,121 @@
+//! The `tools` section: which tools there are, MCP servers, discovery. Starts nothing.
+
+use crate::diag::reader::Problems;
+use crate::diag::{Diagnostic, Entry, Reader, Spanned};
+use crate::recipe::model::{ServerSpec, ToolsSpec};
+use crate::recipe::plan::ClientCredentials;
+
+pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> ToolsSpec {
+    let Some(mut map) = reader.map("tools", "`tools`", problems) else {
+        return ToolsSpec::default();
+    };
+    let include = map.texts("include", problems);
+    let exclude = map.texts("exclude", problems).unwrap_or_default();
+    let ignore = values(map.texts("ignore", problems));
+    let servers = map.entries("mcp_servers", problems).unwrap_or_default();
+    let mcp_servers = servers.iter().filter_map(|entry| server(entry, problems)).collect();
+    let discovery = discovery(&mut map, problems);
+    let settings = map.text("settings", problems);
+    map.finish(problems);
+    ToolsSpec {
+        include,
+        exclude,
+        ignore,
+        mcp_servers,
+        discovery,
+        settings,
+    }
+}
+
+fn values(texts: Option<Vec<Spanned<String>>>) -> Vec<String> {
+    texts.unwrap_or_default().into_iter().map(|text| text.value).collect()
+}
+
+fn discovery(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<(Spanned<String>, Spanned<String>)> {
+    let mut map = reader.map("discovery", "`discovery`", problems)?;
+    let command = map.need_text("command", problems);
+    let call = map.need_text("call", problems);
+    map.finish(problems);
+    Some((command?, call?))
+}
+
+/// Whether `server__tool` can be told apart again.
+pub(in crate::recipe) fn is_server_name(name: &str) -> bool {
+    let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(of_name)
+        && !name.contains("__")
+        && !name.ends_with('_')
+        && name.len() <= 40
+}
+
+fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
+    if !is_server_name(&entry.key) {
+        let problem = Diagnostic::error("bad-name", entry.key_span, format!("a server cannot be called `{}`", entry.key));
+        problems.push(problem.help("use at most 40 letters, digits, `-` and single `_`: tools are named `server__tool`"));
+    }
+    let mut map = Reader::open(&entry.value, "this server", problems)?;
+    let command = map.text("command", problems);
+    let args = map.texts("args", problems).unwrap_or_default();
+    let env = map.text_map("env", problems).unwrap_or_default();
+    let cwd = map.text("cwd", problems);
+    let url = map.text("url", problems);
+    let transport = map.choice("type", &[("http", "http"), ("sse", "sse")], problems);
+    let headers = map.text_map("headers", problems).unwrap_or_default();
+    let required = map.bool("required", problems).is_some_and(|flag| flag.value);
+    let timeout_ms = map.duration("timeout", problems).map(|timeout| timeout.value);
+    let include_tools = map.texts("include_tools", problems).map(|texts| values(Some(texts)));
+    let exclude_tools = values(map.texts("exclude_tools", problems));
+    let network = values(map.texts("network", problems));
+    let oauth = oauth(&mut map, problems);
+    if command.is_some() == url.is_some() {
+        let message = format!("the server `{}` needs exactly one of `command` and `url`", entry.key);
+        let problem = Diagnostic::error("server-kind", entry.key_span, message);
+        problems.push(problem.help("write `command: PROGRAM` for a local server, `url: https://…` for a remote one"));
+    }
+    let of_command = !args.is_empty() || !env.is_empty() || cwd.is_some() || !network.is_empty();
+    let of_url = transport.is_some() || !headers.is_empty() || oauth.is_some();
+    if (url.is_some() && of_command) || (command.is_some() && of_url) {
+        let message = "`args`, `env`, `cwd`, `network` go with `command`; `type`, `headers`, `oauth` go with `url`";
+        let problem = Diagnostic::error("conflicting-keys", map.head(), message);
+        problems.push(problem.help("leave away the keys of the other kind"));
+    }
+    map.finish(problems);
+    Some(ServerSpec {
+        name: Spanned {
+            value: entry.key.clone(),
+            span: entry.key_span,
+        },
+        command,
+        args,
+        env,
+        cwd,
+        url,
+        transport: transport.map(|word| word.value),
+        headers,
+        required,
+        timeout_ms,
+        include_tools,
+        exclude_tools,
+        network,
+        oauth,
+    })
+}
+
+fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ClientCredentials> {
+    let mut map = reader.map("oauth", "`oauth`", problems)?;
+    let id = map.need_text("client_id", problems);
+    let secret = map.need_text("client_secret", problems);
+    let scopes = values(map.texts("scopes", problems));
+    map.finish(problems);
+    let secret = secret?;
+    if !secret.value.contains('$') {
+        let problem = Diagnostic::warning("secret-in-file", secret.span, "a secret is written into the recipe");
+        problems.push(problem.help("write `${NAME}` and set the variable"));
+    }
+    Some(ClientCredentials {
+        client_id: id?.value,
+        client_secret: secret.value,
+        scopes,
+    })
+}

@@ -1,0 +1,232 @@
+//! Puts values into shell text so that each stays one word, whatever it holds. Runs nothing and judges nothing.
+//!
+//! A template is rendered with a mark in the place of each value; here the text around the marks is read as a shell
+//! reads it, and each value is quoted for the place where it stands: bare, in `'…'`, or in `"…"`.
+
+use super::template::TemplateError;
+use std::fmt::Write as _;
+
+/// The mark: this, the number of the value, [`CLOSE`]. Private-use characters, refused in templates.
+pub(super) const OPEN: char = '\u{f5a0}';
+pub(super) const CLOSE: char = '\u{f5a1}';
+
+/// A value that goes into a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    One(String),
+    /// Several words where it stands bare; joined by blanks inside quotes.
+    Many(Vec<String>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Bare,
+    Single,
+    Double,
+    Comment,
+    /// Behind something that only a whole shell parser can follow.
+    Lost(&'static str),
+}
+
+/// The text with each mark replaced by its value, quoted.
+///
+/// # Errors
+/// A value in a comment, or behind a substitution or here-document, where no quoting is sure to hold.
+pub(super) fn fill(text: &str, words: &[Word]) -> Result<String, TemplateError> {
+    let mut out = String::with_capacity(text.len());
+    let mut place = Place::Bare;
+    let mut rest = text.chars().peekable();
+    let mut before = '\n';
+    while let Some(character) = rest.next() {
+        if character == OPEN {
+            let number: String = rest.by_ref().take_while(|c| *c != CLOSE).collect();
+            let word = number.parse::<usize>().ok().and_then(|at| words.get(at));
+            let word = word.ok_or_else(|| TemplateError::shell("a value was changed after it was marked"))?;
+            quote(&mut out, place, word)?;
+            before = CLOSE;
+            continue;
+        }
+        out.push(character);
+        if character == '\\' && matches!(place, Place::Bare | Place::Double) {
+            match rest.next() {
+                Some(OPEN) => return Err(TemplateError::shell("a value stands behind a backslash")),
+                Some(next) => out.push(next),
+                None => {}
+            }
+            before = 'x';
+            continue;
+        }
+        place = step(place, before, character, rest.peek().copied());
+        before = character;
+    }
+    Ok(out)
+}
+
+/// Where the shell is after a character.
+fn step(place: Place, before: char, character: char, next: Option<char>) -> Place {
+    match (place, character) {
+        (Place::Lost(_), _) => place,
+        (Place::Single, '\'') | (Place::Double, '"') => Place::Bare,
+        (Place::Single, _) => Place::Single,
+        (Place::Comment, '\n') => Place::Bare,
+        (Place::Comment, _) => Place::Comment,
+        (_, '`') => Place::Lost("a backquote"),
+        (_, '$') if matches!(next, Some('(' | '{' | '[')) => Place::Lost("a substitution (`$(`, `${`)"),
+        (Place::Bare, '$') if matches!(next, Some('\'' | '"')) => Place::Lost("a `$'…'` quote"),
+        (Place::Bare, '<' | '>') if next == Some('(') => Place::Lost("a process substitution"),
+        (Place::Bare, '<') if next == Some('<') => Place::Lost("a here-document"),
+        (Place::Bare, '\'') => Place::Single,
+        (Place::Bare, '"') => Place::Double,
+        (Place::Bare, '#') if before.is_whitespace() || ";&|()".contains(before) => Place::Comment,
+        _ => place,
+    }
+}
+
+fn quote(out: &mut String, place: Place, word: &Word) -> Result<(), TemplateError> {
+    let joined = match word {
+        Word::One(text) => text.clone(),
+        Word::Many(texts) if place == Place::Bare => {
+            let quoted: Vec<String> = texts.iter().map(|text| bare(text)).collect();
+            out.push_str(&quoted.join(" "));
+            return if texts.iter().any(|text| text.contains('\0')) { Err(nul()) } else { Ok(()) };
+        }
+        Word::Many(texts) => texts.join(" "),
+    };
+    if joined.contains('\0') {
+        return Err(nul());
+    }
+    match place {
+        Place::Bare => out.push_str(&bare(&joined)),
+        Place::Single => out.push_str(&joined.replace('\'', "'\\''")),
+        Place::Double => {
+            for character in joined.chars() {
+                if matches!(character, '\\' | '"' | '$' | '`') {
+                    out.push('\\');
+                }
+                out.push(character);
+            }
+        }
+        Place::Comment => return Err(TemplateError::shell("a value stands in a comment")),
+        Place::Lost(what) => {
+            let mut message = String::new();
+            let _ = write!(message, "a value stands behind {what}, where it cannot be quoted safely");
+            return Err(TemplateError::shell(message));
+        }
+    }
+    Ok(())
+}
+
+fn nul() -> TemplateError {
+    TemplateError::shell("a value holds a NUL byte, which no command can take")
+}
+
+/// One word for a POSIX shell; left as it is when no character could mean anything.
+fn bare(text: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(harmless) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str, value: &str) -> Result<String, TemplateError> {
+        let marked = text.replace("@@", &format!("{OPEN}0{CLOSE}"));
+        fill(&marked, &[Word::One(value.to_owned())])
+    }
+
+    #[test]
+    fn quoted_for_the_place() {
+        let table = [
+            ("echo @@", "plain", "echo plain"),
+            ("echo @@", "", "echo ''"),
+            ("echo @@", "a b", "echo 'a b'"),
+            ("echo @@", "it's", "echo 'it'\\''s'"),
+            ("echo @@", "$(rm -rf /)", "echo '$(rm -rf /)'"),
+            ("echo \"@@\"", "$(rm) `x` \"\\", "echo \"\\$(rm) \\`x\\` \\\"\\\\\""),
+            ("echo '@@'", "'; rm", "echo ''\\''; rm'"),
+            ("a=\"it's\" x --f=@@", "; b", "a=\"it's\" x --f='; b'"),
+            ("echo \\' @@", "; b", "echo \\' '; b'"),
+            ("# don't\necho @@", "; b", "# don't\necho '; b'"),
+            ("echo a#'b @@'", "'", "echo a#'b '\\'''"),
+        ];
+        for (text, value, expected) in table {
+            assert_eq!(one(text, value).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refused_where_quoting_cannot_hold() {
+        for text in [
+            "echo $(cat @@)",
+            "echo `cat @@`",
+            "cat <<EOF\n@@\nEOF",
+            "echo ${x:-@@}",
+            "echo $'@@'",
+            "ls # @@",
+            "echo \\@@",
+            "echo \"$(case x in x) echo;; esac)\" @@",
+            "diff <(sort a) @@",
+        ] {
+            assert!(one(text, "x").is_err(), "{text}");
+        }
+        assert!(one("echo @@", "\0").is_err());
+    }
+
+    #[test]
+    fn lists_are_words() {
+        let words = [Word::Many(vec!["a b".into(), "c".into()])];
+        let text = format!("ls {OPEN}0{CLOSE} \"{OPEN}0{CLOSE}\"");
+        assert_eq!(fill(&text, &words).unwrap(), "ls 'a b' c \"a b c\"");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_shell_gives_back_what_went_in(value in "[ -~\n\tä]{0,24}") {
+            for text in ["printf %s @@", "printf %s \"@@\"", "printf %s '@@'", "x=@@; printf %s \"$x\""] {
+                let command = one(text, &value).unwrap();
+                let words = posix_words(&command);
+                proptest::prop_assert_eq!(words.last().map(String::as_str).unwrap_or_default(), value.as_str(), "{}", command);
+            }
+        }
+    }
+
+    /// Quote removal for the small commands of the property: the last word's value.
+    fn posix_words(command: &str) -> Vec<String> {
+        let command = match command.strip_prefix("x=") {
+            Some(rest) => rest.trim_end_matches("; printf %s \"$x\""),
+            None => command,
+        };
+        let mut words = vec![String::new()];
+        let mut chars = command.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                ' ' => words.push(String::new()),
+                '\'' => {
+                    let inner: String = chars.by_ref().take_while(|c| *c != '\'').collect();
+                    words.last_mut().unwrap().push_str(&inner);
+                }
+                '"' => {
+                    while let Some(c) = chars.next() {
+                        let pushed = match c {
+                            '"' => break,
+                            '\\' => chars.next().unwrap(),
+                            '$' | '`' => unreachable!("an active character in {command}"),
+                            c => c,
+                        };
+                        words.last_mut().unwrap().push(pushed);
+                    }
+                }
+                '\\' => words.last_mut().unwrap().push(chars.next().unwrap()),
+                '$' | '`' | ';' | '&' | '|' | '<' | '>' | '(' | ')' | '\n' | '*' | '?' => {
+                    unreachable!("an active character in {command}")
+                }
+                c => words.last_mut().unwrap().push(c),
+            }
+        }
+        words
+    }
+}

@@ -1,0 +1,326 @@
+//! Templates: `{{ name }}`, `{{ input.title }}`, `{{ steps.ID.output }}`, `{% if %}` and `{% for %}`. Reads no file.
+//!
+//! What is undefined is an error. In commands ([`render_command`]) every value is quoted for the shell, unless the
+//! author writes `{{ name | raw }}`. A template cannot include another, and its work and its length are bounded.
+
+use super::shell::{self, CLOSE, OPEN, Word};
+use minijinja::value::{Object, ObjectRepr, Serde, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, UndefinedBehavior};
+use minijinja::syntax::SyntaxConfig;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Instructions that one rendering may take.
+const FUEL: u64 = 500_000;
+/// Bytes that one rendering may give.
+const MAX_BYTES: usize = 4 << 20;
+
+/// What earlier steps gave, by their id.
+pub type StepOutputs = BTreeMap<String, String>;
+
+/// The names that a template may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    pub values: &'a BTreeMap<String, Value>,
+    pub input: Option<&'a Value>,
+    pub steps: &'a StepOutputs,
+}
+
+/// Why a template cannot be rendered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TemplateError {
+    pub message: String,
+    /// Bytes of the template.
+    pub range: Option<Range<usize>>,
+    pub help: &'static str,
+}
+
+const HELP: &str = "write `{{ name }}`; text with braces goes between `{% raw %}` and `{% endraw %}`";
+const HELP_UNDEFINED: &str = "use a declared parameter, `input.KEY` or `steps.ID.output`; `default(…)` fills a gap";
+const HELP_SHELL: &str =
+    "assign it first (`name={{ value }}; …` and then \"$name\"), or write `| raw` where the value is trusted shell text";
+
+impl TemplateError {
+    pub(super) fn shell(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            range: None,
+            help: HELP_SHELL,
+        }
+    }
+
+    fn from_engine(error: &Error, text: &str) -> Self {
+        let (message, help) = match error.kind() {
+            ErrorKind::UndefinedError => ("an undefined value is used".to_owned(), HELP_UNDEFINED),
+            ErrorKind::OutOfFuel => ("the template takes too many steps".to_owned(), "loop over less"),
+            ErrorKind::WriteFailure => (
+                format!("the template gives more than {MAX_BYTES} bytes"),
+                "pass less text, or write it to a file that the step reads",
+            ),
+            kind => (kind.to_string(), HELP),
+        };
+        let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+        let range = error.range().filter(|range| text.get(range.clone()).is_some());
+        Self {
+            message: message + &detail,
+            range,
+            help,
+        }
+    }
+}
+
+/// Renders a prompt or another text.
+///
+/// # Errors
+/// Bad syntax, an undefined name, an unknown filter, too much work or text.
+pub fn render(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+    let mut env = environment();
+    env.add_filter("raw", |value: minijinja::Value| value);
+    env.set_formatter(|out, _, value| write(out, &plain(value)));
+    run(&env, text, scope)
+}
+
+/// Renders a shell command: every value is one quoted word, a list several, unless it is piped through `raw`.
+///
+/// # Errors
+/// As [`render`]; also a value that stands where no quoting holds (behind `$(`, in a here-document, in a comment).
+pub fn render_command(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+    if text.contains([OPEN, CLOSE]) {
+        return Err(TemplateError::shell("the command holds a private-use character"));
+    }
+    let words: Arc<Mutex<Vec<Word>>> = Arc::default();
+    let kept = Arc::clone(&words);
+    let mut env = environment();
+    env.add_filter("raw", |value: minijinja::Value| {
+        minijinja::Value::from_object(Raw(plain(&value)))
+    });
+    env.set_formatter(move |out, _, value| {
+        if let Some(raw) = value.downcast_object_ref::<Raw>() {
+            return write(out, &raw.0);
+        }
+        let mut words = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let word = word(value, &words);
+        write(out, &format!("{OPEN}{}{CLOSE}", words.len()))?;
+        words.push(word);
+        Ok(())
+    });
+    let marked = run(&env, text, scope)?;
+    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+    shell::fill(&marked, &words)
+}
+
+/// Text that the author lets into a command as it is.
+#[derive(Debug)]
+struct Raw(String);
+
+impl Object for Raw {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
+        env.set_syntax(syntax);
+    }
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_fuel(Some(FUEL));
+    env.remove_global("debug");
+    env
+}
+
+fn run(env: &Environment<'_>, text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
+    let template = env
+        .template_from_str(text)
+        .map_err(|error| TemplateError::from_engine(&error, text))?;
+    let mut out = Bounded(Vec::new());
+    template
+        .render_captured_to(context(scope), &mut out)
+        .map_err(|error| TemplateError::from_engine(&error, text))?;
+    Ok(String::from_utf8_lossy(&out.0).into_owned())
+}
+
+fn context(scope: &Scope<'_>) -> minijinja::Value {
+    let mut names: BTreeMap<String, minijinja::Value> = scope
+        .values
+        .iter()
+        .map(|(name, value)| (name.clone(), minijinja::Value::from(Serde(value))))
+        .collect();
+    if let Some(input) = scope.input {
+        names.insert("input".to_owned(), minijinja::Value::from(Serde(input)));
+    }
+    let steps: BTreeMap<&str, BTreeMap<&str, &str>> = scope
+        .steps
+        .iter()
+        .map(|(id, output)| (id.as_str(), BTreeMap::from([("output", output.as_str())])))
+        .collect();
+    names.insert("steps".to_owned(), minijinja::Value::from(Serde(steps)));
+    minijinja::Value::from_pairs(names)
+}
+
+/// A value as people read it: text as it is, lists and maps as JSON.
+fn plain(value: &minijinja::Value) -> String {
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Map | ValueKind::None | ValueKind::Iterable => {
+            serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
+        }
+        _ => value.to_string(),
+    }
+}
+
+fn word(value: &minijinja::Value, earlier: &[Word]) -> Word {
+    let scalars = |item: &minijinja::Value| !matches!(item.kind(), ValueKind::Seq | ValueKind::Map);
+    let items: Vec<minijinja::Value> = match value.try_iter() {
+        Ok(items) if value.kind() == ValueKind::Seq => items.collect(),
+        _ => return Word::One(unmark(&plain(value), earlier)),
+    };
+    if items.iter().all(scalars) {
+        Word::Many(items.iter().map(|item| unmark(&plain(item), earlier)).collect())
+    } else {
+        Word::One(unmark(&plain(value), earlier))
+    }
+}
+
+/// A value that was itself made by a `{% set %}` block holds marks; here they become what they stand for.
+fn unmark(text: &str, earlier: &[Word]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        out.push_str(before);
+        let Some((number, after)) = after.split_once(CLOSE) else {
+            rest = after;
+            continue;
+        };
+        match number.parse::<usize>().ok().and_then(|at| earlier.get(at)) {
+            Some(Word::One(text)) => out.push_str(text),
+            Some(Word::Many(texts)) => out.push_str(&texts.join(" ")),
+            None => out.push_str(number),
+        }
+        rest = after;
+    }
+    out + rest
+}
+
+fn write(out: &mut Output<'_>, text: &str) -> Result<(), Error> {
+    out.write_str(text).map_err(Error::from)
+}
+
+/// Takes [`MAX_BYTES`] and then fails.
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + piece.len() > MAX_BYTES {
+            return Err(std::io::Error::other("too long"));
+        }
+        self.0.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A name that a template uses and does not define itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The parts between the dots: `["steps", "lint", "output"]`.
+    pub path: Vec<String>,
+    /// Bytes of its first use.
+    pub range: Range<usize>,
+}
+
+/// All names that a template uses, in the order of their first use.
+///
+/// # Errors
+/// Bad syntax.
+pub fn names(text: &str) -> Result<Vec<Name>, TemplateError> {
+    let env = environment();
+    let template = env
+        .template_from_str(text)
+        .map_err(|error| TemplateError::from_engine(&error, text))?;
+    let mut found = Vec::new();
+    for path in template.undeclared_variables(true) {
+        if matches!(path.as_str(), "range" | "dict" | "namespace") {
+            continue;
+        }
+        let range = first_use(text, &path).unwrap_or(0..text.len().min(1));
+        match subscripts(text).filter(|_| path == "steps") {
+            Some(ids) => found.extend(ids),
+            None => found.push(Name {
+                path: path.split('.').map(str::to_owned).collect(),
+                range,
+            }),
+        }
+    }
+    found.sort_by_key(|name| (name.range.start, name.range.end));
+    Ok(found)
+}
+
+/// The bytes inside `{{ … }}` and `{% … %}`.
+fn tags(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = text.get(at..)?;
+            let begin = at + rest.find('{')?;
+            let close = match text.get(begin..begin + 2) {
+                Some("{{") => "}}",
+                Some("{%") => "%}",
+                _ => {
+                    at = begin + 1;
+                    continue;
+                }
+            };
+            let end = begin + text.get(begin..)?.find(close)?;
+            at = end + 2;
+            return Some(begin + 2..end);
+        }
+    })
+}
+
+fn first_use(text: &str, path: &str) -> Option<Range<usize>> {
+    let of_word = |c: char| c.is_alphanumeric() || c == '_';
+    tags(text).find_map(|tag| {
+        let inner = text.get(tag.clone())?;
+        inner.match_indices(path).find_map(|(at, _)| {
+            let before = inner.get(..at)?.chars().next_back();
+            let after = inner.get(at + path.len()..)?.chars().next();
+            let alone = !before.is_some_and(|c| of_word(c) || c == '.') && !after.is_some_and(of_word);
+            alone.then(|| tag.start + at..tag.start + at + path.len())
+        })
+    })
+}
+
+/// The ids in `steps["ID"]`, for ids that are no names. `None` when there is none.
+fn subscripts(text: &str) -> Option<Vec<Name>> {
+    let mut found = Vec::new();
+    for tag in tags(text) {
+        let inner = text.get(tag.clone()).unwrap_or_default();
+        for (at, opening) in inner.match_indices("steps[") {
+            let rest = inner.get(at + opening.len()..).unwrap_or_default();
+            let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+            let id = rest.get(1..)?.split(quote).next()?;
+            let start = tag.start + at;
+            found.push(Name {
+                path: vec!["steps".to_owned(), id.to_owned()],
+                range: start..start + opening.len() + id.len() + 2,
+            });
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Tests of rendering: values stay values, what is undefined is told, commands are quoted.
+
+use super::*;
+use serde_json::json;
+
+fn scope_of<T>(use_it: impl FnOnce(&Scope<'_>) -> T) -> T {
+    let values = BTreeMap::from([
+        ("package".to_owned(), json!("a b")),
+        ("n".to_owned(), json!(3)),
+        ("x".to_owned(), json!("{{ package }}\n- y: 'z'")),
+        ("list".to_owned(), json!(["a b", "c"])),
+    ]);
+    let input = json!({"title": "T <b> & \"q\"", "labels": ["one", "two"], "body": null});
+    let steps = StepOutputs::from([
+        ("lint".to_owned(), "warning: x".to_owned()),
+        ("fix-it".to_owned(), "$(x)".to_owned()),
+    ]);
+    use_it(&Scope {
+        values: &values,
+        input: Some(&input),
+        steps: &steps,
+    })
+}
+
+#[test]
+fn values_are_put_in_as_they_are() {
+    let table = [
+        ("a {{ package }} b\n", "a a b b\n"),
+        ("{{ x }}", "{{ package }}\n- y: 'z'"),
+        ("{{ input.title }}", "T <b> & \"q\""),
+        ("{{ input.labels }}", "[\"one\",\"two\"]"),
+        ("{{ input.body }}", "null"),
+        ("{{ steps.lint.output }}", "warning: x"),
+        ("{{ steps[\"fix-it\"].output }}", "$(x)"),
+        ("{% for l in input.labels %}- {{ l }}\n{% endfor %}", "- one\n- two\n"),
+        ("{% if n > 2 %}many{% endif %}", "many"),
+        ("{{ package | upper }} {{ nothing | default('none') }}", "A B none"),
+        ("{% raw %}${{ github.x }}{% endraw %}", "${{ github.x }}"),
+        ("{{ package | raw }}", "a b"),
+        ("no tags } {", "no tags } {"),
+    ];
+    scope_of(|scope| {
+        for (text, expected) in table {
+            assert_eq!(render(text, scope).as_deref(), Ok(expected), "{text}");
+        }
+    });
+}
+
+#[test]
+fn errors_name_the_place() {
+    scope_of(|scope| {
+        for (text, word) in [
+            ("ok {{ missing }}", "missing"),
+            ("{{ input.absent }}", "absent"),
+            ("{{ steps.nope.output }}", "nope"),
+            ("{{ package | nofilter }}", "nofilter"),
+        ] {
+            let error = render(text, scope).unwrap_err();
+            let range = error.range.clone().unwrap_or(0..text.len());
+            assert!(text[range].contains(word), "{text}: {error:?}");
+        }
+        for text in ["{{ a", "{% if %}", "{% include 'x' %}", "{% import 'x' as y %}", "{{ debug() }}"] {
+            assert!(render(text, scope).is_err(), "{text}");
+        }
+        let endless = "{% for i in range(9000) %}{% for j in range(9000) %}x{% endfor %}{% endfor %}";
+        assert!(render(endless, scope).unwrap_err().message.contains("too many steps"));
+        let long = "{% set v = 'abcdefghij' * 100000 %}{{ v }}{{ v }}{{ v }}{{ v }}{{ v }}{{ v }}{{ v }}{{ v }}";
+        assert!(render(long, scope).is_err());
+    });
+}
+
+#[test]
+fn commands_are_quoted() {
+    let table = [
+        ("ls {{ package }}", "ls 'a b'"),
+        ("ls \"{{ package }}\"", "ls \"a b\""),
+        ("ls {{ package | raw }}", "ls a b"),
+        ("ls {{ package | upper }}", "ls 'A B'"),
+        ("ls {{ package | safe }}", "ls 'a b'"),
+        ("echo {{ input.title | e }} {{ input.title | tojson }}", ""),
+        ("ls {{ list }}", "ls 'a b' c"),
+        ("ls {{ list | join(' ') }}", "ls 'a b c'"),
+        ("echo {{ steps['fix-it'].output }}", "echo '$(x)'"),
+        ("{% set v %}<{{ package }}>{% endset %}echo {{ v }}", "echo '<a b>'"),
+        ("{% filter upper %}ls {{ package }}{% endfilter %}", "'LS a b'"),
+        ("head -n {{ n }}{% if n > 2 %} {{ x }}{% endif %}", "head -n 3 '{{ package }}\n- y: '\\''z'\\'''"),
+    ];
+    scope_of(|scope| {
+        for (text, expected) in table {
+            let shown = render_command(text, scope).unwrap();
+            if expected.is_empty() {
+                assert!(shown.matches('\'').count() >= 4, "{shown}");
+            } else {
+                assert_eq!(shown, expected, "{text}");
+            }
+        }
+        for text in ["echo $(cat {{ package }})", "cat <<E\n{{ package }}\nE", "echo \u{f5a0}0\u{f5a1}"] {
+            assert!(render_command(text, scope).is_err(), "{text}");
+        }
+    });
+}
+
+#[test]
+fn names_are_found_with_their_place() {
+    let text = "{% for l in input.labels %}{{ l }} {{ package }}{% endfor %} package {{ steps.lint.output }} {{ steps[\"a-b\"].output }}";
+    let found = names(text).unwrap();
+    let shown: Vec<String> = found.iter().map(|name| name.path.join(".")).collect();
+    assert_eq!(shown, ["input.labels", "package", "steps.lint.output", "steps.a-b"]);
+    assert_eq!(&text[found[1].range.clone()], "package");
+    assert!(text[..found[1].range.start].ends_with("{{ "));
+    assert!(names("{{ a").is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_value_never_becomes_a_template(value in "[ -~\n]{0,40}") {
+        let values = BTreeMap::from([("x".to_owned(), json!(value))]);
+        let steps = StepOutputs::new();
+        let scope = Scope { values: &values, input: None, steps: &steps };
+        proptest::prop_assert_eq!(render("<{{ x }}>", &scope).unwrap(), format!("<{value}>"));
+    }
+}
