@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod builtin;
+pub mod diff;
 pub mod list_directory;
 pub mod registry;
 pub mod results;
