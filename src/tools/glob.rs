@@ -56,7 +56,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         return Err(invalid("`pattern` must not be empty"));
     }
     let dir = args.dir("dir_path", workspace);
-    let pattern = Pattern::parse(workspace, base(&dir), asked, args.flag("case_sensitive", false))
+    let pattern = Pattern::parse(workspace, &dir.path, asked, args.flag("case_sensitive", false))
         .map_err(|error| invalid(format!("`pattern`: {error}")))?;
     let filter = filter_of(args);
     let mut reads = vec![dir.clone()];
@@ -72,11 +72,6 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         preview: None,
         work: blocking(move |context| find(&pattern, &dir, filter, context)),
     })
-}
-
-/// What a path below a directory is relative to: a place outside keeps its whole path, so that it stays outside.
-fn base(dir: &Place) -> &str {
-    &dir.path
 }
 
 fn find(pattern: &Pattern, dir: &Place, filter: Filter, context: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -4,14 +4,23 @@ pub mod args;
 pub mod builtin;
 pub mod diff;
 pub mod glob;
+pub mod grep_search;
 pub mod list_directory;
 pub mod page;
+pub mod placeholder;
 pub mod read_file;
 pub mod read_many_files;
 pub mod registry;
 pub mod results;
+pub mod save_memory;
 pub mod schema;
+pub mod write_file;
 pub mod write_todos;
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use registry::Registry;
 
@@ -34,9 +43,12 @@ use tokio_util::sync::CancellationToken;
 fn builtins() -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(glob::tool()),
+        Arc::new(grep_search::tool()),
         Arc::new(list_directory::tool()),
         Arc::new(read_file::tool()),
         Arc::new(read_many_files::tool()),
+        Arc::new(save_memory::tool()),
+        Arc::new(write_file::tool()),
         Arc::new(write_todos::tool()),
     ]
 }
