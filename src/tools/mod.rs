@@ -3,10 +3,22 @@
 pub mod args;
 pub mod builtin;
 pub mod diff;
+pub mod glob;
+pub mod grep_search;
 pub mod list_directory;
+pub mod page;
+pub mod placeholder;
+pub mod read_file;
+pub mod read_many_files;
 pub mod registry;
 pub mod results;
+pub mod save_memory;
 pub mod schema;
+pub mod write_file;
+pub mod write_todos;
+#[cfg(test)]
+mod cases;
+pub(crate) mod testing;
 pub use registry::Registry;
 
 use crate::base::access::Access;
@@ -26,7 +38,16 @@ use tokio_util::sync::CancellationToken;
 
 /// The tools that need nothing but the tree. A new one: its file, its line here, its fixtures.
 fn builtins() -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(list_directory::tool())]
+    vec![
+        Arc::new(glob::tool()),
+        Arc::new(grep_search::tool()),
+        Arc::new(list_directory::tool()),
+        Arc::new(read_file::tool()),
+        Arc::new(read_many_files::tool()),
+        Arc::new(save_memory::tool()),
+        Arc::new(write_file::tool()),
+        Arc::new(write_todos::tool()),
+    ]
 }
 
 /// A tool: says what a call would touch before anything happens, then does it at most once.

@@ -1,10 +1,13 @@
 //! The door to the repository's files. The only room that reads or writes the tree.
 
+pub mod collect;
+pub mod content;
 pub mod expand;
 pub mod fs;
 pub mod patch;
 pub mod root;
 pub mod terrain;
+pub mod pattern;
 pub mod text;
 pub mod walk;
 
