@@ -183,6 +183,11 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// From now on, silence is borne only briefly: all that matters is here.
+    pub fn hurry(&mut self) {
+        self.limits.silence = self.limits.silence.min(Duration::from_secs(2));
+    }
+
     /// Reads what little is left, so that the connection can be used again. Gives up soon.
     pub async fn drain(mut self, until: Until<'_>) {
         self.limits.silence = Duration::from_millis(200);

@@ -268,7 +268,14 @@ async fn read(
     let mut events = sse::Decoder::new(EVENT_MOST);
     let mut frames = Vec::new();
     let mut document = Vec::new();
-    while let Some(piece) = answer.piece(until).await? {
+    loop {
+        let piece = match answer.piece(until).await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            // The answer is all there; only the end of the connection went wrong.
+            Err(Trouble::Broken(_)) if decoder.is_ended() => return Ok(()),
+            Err(trouble) => return Err(trouble.into()),
+        };
         let form = *form.get_or_insert_with(|| sniffed(&piece));
         if form == Form::Document {
             document.extend_from_slice(&piece);
@@ -282,6 +289,9 @@ async fn read(
         }
         if decoder.is_done() {
             return Ok(());
+        }
+        if decoder.is_ended() {
+            answer.hurry();
         }
     }
     match form {

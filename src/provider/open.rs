@@ -124,9 +124,8 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
     };
     let address = checked_base(&url).map_err(|why| OpenError::Environment(format!("{place}: {why}")))?;
     // Both forms are met in the wild; the vendor's own clients take the address without the version.
-    let address = match wire {
-        Wire::Gemini => address.trim_end_matches("/v1beta"),
-    };
+    let version = wire.own_version().unwrap_or_default();
+    let address = address.strip_suffix(version).unwrap_or(&address);
     Ok(Base {
         address: address.to_owned(),
         named: true,

@@ -1,7 +1,11 @@
 //! The four wires: what goes out and what comes in, as pure functions. Opens no connection.
 
+pub mod anthropic;
+mod calls;
 pub mod gemini;
 pub mod names;
+pub mod openai_chat;
+pub mod openai_responses;
 pub mod schema;
 
 use super::Request;
@@ -17,6 +21,9 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     Gemini,
+    OpenaiChat,
+    OpenaiResponses,
+    Anthropic,
 }
 
 /// Which model of a wire is spoken to, and how plainly.
@@ -31,12 +38,15 @@ pub struct Dialect<'a> {
 
 impl Wire {
     /// All wires, in the order in which they are listed to people.
-    pub const ALL: [Wire; 1] = [Wire::Gemini];
+    pub const ALL: [Wire; 4] = [Wire::Gemini, Wire::OpenaiChat, Wire::OpenaiResponses, Wire::Anthropic];
 
     /// The name in `Part::Opaque` and before the `/` of a model's id.
     pub fn vendor(self) -> &'static str {
         match self {
             Wire::Gemini => "gemini",
+            Wire::OpenaiChat => "openai",
+            Wire::OpenaiResponses => "openai-responses",
+            Wire::Anthropic => "anthropic",
         }
     }
 
@@ -44,6 +54,8 @@ impl Wire {
     pub fn key_names(self) -> &'static [&'static str] {
         match self {
             Wire::Gemini => &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            Wire::OpenaiChat | Wire::OpenaiResponses => &["OPENAI_API_KEY"],
+            Wire::Anthropic => &["ANTHROPIC_API_KEY"],
         }
     }
 
@@ -51,20 +63,36 @@ impl Wire {
     pub fn base(self) -> (&'static str, &'static str) {
         match self {
             Wire::Gemini => ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
+            Wire::OpenaiChat | Wire::OpenaiResponses => ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
+            Wire::Anthropic => ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
+        }
+    }
+
+    /// The version at the end of a base URL that the vendor's own clients add by themselves.
+    pub fn own_version(self) -> Option<&'static str> {
+        match self {
+            Wire::Gemini => Some("/v1beta"),
+            Wire::Anthropic => Some("/v1"),
+            Wire::OpenaiChat | Wire::OpenaiResponses => None,
         }
     }
 
     /// Whether servers of one's own that speak this wire commonly want no key.
     pub fn may_lack_key(self) -> bool {
-        false
+        matches!(self, Wire::OpenaiChat | Wire::OpenaiResponses)
     }
 
     /// The headers of a request.
     pub fn headers(self, key: Option<&SecretString>) -> Vec<Header<'_>> {
         let mut headers = vec![Header::Plain("accept", "text/event-stream")];
+        if self == Wire::Anthropic {
+            headers.push(Header::Plain("anthropic-version", "2023-06-01"));
+        }
         if let Some(key) = key {
             headers.push(match self {
                 Wire::Gemini => Header::Secret("x-goog-api-key", "", key),
+                Wire::OpenaiChat | Wire::OpenaiResponses => Header::Secret("authorization", "Bearer ", key),
+                Wire::Anthropic => Header::Secret("x-api-key", "", key),
             });
         }
         headers
@@ -74,6 +102,9 @@ impl Wire {
     pub fn url(self, base: &str, model: &str) -> String {
         match self {
             Wire::Gemini => format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
+            Wire::OpenaiChat => format!("{base}/chat/completions"),
+            Wire::OpenaiResponses => format!("{base}/responses"),
+            Wire::Anthropic => format!("{base}/v1/messages"),
         }
     }
 
@@ -81,6 +112,9 @@ impl Wire {
     pub fn head(self, dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
         match self {
             Wire::Gemini => gemini::head(dialect, request),
+            Wire::OpenaiChat => openai_chat::head(dialect, request),
+            Wire::OpenaiResponses => openai_responses::head(dialect, request),
+            Wire::Anthropic => anthropic::head(dialect, request),
         }
     }
 
@@ -88,24 +122,35 @@ impl Wire {
     pub fn message(self, dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
         match self {
             Wire::Gemini => gemini::message(dialect, message, out),
+            Wire::OpenaiChat => openai_chat::message(dialect, message, out),
+            Wire::OpenaiResponses => openai_responses::message(dialect, message, out),
+            Wire::Anthropic => anthropic::message(dialect, message, out),
         }
     }
 
     /// The whole body from its pieces. `marks` are the ends of messages that may carry a cache mark.
-    pub fn join(self, head: &[u8], messages: &[u8], _marks: &[usize]) -> Vec<u8> {
+    pub fn join(self, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8> {
         let mut body = Vec::with_capacity(head.len() + messages.len() + 128);
         body.extend_from_slice(head);
+        // A head that ends with the system message is followed by more.
+        if !messages.is_empty() && !body.ends_with(b"[") {
+            body.push(b',');
+        }
         match self {
-            Wire::Gemini => body.extend_from_slice(messages),
+            Wire::Anthropic => anthropic::join(&mut body, messages, marks),
+            _ => body.extend_from_slice(messages),
         }
         body.extend_from_slice(b"]}");
         body
     }
 
     /// A decoder for one answer. `turn` makes ids unique that a server left out.
-    pub fn decoder(self, model: &str, _turn: u64) -> Decoder {
+    pub fn decoder(self, model: &str, turn: u64) -> Decoder {
         match self {
-            Wire::Gemini => Decoder::Gemini(gemini::Decoder::new(model)),
+            Wire::Gemini => Decoder::Gemini(gemini::reply::Decoder::new(model)),
+            Wire::OpenaiChat => Decoder::OpenaiChat(Box::new(openai_chat::reply::Decoder::new(model, turn))),
+            Wire::OpenaiResponses => Decoder::OpenaiResponses(openai_responses::reply::Decoder::new(model)),
+            Wire::Anthropic => Decoder::Anthropic(anthropic::reply::Decoder::new(model)),
         }
     }
 }
@@ -113,7 +158,10 @@ impl Wire {
 /// The answer of one request, built up event by event.
 #[derive(Debug)]
 pub enum Decoder {
-    Gemini(gemini::Decoder),
+    Gemini(gemini::reply::Decoder),
+    OpenaiChat(Box<openai_chat::reply::Decoder>),
+    OpenaiResponses(openai_responses::reply::Decoder),
+    Anthropic(anthropic::reply::Decoder),
 }
 
 impl Decoder {
@@ -122,26 +170,32 @@ impl Decoder {
     /// # Errors
     /// The failure that the event tells, or [`Fault::unusable`] when it cannot be read.
     pub fn frame(&mut self, frame: &Frame, live: &dyn Fn(Live)) -> Result<(), Fault> {
-        let data = frame.data.trim();
-        if data.is_empty() {
-            return Ok(());
+        match frame.data.trim() {
+            "" => Ok(()),
+            "[DONE]" => {
+                if let Decoder::OpenaiChat(decoder) = self {
+                    decoder.done();
+                }
+                Ok(())
+            }
+            data => self.document(data, live),
         }
-        if data == "[DONE]" {
-            self.done();
-            return Ok(());
-        }
-        let value = serde_json::from_str(data).map_err(|_| unreadable(data))?;
-        self.value(&frame.event, &value, live)
     }
 
-    /// Takes a whole answer that came without a stream.
+    /// Takes a whole answer that came without a stream, or the JSON text of one event.
     ///
     /// # Errors
     /// As for [`Decoder::frame`].
     pub fn document(&mut self, text: &str, live: &dyn Fn(Live)) -> Result<(), Fault> {
-        let value: Value = serde_json::from_str(text).map_err(|_| unreadable(text))?;
+        let value: Value = serde_json::from_str(text).map_err(|_| {
+            let start: String = text.chars().take(120).collect();
+            Fault::unusable(format!("the service sent something that is not JSON: {start}"))
+        })?;
         match self {
             Decoder::Gemini(decoder) => decoder.value(&value, live),
+            Decoder::OpenaiChat(decoder) => decoder.value(&value, live),
+            Decoder::OpenaiResponses(decoder) => decoder.value(&value, live),
+            Decoder::Anthropic(decoder) => decoder.value(&value, live),
         }
     }
 
@@ -149,6 +203,18 @@ impl Decoder {
     pub fn is_done(&self) -> bool {
         match self {
             Decoder::Gemini(_) => false,
+            Decoder::OpenaiChat(decoder) => decoder.is_done(),
+            Decoder::OpenaiResponses(decoder) => decoder.is_done(),
+            Decoder::Anthropic(decoder) => decoder.is_done(),
+        }
+    }
+
+    /// Whether the model has ended its answer; figures may still follow.
+    pub fn is_ended(&self) -> bool {
+        match self {
+            Decoder::Gemini(decoder) => decoder.is_ended(),
+            Decoder::OpenaiChat(decoder) => decoder.is_ended(),
+            decoder => decoder.is_done(),
         }
     }
 
@@ -159,21 +225,11 @@ impl Decoder {
     pub fn finish(self) -> Result<Reply, Fault> {
         match self {
             Decoder::Gemini(decoder) => decoder.finish(),
+            Decoder::OpenaiChat(decoder) => decoder.finish(),
+            Decoder::OpenaiResponses(decoder) => decoder.finish(),
+            Decoder::Anthropic(decoder) => decoder.finish(),
         }
     }
-
-    fn value(&mut self, _event: &str, value: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
-        match self {
-            Decoder::Gemini(decoder) => decoder.value(value, live),
-        }
-    }
-
-    fn done(&mut self) {}
-}
-
-fn unreadable(text: &str) -> Fault {
-    let start: String = text.chars().take(120).collect();
-    Fault::unusable(format!("the service sent something that is not JSON: {start}"))
 }
 
 /// The content of an assistant message exactly as this vendor and model sent it.
@@ -206,6 +262,16 @@ fn result_text(result: &CallResult) -> String {
     }
 }
 
+/// The text of a result for wires that have no mark for failed ones: the text says it.
+fn marked_text(result: &CallResult) -> String {
+    let text = result_text(result);
+    if result.is_error && !text.to_ascii_lowercase().starts_with("error") {
+        format!("Error: {text}")
+    } else {
+        text
+    }
+}
+
 /// Adds text, to the last part where that is of the same kind.
 fn push_text(parts: &mut Vec<Part>, more: &str, thought: bool) {
     match (parts.last_mut(), thought) {
@@ -235,3 +301,6 @@ fn whole(parts: Vec<Part>, length: bool, usage: Usage, model: String) -> Result<
         model,
     })
 }
+
+#[cfg(test)]
+mod tests;

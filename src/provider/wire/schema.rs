@@ -214,5 +214,98 @@ fn types(out: &mut Map<String, Value>) {
     out.insert("anyOf".into(), Value::Array(branches));
 }
 
+/// A schema of arguments for vendors that want a plain object at the top: alternatives there are laid together,
+/// and what only some of them require is required no more.
+pub fn for_object(schema: &Value) -> Value {
+    let mut out = schema.as_object().cloned().unwrap_or_default();
+    out.remove("$schema");
+    for (key, all) in [("allOf", true), ("anyOf", false), ("oneOf", false)] {
+        let Some(Value::Array(branches)) = out.remove(key) else {
+            continue;
+        };
+        let mut required: Option<Vec<Value>> = None;
+        for branch in branches.iter().filter_map(|branch| resolved(schema, branch)) {
+            let own = branch
+                .get("required")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            required = Some(match required {
+                Some(old) if all => [old, own].concat(),
+                Some(old) => old.into_iter().filter(|name| own.contains(name)).collect(),
+                None => own,
+            });
+            let mut properties = Map::new();
+            properties.insert(
+                "properties".into(),
+                branch.get("properties").cloned().unwrap_or_else(|| json!({})),
+            );
+            out.entry("properties").or_insert_with(|| json!({}));
+            merge(&mut out, properties);
+        }
+        let mut required = Map::from_iter([("required".to_owned(), json!(required.unwrap_or_default()))]);
+        if let Some(old) = out.remove("required") {
+            merge(&mut required, Map::from_iter([("required".to_owned(), old)]));
+        }
+        merge(&mut out, required);
+    }
+    for key in ["not", "enum", "const", "if", "then", "else"] {
+        out.remove(key);
+    }
+    out.insert("type".into(), json!("object"));
+    out.entry("properties").or_insert_with(|| json!({}));
+    Value::Object(out)
+}
+
+fn resolved<'a>(root: &'a Value, branch: &'a Value) -> Option<&'a Value> {
+    match branch.get("$ref").and_then(Value::as_str) {
+        Some(name) => name.strip_prefix('#').and_then(|pointer| root.pointer(pointer)),
+        None => Some(branch),
+    }
+}
+
+/// Whether a schema keeps to the subset that vendors enforce strictly: every object closed and every property required.
+pub fn is_strict(schema: &Value) -> bool {
+    const KEYS: &[&str] = &[
+        "type",
+        "title",
+        "description",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "enum",
+        "const",
+        "anyOf",
+        "$ref",
+        "$defs",
+        "definitions",
+    ];
+    schema.get("type").is_some_and(|kind| kind == "object") && strict(schema, KEYS, 0)
+}
+
+fn strict(schema: &Value, keys: &[&str], depth: usize) -> bool {
+    let Some(object) = schema.as_object() else {
+        return false;
+    };
+    if depth > 8 || object.keys().any(|key| !keys.contains(&key.as_str())) {
+        return false;
+    }
+    let children = |key: &str| object.get(key).and_then(Value::as_object).into_iter().flatten();
+    let inside = ["properties", "$defs", "definitions"]
+        .iter()
+        .flat_map(|key| children(key).map(|(_, schema)| schema))
+        .chain(object.get("items"))
+        .chain(object.get("anyOf").and_then(Value::as_array).into_iter().flatten());
+    let is_object = object.get("type").is_some_and(|kind| match kind {
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind == "object",
+    });
+    let required = object.get("required").and_then(Value::as_array);
+    let closed = object.get("additionalProperties") == Some(&Value::Bool(false))
+        && children("properties").all(|(name, _)| required.is_some_and(|list| list.iter().any(|item| item == name)));
+    (!is_object || closed) && inside.into_iter().all(|schema| strict(schema, keys, depth + 1))
+}
+
 #[cfg(test)]
 mod tests;

@@ -72,3 +72,35 @@ fn wide_schemas_are_cut() {
     let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
     assert!(for_gemini(&schema).to_string().len() < 1_000_000);
 }
+
+#[test]
+fn alternatives_at_the_top_become_one_object() {
+    let schema = json!({
+        "$schema": "x",
+        "anyOf": [
+            {"properties": {"a": {}, "c": {}}, "required": ["a", "c"]},
+            {"properties": {"b": {}, "c": {}}, "required": ["b", "c"]},
+        ],
+    });
+    let wanted = json!({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "required": ["c"]});
+    assert_eq!(for_object(&schema), wanted);
+    assert_eq!(for_object(&json!({})), json!({"type": "object", "properties": {}}));
+    assert_eq!(for_object(&json!(true)), json!({"type": "object", "properties": {}}));
+}
+
+#[test]
+fn strictness() {
+    let closed = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": false});
+    assert!(is_strict(&closed));
+    let list = json!({"type": "object", "properties": {"a": {"type": "array", "items": closed}}, "required": ["a"], "additionalProperties": false});
+    assert!(is_strict(&list));
+    for loose in [
+        json!({"type": "object", "required": ["summary"]}),
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": [], "additionalProperties": false}),
+        json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}, "required": ["a"], "additionalProperties": false}),
+        json!({"type": "array", "items": {"type": "string"}}),
+        json!(true),
+    ] {
+        assert!(!is_strict(&loose), "{loose}");
+    }
+}
