@@ -1,3 +1,6 @@
 //! The door to the network. The only room that opens a connection.
 
+pub mod client;
+pub mod retry;
+pub mod sse;
 pub mod wait;

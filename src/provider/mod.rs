@@ -1,7 +1,14 @@
 //! The model services. Asks and returns whole replies; never executes anything.
 
+pub mod fallback;
+pub mod fault;
+pub mod http;
+mod json;
 pub mod open;
+mod prefix;
+pub mod pricing;
 pub mod scripted;
+pub mod wire;
 
 use crate::base::call::ToolSpec;
 use crate::base::event::Live;
@@ -46,6 +53,7 @@ pub struct Request<'a> {
 }
 
 /// How a request is made.
+#[derive(Clone, Copy)]
 pub struct AskContext<'a> {
     pub cancel: &'a CancellationToken,
     /// When the run's wall clock ends.

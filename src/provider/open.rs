@@ -1,7 +1,12 @@
 //! From a model's name to a provider: names, keys, base URLs. Asks nothing and connects to nothing.
 
 use super::Provider;
+use super::http::{Http, Service};
 use super::scripted::Scripted;
+use super::wire::Wire;
+use crate::net::client::{Limits, checked_base};
+use crate::net::retry::Schedule;
+use secrecy::SecretString;
 use std::sync::Arc;
 
 /// What opening a model needs from outside.
@@ -13,6 +18,8 @@ pub struct OpenWith<'a> {
     pub base_url: Option<&'a str>,
     /// The text of a script file, or one sentence why it cannot be read.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
+    pub limits: Limits,
+    pub schedule: Schedule,
 }
 
 /// Why a model cannot be opened.
@@ -21,15 +28,15 @@ pub enum OpenError {
     /// The name is none that we know: a mistake in the command line or recipe.
     #[error("{0}")]
     Name(String),
-    /// A key or an address is missing or unusable: exit 8.
+    /// A key, an address or a file is missing or unusable: exit 8.
     #[error("{0}")]
     Environment(String),
-    /// The script is not one: exit 3. `text` begins with the file's name.
+    /// The script is not one: exit 3. The text begins with the file's name.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Opens `PROVIDER/NAME`, `script:FILE` or `replay:RUN`.
+/// Opens `PROVIDER/NAME` or `script:FILE`. (`replay:RUN` needs a folded run: see `replay`.)
 ///
 /// # Errors
 /// [`OpenError`], with the variable, provider or file named.
@@ -39,9 +46,109 @@ pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenE
         let script = Scripted::parse(model, &text).map_err(|why| OpenError::Invalid(format!("{file}: {why}")))?;
         return Ok(Arc::new(script));
     }
-    Err(unknown(model))
+    let (provider, name) = model.split_once('/').ok_or_else(|| unknown(model))?;
+    let wire = Wire::ALL
+        .into_iter()
+        .find(|wire| wire.vendor() == provider)
+        .ok_or_else(|| unknown(model))?;
+    let name = name.trim();
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
+        return Err(OpenError::Name(format!(
+            "`{model}` names no model of {provider}: write {provider}/NAME"
+        )));
+    }
+    let base = base(wire, with)?;
+    let key = key(wire, &base, model, with)?;
+    Ok(Arc::new(Http::new(Service {
+        wire,
+        model: name.to_owned(),
+        base: base.address,
+        key,
+        limits: with.limits,
+        schedule: with.schedule,
+    })))
+}
+
+/// Opens several models as one: the later ones stand in when an earlier one fails for good.
+///
+/// # Errors
+/// As [`open`], for the first that cannot be opened. `base_url` is for the first only.
+pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenError> {
+    let first = open(model, with)?;
+    if fallback.is_empty() {
+        return Ok(first);
+    }
+    let mut all = vec![first];
+    for model in fallback {
+        let with = OpenWith {
+            base_url: None,
+            ..*with
+        };
+        all.push(open(model, &with)?);
+    }
+    Ok(Arc::new(super::fallback::Fallback::new(all)))
 }
 
 fn unknown(model: &str) -> OpenError {
-    OpenError::Name(format!("no provider for the model `{model}`"))
+    let known: Vec<String> = Wire::ALL
+        .into_iter()
+        .map(|wire| format!("{}/NAME", wire.vendor()))
+        .collect();
+    OpenError::Name(format!(
+        "no provider for the model `{model}`: write {}, script:FILE or replay:RUN",
+        known.join(", ")
+    ))
 }
+
+struct Base {
+    address: String,
+    /// Whether the user named it.
+    named: bool,
+}
+
+fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
+    let (variable, usual) = wire.base();
+    let from_env = || {
+        let value = (with.env)(variable)?;
+        (!value.trim().is_empty()).then(|| (variable, value.trim().to_owned()))
+    };
+    let named = with
+        .base_url
+        .map(|url| ("--base-url", url.trim().to_owned()))
+        .or_else(from_env);
+    let Some((place, url)) = named else {
+        return Ok(Base {
+            address: usual.to_owned(),
+            named: false,
+        });
+    };
+    let address = checked_base(&url).map_err(|why| OpenError::Environment(format!("{place}: {why}")))?;
+    // Both forms are met in the wild; the vendor's own clients take the address without the version.
+    let version = wire.own_version().unwrap_or_default();
+    let address = address.strip_suffix(version).unwrap_or(&address);
+    Ok(Base {
+        address: address.to_owned(),
+        named: true,
+    })
+}
+
+fn key(wire: Wire, base: &Base, model: &str, with: &OpenWith<'_>) -> Result<Option<SecretString>, OpenError> {
+    let found = wire.key_names().iter().find_map(|name| {
+        let value = (with.env)(name)?;
+        (!value.trim().is_empty()).then(|| (*name, value.trim().to_owned()))
+    });
+    match found {
+        Some((name, key)) if key.chars().any(|c| !c.is_ascii_graphic()) => Err(OpenError::Environment(format!(
+            "{name} holds characters that no key has"
+        ))),
+        Some((_, key)) => Ok(Some(key.into())),
+        None if base.named && wire.may_lack_key() => Ok(None),
+        None => Err(OpenError::Environment(format!(
+            "no key for {model}: set {}",
+            wire.key_names().first().unwrap_or(&"the key's variable")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! One HTTP client for one service: lazily built, bounded in time and size, ended by cancellation. Knows no vendor.
+
+use super::wait::{Pause, bounded};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::{ExposeSecret, SecretString};
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+/// Bounds of one exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until a connection stands.
+    pub connect: Duration,
+    /// From the request to the first byte of the answer's body. Models that think first need long.
+    pub first_byte: Duration,
+    /// Between two pieces of the body. A long tool call comes in one piece from some services.
+    pub silence: Duration,
+    /// Of a whole body.
+    pub body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(180),
+            silence: Duration::from_secs(120),
+            body: 128 << 20,
+        }
+    }
+}
+
+/// When an exchange must end at the latest.
+#[derive(Clone, Copy)]
+pub struct Until<'a> {
+    pub deadline: Instant,
+    pub cancel: &'a CancellationToken,
+}
+
+/// Why an exchange came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    #[error("ended from outside")]
+    Ended(Pause),
+    /// No connection stands: refused, no such host, TLS.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// The connection broke or fell silent.
+    #[error("{0}")]
+    Broken(String),
+    /// The client or the request cannot be made at all: waiting does not help.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// A client for one origin. Nothing is read or built before the first request.
+#[derive(Debug)]
+pub struct Client {
+    limits: Limits,
+    built: OnceCell<reqwest::Client>,
+}
+
+/// A header of a request; the value may be a secret.
+#[derive(Clone, Copy)]
+pub enum Header<'a> {
+    Plain(&'static str, &'a str),
+    /// Name, text before the secret, the secret.
+    Secret(&'static str, &'static str, &'a SecretString),
+}
+
+impl Client {
+    /// A client that keeps its connection between requests.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            built: OnceCell::new(),
+        }
+    }
+
+    /// Sends `body` as JSON and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// [`Trouble`]. An answer with any status is not an error here; redirects are not followed.
+    pub async fn post(
+        &self,
+        url: &str,
+        headers: &[Header<'_>],
+        body: Vec<u8>,
+        until: Until<'_>,
+    ) -> Result<Answer, Trouble> {
+        let url = reqwest::Url::parse(url).map_err(|error| Trouble::Unusable(format!("bad address: {error}")))?;
+        let headers = header_map(headers)?;
+        let client = self.built(&url).await?;
+        let started = Instant::now();
+        let sent = tokio::time::timeout(
+            self.limits.first_byte,
+            client.post(url).headers(headers).body(body).send(),
+        );
+        let response = bounded(sent, until.deadline, until.cancel)
+            .await
+            .map_err(Trouble::Ended)?
+            .map_err(|_| Trouble::Broken(format!("no answer within {}", seconds(self.limits.first_byte))))?
+            .map_err(|error| trouble(&error))?;
+        Ok(Answer {
+            status: response.status().as_u16(),
+            response,
+            limits: self.limits,
+            taken: 0,
+            first_byte: Some(self.limits.first_byte.saturating_sub(started.elapsed())),
+        })
+    }
+
+    async fn built(&self, url: &reqwest::Url) -> Result<&reqwest::Client, Trouble> {
+        let (limits, url) = (self.limits, url.clone());
+        self.built
+            .get_or_try_init(|| async move {
+                // Reading the system's certificates takes milliseconds of file access.
+                tokio::task::spawn_blocking(move || build(&url, limits))
+                    .await
+                    .map_err(|error| Trouble::Unusable(error.to_string()))?
+            })
+            .await
+    }
+}
+
+/// The head of an answer; its body is read piece by piece.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    response: reqwest::Response,
+    limits: Limits,
+    taken: usize,
+    first_byte: Option<Duration>,
+}
+
+impl Answer {
+    /// A header as text. `name` in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next piece of the body, `None` at its end.
+    ///
+    /// # Errors
+    /// [`Trouble`]: a broken or silent connection, or a body over the limit.
+    pub async fn piece(&mut self, until: Until<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+        let patience = self.first_byte.take().unwrap_or(self.limits.silence);
+        let next = tokio::time::timeout(patience, self.response.chunk());
+        let piece = bounded(next, until.deadline, until.cancel)
+            .await
+            .map_err(Trouble::Ended)?
+            .map_err(|_| Trouble::Broken(format!("the answer fell silent for {}", seconds(patience))))?
+            .map_err(|error| trouble(&error))?;
+        let Some(piece) = piece else { return Ok(None) };
+        self.taken = self.taken.saturating_add(piece.len());
+        if self.taken > self.limits.body {
+            return Err(Trouble::Broken(format!(
+                "the answer is longer than {} bytes",
+                self.limits.body
+            )));
+        }
+        Ok(Some(piece.into()))
+    }
+
+    /// The rest of the body as text, cut after `most` bytes. A body that breaks off gives what came of it.
+    ///
+    /// # Errors
+    /// Only [`Trouble::Ended`].
+    pub async fn text(&mut self, most: usize, until: Until<'_>) -> Result<String, Trouble> {
+        let mut bytes = Vec::new();
+        while bytes.len() < most {
+            match self.piece(until).await {
+                Ok(Some(piece)) => bytes.extend_from_slice(&piece),
+                Err(ended @ Trouble::Ended(_)) => return Err(ended),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        bytes.truncate(most);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// From now on, silence is borne only briefly: all that matters is here.
+    pub fn hurry(&mut self) {
+        self.limits.silence = self.limits.silence.min(Duration::from_secs(2));
+    }
+
+    /// Reads what little is left, so that the connection can be used again. Gives up soon.
+    pub async fn drain(mut self, until: Until<'_>) {
+        self.limits.silence = Duration::from_millis(200);
+        self.first_byte = None;
+        for _ in 0..8 {
+            if !matches!(self.piece(until).await, Ok(Some(_))) {
+                return;
+            }
+        }
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
+
+fn header_map(headers: &[Header<'_>]) -> Result<HeaderMap, Trouble> {
+    let mut map = HeaderMap::new();
+    map.insert(
+        reqwest::header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    for header in headers {
+        let (name, value) = match header {
+            Header::Plain(name, value) => (*name, HeaderValue::from_str(value)),
+            Header::Secret(name, before, secret) => {
+                let value = HeaderValue::from_str(&format!("{before}{}", secret.expose_secret()));
+                (
+                    *name,
+                    value.map(|mut value| {
+                        value.set_sensitive(true);
+                        value
+                    }),
+                )
+            }
+        };
+        let value = value.map_err(|_| Trouble::Unusable(format!("the value of header {name} is not a legal one")))?;
+        map.insert(HeaderName::from_static(name), value);
+    }
+    Ok(map)
+}
+
+/// The innermost cause says what happened; the outer ones repeat the address.
+fn trouble(error: &reqwest::Error) -> Trouble {
+    let mut cause = error.source();
+    let mut said = None;
+    while let Some(inner) = cause {
+        said = Some(inner.to_string());
+        cause = inner.source();
+    }
+    let said = said.unwrap_or_else(|| "the connection failed".to_owned());
+    if error.is_connect() {
+        let said = if error.is_timeout() {
+            "no connection in time".to_owned()
+        } else {
+            said
+        };
+        Trouble::Connect(said)
+    } else if error.is_builder() {
+        Trouble::Unusable(said)
+    } else {
+        Trouble::Broken(format!("the connection broke: {said}"))
+    }
+}
+
+fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, Trouble> {
+    let loopback = url.host_str().is_some_and(is_loopback);
+    let tls = tls(url.scheme() == "https" || !loopback)?;
+    let mut builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .user_agent(concat!("overnight/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        // Compressed streams are held back by whoever compresses them.
+        .no_gzip()
+        .connect_timeout(limits.connect)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .http2_keep_alive_interval(Duration::from_secs(30))
+        .http2_keep_alive_timeout(Duration::from_secs(20))
+        .pool_idle_timeout(Duration::from_secs(300))
+        .pool_max_idle_per_host(1);
+    if loopback {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| Trouble::Unusable(error.to_string()))
+}
+
+/// A base URL without slashes at its end.
+///
+/// # Errors
+/// One sentence: not `http` or `https`, no host, credentials, a query or a fragment in it.
+pub fn checked_base(text: &str) -> Result<String, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(format!("`{text}` must begin with http:// or https:// and a host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("credentials do not belong into a base URL; set the key's variable".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("`{text}` must have no `?` and no `#`"));
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+/// Whether a host name or address of a URL means this machine.
+pub fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// TLS with the bundled roots and, with `system`, those of the machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` honoured).
+///
+/// # Errors
+/// [`Trouble::Unusable`] when the TLS library refuses its own defaults.
+pub fn tls(system: bool) -> Result<ClientConfig, Trouble> {
+    let mut roots = RootCertStore::empty();
+    if system {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        // A machine without certificates is served by the bundled ones: its errors do not matter.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Trouble::Unusable(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}

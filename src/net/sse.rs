@@ -1,0 +1,212 @@
+//! Server-sent events from bytes: pure, bounded, indifferent to where the bytes were split.
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The `event:` field; empty when there was none.
+    pub event: String,
+    /// The `data:` fields joined by newlines.
+    pub data: String,
+}
+
+/// A line or an event is longer than the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of the stream is longer than {0} bytes")]
+pub struct TooLong(pub usize);
+
+/// Takes bytes, gives events.
+#[derive(Debug)]
+pub struct Decoder {
+    most: usize,
+    line: Vec<u8>,
+    event: String,
+    data: Vec<u8>,
+    has_data: bool,
+    after_cr: bool,
+    at_start: bool,
+}
+
+impl Decoder {
+    /// A decoder that holds back at most `most` bytes of one event.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most,
+            line: Vec::new(),
+            event: String::new(),
+            data: Vec::new(),
+            has_data: false,
+            after_cr: false,
+            at_start: true,
+        }
+    }
+
+    /// Takes a piece; appends the events that it completes to `out`.
+    ///
+    /// # Errors
+    /// [`TooLong`]; the decoder is of no use afterwards.
+    pub fn push(&mut self, mut piece: &[u8], out: &mut Vec<Frame>) -> Result<(), TooLong> {
+        if self.after_cr && !piece.is_empty() {
+            self.after_cr = false;
+            if piece[0] == b'\n' {
+                piece = &piece[1..];
+            }
+        }
+        while let Some(end) = piece.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.hold(&piece[..end])?;
+            self.line_done(out)?;
+            let cr = piece[end] == b'\r';
+            piece = &piece[end + 1..];
+            match (cr, piece.first()) {
+                (true, Some(b'\n')) => piece = &piece[1..],
+                (true, None) => self.after_cr = true,
+                _ => {}
+            }
+        }
+        self.hold(piece)
+    }
+
+    /// No more bytes follow: an event without its blank line is given too, so that the reader can judge it.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub fn finish(&mut self, out: &mut Vec<Frame>) -> Result<(), TooLong> {
+        if !self.line.is_empty() {
+            self.line_done(out)?;
+        }
+        self.dispatch(out);
+        Ok(())
+    }
+
+    fn hold(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        if self.line.len() + bytes.len() > self.most {
+            return Err(TooLong(self.most));
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn line_done(&mut self, out: &mut Vec<Frame>) -> Result<(), TooLong> {
+        let taken = std::mem::take(&mut self.line);
+        let mut line = taken.as_slice();
+        if std::mem::take(&mut self.at_start) {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if line.is_empty() {
+            self.dispatch(out);
+        } else if line[0] == b'{' {
+            // Some servers put a bare JSON error into the stream.
+            self.data_line(line)?;
+            self.dispatch(out);
+        } else {
+            let (name, value) = match line.iter().position(|byte| *byte == b':') {
+                Some(colon) => (&line[..colon], &line[colon + 1..]),
+                None => (line, &b""[..]),
+            };
+            let value = value.strip_prefix(b" ").unwrap_or(value);
+            match name {
+                b"data" => self.data_line(value)?,
+                b"event" => self.event = String::from_utf8_lossy(value).into_owned(),
+                _ => {}
+            }
+        }
+        // The buffer is kept: most lines are of about the same length.
+        self.line = taken;
+        self.line.clear();
+        Ok(())
+    }
+
+    fn data_line(&mut self, value: &[u8]) -> Result<(), TooLong> {
+        if self.data.len() + value.len() > self.most {
+            return Err(TooLong(self.most));
+        }
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.data.extend_from_slice(value);
+        self.has_data = true;
+        Ok(())
+    }
+
+    fn dispatch(&mut self, out: &mut Vec<Frame>) {
+        let event = std::mem::take(&mut self.event);
+        if std::mem::take(&mut self.has_data) {
+            out.push(Frame {
+                event,
+                data: String::from_utf8_lossy(&self.data).into_owned(),
+            });
+            self.data.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(pieces: &[&[u8]]) -> Vec<(String, String)> {
+        let mut decoder = Decoder::new(1 << 16);
+        let mut out = Vec::new();
+        for piece in pieces {
+            decoder.push(piece, &mut out).unwrap();
+        }
+        decoder.finish(&mut out).unwrap();
+        out.into_iter().map(|frame| (frame.event, frame.data)).collect()
+    }
+
+    fn pairs(wanted: &[(&str, &str)]) -> Vec<(String, String)> {
+        wanted.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect()
+    }
+
+    #[test]
+    fn fields_comments_and_line_ends() {
+        assert_eq!(
+            all(&[b"data: a\n\ndata:b\r\n\r\n: hi\rdata: c\r\r"]),
+            pairs(&[("", "a"), ("", "b"), ("", "c")])
+        );
+        assert_eq!(
+            all(&[b"event: ping\ndata: 1\ndata: 2\nid: 7\n\n"]),
+            pairs(&[("ping", "1\n2")])
+        );
+        assert_eq!(
+            all(&[b"\xef\xbb\xbfdata: a\n\n\n\nevent: lost\n\n"]),
+            pairs(&[("", "a")])
+        );
+        assert_eq!(all(&[b"data\n\n"]), pairs(&[("", "")]));
+        assert_eq!(all(&[b"data: unfinished"]), pairs(&[("", "unfinished")]));
+        assert_eq!(
+            all(&[b"{\"error\": 1}\ndata: b\n\n"]),
+            pairs(&[("", "{\"error\": 1}"), ("", "b")])
+        );
+        assert_eq!(
+            all(&[b"data: a\r", b"\n\r", b"\ndata: b\n\n"]),
+            pairs(&[("", "a"), ("", "b")])
+        );
+    }
+
+    #[test]
+    fn long_lines_are_refused() {
+        let mut decoder = Decoder::new(8);
+        assert_eq!(decoder.push(b"data: 0123456789", &mut Vec::new()), Err(TooLong(8)));
+        let mut decoder = Decoder::new(8);
+        let many = b"data: a\n".repeat(9);
+        assert_eq!(decoder.push(&many, &mut Vec::new()), Err(TooLong(8)));
+    }
+
+    proptest! {
+        #[test]
+        fn split_anywhere_gives_the_same(text in "(data: [a-zé]{0,5}|event: x|: c|)((\r\n|\n|\r)(data: [a-zé]{0,5}|event: x|: c|)){0,12}", cuts in prop::collection::vec(0usize..200, 0..6)) {
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in cuts {
+                pieces.push(&bytes[from..cut]);
+                from = cut;
+            }
+            pieces.push(&bytes[from..]);
+            prop_assert_eq!(all(&pieces), all(&[bytes]));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Several models as one: when one fails for good, the next is asked. Knows no wire.
+
+use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use crate::base::message::Reply;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Models in the order in which they are asked. The one that answered last is asked first from then on,
+/// so that a run does not fall back anew on each turn.
+pub struct Fallback {
+    models: Vec<Arc<dyn Provider>>,
+    current: AtomicUsize,
+    none: ModelInfo,
+}
+
+impl Fallback {
+    /// A list of at least one model.
+    pub fn new(models: Vec<Arc<dyn Provider>>) -> Self {
+        Self {
+            models,
+            current: AtomicUsize::new(0),
+            none: ModelInfo {
+                id: "no model".to_owned(),
+                window: None,
+                recorded: false,
+            },
+        }
+    }
+
+    async fn answer(&self, request: &Request<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
+        let start = self.current.load(Ordering::Relaxed);
+        let mut last = ProviderError::new(ProviderClass::Rejected, "no model is named");
+        for (index, model) in self.models.iter().enumerate().skip(start) {
+            if index > start {
+                let next = format!("{}; going on with {}", last.message, model.info().id);
+                (cx.retried)(0, last.class.as_str(), &next, 0);
+            }
+            match model.ask(request, cx).await {
+                Ok(reply) => {
+                    self.current.store(index, Ordering::Relaxed);
+                    return Ok(reply);
+                }
+                Err(error) if helps(error.class) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Whether another model may do better. A miss of a recording and a cancellation are about the run, not the model.
+fn helps(class: ProviderClass) -> bool {
+    !matches!(class, ProviderClass::ReplayMiss | ProviderClass::Cancelled)
+}
+
+impl Provider for Fallback {
+    fn info(&self) -> &ModelInfo {
+        self.models
+            .get(self.current.load(Ordering::Relaxed))
+            .map_or(&self.none, |model| model.info())
+    }
+
+    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        Box::pin(self.answer(request, cx))
+    }
+}

@@ -1,0 +1,313 @@
+//! What a service's failure means: its class, whether asking again may help, and how long to wait. Pure.
+
+use super::{ProviderClass, ProviderError};
+use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+
+/// One failed attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    pub class: ProviderClass,
+    pub message: String,
+    /// `None`: asking again cannot help.
+    pub again: Option<Pace>,
+    /// The wait that the service asks for.
+    pub asked: Option<Duration>,
+}
+
+impl Fault {
+    /// A failure that ends the request.
+    pub fn fatal(class: ProviderClass, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            message: message.into(),
+            again: None,
+            asked: None,
+        }
+    }
+
+    /// An answer that cannot be used; the next one may be better.
+    pub fn unusable(message: impl Into<String>) -> Self {
+        Self {
+            again: Some(Pace::Answer),
+            ..Self::fatal(ProviderClass::Unusable, message)
+        }
+    }
+
+    /// A stream that ended before it said that it was complete.
+    pub fn cut() -> Self {
+        Self {
+            again: Some(Pace::Service),
+            ..Self::fatal(ProviderClass::Transport, "the answer broke off before its end")
+        }
+    }
+}
+
+impl From<Fault> for ProviderError {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault.class, fault.message)
+    }
+}
+
+/// What a service says of an error, from whatever shape it comes in.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Said {
+    status: Option<u16>,
+    message: String,
+    /// `code`, `type`, `status` and reasons, joined by blanks, in lower case.
+    codes: String,
+    asked: Option<Duration>,
+}
+
+/// A fault from an answer whose status is not 200.
+pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &str, now: SystemTime) -> Fault {
+    let mut said = read(body);
+    let asked = asked_by_headers(&header, now).or(said.asked);
+    said.message = match said.message.as_str() {
+        "" => format!("HTTP {status} {}", plain(body)).trim_end().to_owned(),
+        message => format!("HTTP {status}: {message}"),
+    };
+    if (300..400).contains(&status) {
+        let to = header("location").unwrap_or("somewhere else");
+        return Fault::fatal(
+            ProviderClass::Rejected,
+            format!("HTTP {status}: the service redirects to {to}; set the base URL to where it really is"),
+        );
+    }
+    let mut fault = judge(status, said, asked);
+    match header("x-should-retry") {
+        Some("true") => fault.again = fault.again.or(Some(Pace::Service)),
+        Some("false") => fault.again = None,
+        _ => {}
+    }
+    fault
+}
+
+/// A fault from an error object inside a stream or inside an answer with status 200.
+pub fn from_stream(error: &Value) -> Fault {
+    let said = read_value(error);
+    let status = said.status.unwrap_or_else(|| status_of(&said.codes));
+    let asked = said.asked;
+    judge(status, said, asked)
+}
+
+fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
+    let text = format!("{} {}", said.codes, said.message.to_ascii_lowercase());
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let fatal = |class| Fault::fatal(class, said.message.clone());
+    let again = |class, pace| Fault {
+        class,
+        message: said.message.clone(),
+        again: Some(pace),
+        asked,
+    };
+    if (400..500).contains(&status) && status != 429 && has(OVERFLOW) || status == 413 {
+        return fatal(ProviderClass::ContextOverflow);
+    }
+    match status {
+        402 => fatal(ProviderClass::Quota),
+        400..500 if has(BAD_KEY) => fatal(ProviderClass::Auth),
+        401 | 403 | 407 => fatal(ProviderClass::Auth),
+        429 if has(OVER) => fatal(ProviderClass::Quota),
+        400..500 if has(BILLING) => fatal(ProviderClass::Quota),
+        429 => Fault {
+            asked: asked.or_else(|| has(&["perminute", "per minute"]).then_some(Duration::from_secs(60))),
+            ..again(ProviderClass::Quota, Pace::Service)
+        },
+        400..500 if has(FILTERED) => fatal(ProviderClass::Blocked),
+        400 if has(BAD_CALL) => again(ProviderClass::Unusable, Pace::Answer),
+        408 | 409 | 425 | 499 => again(ProviderClass::Unavailable, Pace::Service),
+        501 | 505 => fatal(ProviderClass::Rejected),
+        500.. => again(ProviderClass::Unavailable, Pace::Service),
+        _ => fatal(ProviderClass::Rejected),
+    }
+}
+
+/// The history is longer than the model's window, in each vendor's words.
+const OVERFLOW: &[&str] = &[
+    "context_length_exceeded",
+    "exceed_context_size",
+    "model_context_window_exceeded",
+    "maximum context length",
+    "context length of",
+    "context window",
+    "prompt is too long",
+    "input is too long",
+    "exceed context limit",
+    "exceeds the maximum number of tokens",
+    "exceeds the available context",
+    "exceeds the context",
+    "reduce the length of",
+    "too many input tokens",
+    "request_too_large",
+];
+const BAD_KEY: &[&str] = &[
+    "api_key_invalid",
+    "api key not valid",
+    "invalid_api_key",
+    "incorrect api key",
+    "api key expired",
+    "authentication_error",
+    "unauthenticated",
+    "permission_denied",
+];
+/// A quota that no wait of ours brings back.
+const OVER: &[&str] = &[
+    "perday",
+    "per day",
+    "daily limit",
+    "limit: 0",
+    "insufficient_quota",
+    "billing_hard_limit",
+    "exceeded your current quota, please check your plan and billing details. for more information on this error, read the docs: https://platform.openai.com",
+];
+const BILLING: &[&str] = &[
+    "insufficient_quota",
+    "credit balance is too low",
+    "insufficient credits",
+    "insufficient balance",
+    "billing_error",
+    "billing_not_active",
+];
+const FILTERED: &[&str] = &[
+    "content_filter",
+    "content_policy",
+    "content policy",
+    "responsibleaipolicy",
+    "invalid_prompt",
+    "flagged as potentially violating",
+    "blocked by",
+];
+const BAD_CALL: &[&str] = &["tool_use_failed", "failed to parse tool call", "failed_generation"];
+
+/// The status that an error inside a stream stands for.
+fn status_of(codes: &str) -> u16 {
+    let table: &[(&str, u16)] = &[
+        ("overloaded", 529),
+        ("rate_limit", 429),
+        ("resource_exhausted", 429),
+        ("insufficient_quota", 429),
+        ("too_many_requests", 429),
+        ("authentication", 401),
+        ("unauthenticated", 401),
+        ("invalid_api_key", 401),
+        ("permission", 403),
+        ("not_found", 404),
+        ("context_length", 400),
+        ("request_too_large", 413),
+        ("billing", 402),
+        ("content_filter", 400),
+        ("invalid", 400),
+        ("failed_precondition", 400),
+    ];
+    table
+        .iter()
+        .find(|(word, _)| codes.contains(word))
+        .map_or(500, |(_, status)| *status)
+}
+
+fn read(body: &str) -> Said {
+    serde_json::from_str(body).map_or_else(|_| Said::default(), |value| read_value(&value))
+}
+
+/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list,
+/// and any of them again as JSON text inside `message`.
+fn read_value(value: &Value) -> Said {
+    let mut value = value;
+    while let Some(first) = value.as_array().and_then(|list| list.first()) {
+        value = first;
+    }
+    let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
+    let mut said = Said::default();
+    let text = |key: &str| inner.get(key).and_then(Value::as_str);
+    if let Some(message) = inner.as_str() {
+        message.clone_into(&mut said.message);
+    } else if let Some(message) = text("message").or_else(|| text("detail")) {
+        message.clone_into(&mut said.message);
+    } else if let Some(detail) = inner.get("detail") {
+        said.message = detail.to_string();
+    }
+    let mut codes: Vec<String> = ["code", "type", "status"]
+        .iter()
+        .filter_map(|key| text(key).map(str::to_ascii_lowercase))
+        .collect();
+    said.status = ["code", "status"]
+        .iter()
+        .find_map(|key| inner.get(*key)?.as_u64())
+        .and_then(|code| u16::try_from(code).ok())
+        .filter(|code| (300..600).contains(code));
+    for detail in inner.get("details").and_then(Value::as_array).into_iter().flatten() {
+        read_detail(detail, &mut codes, &mut said.asked);
+    }
+    said.codes = codes.join(" ");
+    if let Some(nested) = nested(&said.message) {
+        let deeper = read_value(&nested);
+        if !deeper.message.is_empty() {
+            said.codes = format!("{} {}", said.codes, deeper.codes);
+            said.message = deeper.message;
+            said.asked = said.asked.or(deeper.asked);
+            said.status = deeper.status.or(said.status);
+        }
+    }
+    said.asked = said.asked.or_else(|| asked_by_text(&said.message));
+    said.message = short(&said.message);
+    said
+}
+
+/// An error that is JSON text inside another error's message.
+fn nested(message: &str) -> Option<Value> {
+    let start = message.find(['{', '['])?;
+    let value: Value = serde_json::from_str(message[start..].trim_end()).ok()?;
+    (value.is_object() || value.is_array()).then_some(value)
+}
+
+/// Gemini's typed details: retry delay, quota names, reasons.
+fn read_detail(detail: &Value, codes: &mut Vec<String>, asked: &mut Option<Duration>) {
+    if let Some(delay) = detail.get("retryDelay").and_then(Value::as_str) {
+        *asked = span(delay);
+    }
+    if let Some(reason) = detail.get("reason").and_then(Value::as_str) {
+        codes.push(reason.to_ascii_lowercase());
+    }
+    if let Some(limit) = detail.pointer("/metadata/quota_limit").and_then(Value::as_str) {
+        codes.push(limit.to_ascii_lowercase());
+    }
+    for violation in detail.get("violations").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(id) = violation.get("quotaId").and_then(Value::as_str) {
+            codes.push(id.to_ascii_lowercase());
+        }
+    }
+}
+
+fn short(text: &str) -> String {
+    const MOST: usize = 2_000;
+    let text = text.trim();
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The beginning of a body that is no JSON, without its markup.
+fn plain(body: &str) -> String {
+    let mut out = String::new();
+    let mut inside = false;
+    for c in body.chars().take(4_000) {
+        match c {
+            '<' => inside = true,
+            '>' => inside = false,
+            c if inside || c.is_control() && c != '\n' => {}
+            c if c.is_whitespace() => {
+                if !out.ends_with(' ') {
+                    out.push(' ');
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out.trim().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests;

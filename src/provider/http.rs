@@ -1,0 +1,344 @@
+//! A model behind HTTP, whatever its wire: asks, waits, asks again, and gives one whole reply or one typed failure.
+
+use super::fault::{self, Fault};
+use super::prefix::Prefix;
+use super::pricing;
+use super::wire::names::real_name;
+use super::wire::{Decoder, Dialect, Wire};
+use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use crate::base::event::Live;
+use crate::base::message::{Part, Reply};
+use crate::net::client::{Answer, Client, Limits, Trouble, Until};
+use crate::net::retry::{Next, Pace, Schedule, chance};
+use crate::net::sse;
+use crate::net::wait::{Pause, pause};
+use futures_util::future::BoxFuture;
+use secrecy::SecretString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The longest single event of a stream.
+const EVENT_MOST: usize = 32 << 20;
+/// The longest error body that is looked at.
+const ERROR_MOST: usize = 256 << 10;
+
+/// Which service, with which bounds.
+#[derive(Debug)]
+pub struct Service {
+    pub wire: Wire,
+    /// The name as the vendor knows it.
+    pub model: String,
+    /// Without a slash at its end.
+    pub base: String,
+    /// `None` for servers that want none.
+    pub key: Option<SecretString>,
+    pub limits: Limits,
+    pub schedule: Schedule,
+}
+
+/// A model behind a service.
+#[derive(Debug)]
+pub struct Http {
+    info: ModelInfo,
+    service: Service,
+    url: String,
+    client: Client,
+    prefix: Mutex<Prefix>,
+    /// Set once the service has refused its own form of a response schema.
+    plain: AtomicBool,
+}
+
+enum Failed {
+    Ended(Pause),
+    Fault(Fault),
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        Failed::Fault(fault)
+    }
+}
+
+impl From<Trouble> for Failed {
+    fn from(trouble: Trouble) -> Self {
+        let message = trouble.to_string();
+        let (class, again) = match trouble {
+            Trouble::Ended(end) => return Failed::Ended(end),
+            Trouble::Connect(_) => (ProviderClass::Transport, Some(Pace::Connect)),
+            Trouble::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
+            Trouble::Unusable(_) => (ProviderClass::Rejected, None),
+        };
+        Failed::Fault(Fault {
+            class,
+            message,
+            again,
+            asked: None,
+        })
+    }
+}
+
+impl Http {
+    /// A provider for a service. Connects to nothing yet.
+    pub fn new(service: Service) -> Self {
+        let id = format!("{}/{}", service.wire.vendor(), service.model);
+        Self {
+            info: ModelInfo {
+                window: pricing::known(&id).map(|known| known.window),
+                id,
+                recorded: false,
+            },
+            url: service.wire.url(&service.base, &service.model),
+            client: Client::new(service.limits),
+            prefix: Mutex::default(),
+            plain: AtomicBool::new(false),
+            service,
+        }
+    }
+
+    /// Bytes of requests encoded so far, kept prefixes not counted again.
+    pub fn encoded(&self) -> u64 {
+        self.prefix.lock().unwrap_or_else(PoisonError::into_inner).encoded()
+    }
+
+    fn body(&self, request: &Request<'_>) -> Vec<u8> {
+        let dialect = Dialect {
+            model: &self.service.model,
+            plain: self.plain.load(Ordering::Relaxed),
+        };
+        let mut prefix = self.prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        prefix.body(self.service.wire, dialect, request)
+    }
+
+    async fn answer(&self, request: &Request<'_>, cx: AskContext<'_>) -> Result<Reply, ProviderError> {
+        let mut waited = Duration::ZERO;
+        let mut failed = 0;
+        loop {
+            let fault = match self.once(request, &cx).await {
+                Ok(reply) => return Ok(reply),
+                Err(Failed::Ended(end)) => return Err(ended(end)),
+                Err(Failed::Fault(fault)) => fault,
+            };
+            failed += 1;
+            if self.refuses_schema(request, &fault) {
+                self.plain.store(true, Ordering::Relaxed);
+                (cx.retried)(failed, fault.class.as_str(), &fault.message, 0);
+                continue;
+            }
+            let wait = self.next(fault, failed, waited, cx.deadline)?;
+            waited = waited.saturating_add(wait.length);
+            let ms = u64::try_from(wait.length.as_millis()).unwrap_or(u64::MAX);
+            (cx.retried)(failed, wait.class.as_str(), &wait.message, ms);
+            (cx.live)(Live::Waiting {
+                what: format!("{}: {}", self.info.id, wait.message),
+                ms,
+            });
+            match pause(wait.length, cx.deadline, cx.cancel).await {
+                Pause::Over => {}
+                end => return Err(ended(end)),
+            }
+        }
+    }
+
+    /// The wait before the next attempt, or the end.
+    fn next(&self, fault: Fault, failed: u32, waited: Duration, deadline: Instant) -> Result<Wait, ProviderError> {
+        let Some(pace) = fault.again else {
+            return Err(self.told(fault, ""));
+        };
+        match self.service.schedule.next(pace, failed, fault.asked, waited, chance()) {
+            Next::Exhausted => {
+                let attempts = format!(" (after {failed} attempts)");
+                Err(self.told(fault, &attempts))
+            }
+            Next::TooLong(wait) => {
+                let wait = format!(" (would have to wait {} s more)", wait.as_secs());
+                Err(self.told(fault, &wait))
+            }
+            Next::Wait(length) if Instant::now() + length >= deadline => {
+                let wait = format!(" (the run ends before the wait of {} s is over)", length.as_secs());
+                Err(self.told(fault, &wait))
+            }
+            Next::Wait(length) => Ok(Wait {
+                length,
+                class: fault.class,
+                message: fault.message,
+            }),
+        }
+    }
+
+    fn told(&self, fault: Fault, more: &str) -> ProviderError {
+        let mut message = format!("{}: {}{more}", self.info.id, fault.message);
+        let advice = match fault.class {
+            ProviderClass::Auth => self.service.wire.key_names().first(),
+            _ => None,
+        };
+        if let Some(variable) = advice {
+            message.push_str(&format!("; check {variable}"));
+        }
+        ProviderError::new(fault.class, message)
+    }
+
+    /// Whether the service refused the request only for the vendor's own form of a response schema.
+    fn refuses_schema(&self, request: &Request<'_>, fault: &Fault) -> bool {
+        const NAMES: &[&str] = &[
+            "response_format",
+            "responsejsonschema",
+            "response_json_schema",
+            "response_schema",
+            "responseschema",
+            "response mime type",
+            "response_mime_type",
+            "responsemimetype",
+            "output_config",
+            "output_format",
+            "text.format",
+            "json_schema",
+            "grammar",
+        ];
+        let message = fault.message.to_ascii_lowercase();
+        fault.class == ProviderClass::Rejected
+            && request.response.is_some()
+            && !self.plain.load(Ordering::Relaxed)
+            && NAMES.iter().any(|name| message.contains(name))
+    }
+
+    async fn once(&self, request: &Request<'_>, cx: &AskContext<'_>) -> Result<Reply, Failed> {
+        let until = Until {
+            deadline: cx.deadline,
+            cancel: cx.cancel,
+        };
+        let headers = self.service.wire.headers(self.service.key.as_ref());
+        let mut answer = self.client.post(&self.url, &headers, self.body(request), until).await?;
+        if answer.status != 200 {
+            let body = answer.text(ERROR_MOST, until).await?;
+            return Err(fault::from_answer(answer.status, |name| answer.header(name), &body, SystemTime::now()).into());
+        }
+        let mut decoder = self.service.wire.decoder(&self.service.model, request.turn);
+        read(&mut answer, &mut decoder, until, cx.live).await?;
+        let mut reply = decoder.finish()?;
+        answer.drain(until).await;
+        for part in &mut reply.parts {
+            if let Part::Call(call) = part {
+                call.tool = real_name(&call.tool, request.tools).to_owned();
+            }
+        }
+        Ok(reply)
+    }
+}
+
+struct Wait {
+    length: Duration,
+    class: ProviderClass,
+    message: String,
+}
+
+impl Provider for Http {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        Box::pin(self.answer(request, cx))
+    }
+}
+
+fn ended(end: Pause) -> ProviderError {
+    let message = match end {
+        Pause::Cancelled | Pause::Over => "cancelled while the model was awaited",
+        Pause::Deadline => "the run's time ended while the model was awaited",
+    };
+    ProviderError::new(ProviderClass::Cancelled, message)
+}
+
+/// What an answer's body is.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Stream,
+    Document,
+}
+
+/// Feeds the body into the decoder until it is complete.
+async fn read(
+    answer: &mut Answer,
+    decoder: &mut Decoder,
+    until: Until<'_>,
+    live: &(dyn Fn(Live) + Send + Sync),
+) -> Result<(), Failed> {
+    let mut form = declared(answer.header("content-type").unwrap_or_default())?;
+    let mut events = sse::Decoder::new(EVENT_MOST);
+    let mut frames = Vec::new();
+    let mut document = Vec::new();
+    loop {
+        let piece = match answer.piece(until).await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            // The answer is all there; only the end of the connection went wrong.
+            Err(Trouble::Broken(_)) if decoder.is_ended() => return Ok(()),
+            Err(trouble) => return Err(trouble.into()),
+        };
+        let form = *form.get_or_insert_with(|| sniffed(&piece));
+        if form == Form::Document {
+            document.extend_from_slice(&piece);
+            continue;
+        }
+        events
+            .push(&piece, &mut frames)
+            .map_err(|error| Fault::unusable(error.to_string()))?;
+        for frame in frames.drain(..) {
+            decoder.frame(&frame, &|delta| live(delta))?;
+        }
+        if decoder.is_done() {
+            return Ok(());
+        }
+        if decoder.is_ended() {
+            answer.hurry();
+        }
+    }
+    match form {
+        Some(Form::Document) => {
+            let text = String::from_utf8_lossy(&document);
+            decoder.document(&text, &|delta| live(delta))?;
+        }
+        Some(Form::Stream) => {
+            let _ = events.finish(&mut frames);
+            for frame in frames.drain(..) {
+                // A half event is the mark of a cut stream, not of a service that talks nonsense.
+                decoder
+                    .frame(&frame, &|delta| live(delta))
+                    .map_err(|fault| match fault.class {
+                        ProviderClass::Unusable => Fault::cut(),
+                        _ => fault,
+                    })?;
+            }
+        }
+        None => return Err(Fault::unusable("the service sent an empty body").into()),
+    }
+    Ok(())
+}
+
+/// The form that the content type tells; `None` when it tells nothing of use.
+fn declared(content_type: &str) -> Result<Option<Form>, Fault> {
+    let kind = content_type.to_ascii_lowercase();
+    if kind.contains("event-stream") {
+        Ok(Some(Form::Stream))
+    } else if kind.contains("json") && !kind.contains("ndjson") {
+        Ok(Some(Form::Document))
+    } else if kind.contains("html") {
+        Err(Fault::unusable(
+            "the service answered with a web page; is the base URL right?",
+        ))
+    } else {
+        Ok(None)
+    }
+}
+
+/// The form that the first bytes look like.
+fn sniffed(piece: &[u8]) -> Form {
+    match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{' | b'[') => Form::Document,
+        _ => Form::Stream,
+    }
+}
+
+#[cfg(test)]
+mod tests;

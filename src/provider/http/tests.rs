@@ -1,0 +1,146 @@
+//! The provider against a server on a real socket: success, one connection, cancellation, deadline.
+
+mod server;
+
+use super::*;
+use crate::base::message::Message;
+use crate::net::retry::Steps;
+use server::{Act, End, Server};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Bounds short enough for tests.
+pub fn quick() -> (Limits, Schedule) {
+    let steps = |attempts| Steps {
+        attempts,
+        first: Duration::from_millis(2),
+        most: Duration::from_millis(10),
+    };
+    let limits = Limits {
+        connect: Duration::from_millis(500),
+        first_byte: Duration::from_millis(250),
+        silence: Duration::from_millis(250),
+        body: 4 << 20,
+    };
+    let schedule = Schedule {
+        connect: steps(2),
+        service: steps(3),
+        answer: steps(3),
+        asked_most: Duration::from_millis(500),
+        total: Duration::from_secs(2),
+    };
+    (limits, schedule)
+}
+
+pub fn provider(wire: Wire, base: &str) -> Http {
+    let (limits, schedule) = quick();
+    Http::new(Service {
+        wire,
+        model: "m-1".to_owned(),
+        base: base.to_owned(),
+        key: Some("secret-key".to_owned().into()),
+        limits,
+        schedule,
+    })
+}
+
+/// One question; gives the answer and the classes of the retries.
+pub async fn ask(provider: &Http, messages: &[Message]) -> (Result<Reply, ProviderError>, Vec<String>) {
+    ask_until(provider, messages, &CancellationToken::new(), Duration::from_secs(10)).await
+}
+
+pub async fn ask_until(
+    provider: &Http,
+    messages: &[Message],
+    cancel: &CancellationToken,
+    within: Duration,
+) -> (Result<Reply, ProviderError>, Vec<String>) {
+    let retries = Mutex::new(Vec::new());
+    let retried = |_: u32, class: &str, _: &str, _: u64| retries.lock().unwrap().push(class.to_owned());
+    let request = Request {
+        turn: 1,
+        system: "be brief",
+        tools: &[],
+        messages,
+        epoch: 0,
+        response: None,
+        digest: "",
+    };
+    let cx = AskContext {
+        cancel,
+        deadline: Instant::now() + within,
+        live: &|_| {},
+        retried: &retried,
+    };
+    let reply = provider.ask(&request, cx).await;
+    (reply, retries.into_inner().unwrap())
+}
+
+fn gemini_ok(text: &str) -> String {
+    format!(
+        "data: {{\"candidates\":[{{\"content\":{{\"role\":\"model\",\"parts\":[{{\"text\":\"{text}\"}}]}},\"finishReason\":\"STOP\"}}]}}\n\n"
+    )
+}
+
+fn stream(text: String) -> Act {
+    Act::Stream(vec![text], Duration::ZERO, End::Clean)
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_turns() {
+    let server = Server::start(vec![stream(gemini_ok("hello"))]).await;
+    let provider = provider(Wire::Gemini, &server.base);
+    let mut messages = vec![Message::user("hi")];
+    for _ in 0..5 {
+        let (reply, retries) = ask(&provider, &messages).await;
+        let reply = reply.unwrap();
+        assert_eq!(reply.text(), "hello");
+        assert!(retries.is_empty());
+        messages.push(Message {
+            role: crate::base::message::Role::Assistant,
+            parts: reply.parts,
+        });
+        messages.push(Message::user("again"));
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+    let requests = server.requests.lock().unwrap();
+    assert!(requests[0].contains("x-goog-api-key: secret-key"));
+    assert!(requests[0].starts_with("POST /v1beta/models/m-1:streamGenerateContent?alt=sse HTTP/1.1"));
+    assert!(!requests[0].to_ascii_lowercase().contains("transfer-encoding"));
+}
+
+#[tokio::test]
+async fn cancellation_ends_everything_at_once() {
+    for act in [
+        Act::Hang,
+        Act::Stream(vec!["data: {}\n\n".into()], Duration::ZERO, End::Hang),
+        Act::Say(503, vec![("retry-after", "0.4".into())], String::new()),
+    ] {
+        let server = Server::start(vec![act]).await;
+        let provider = Arc::new(provider(Wire::Gemini, &server.base));
+        let cancel = CancellationToken::new();
+        let task = tokio::spawn({
+            let (provider, cancel) = (Arc::clone(&provider), cancel.clone());
+            async move { ask_until(&provider, &[Message::user("hi")], &cancel, Duration::from_secs(9)).await }
+        });
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        let at = Instant::now();
+        cancel.cancel();
+        let (reply, _) = task.await.unwrap();
+        assert_eq!(reply.unwrap_err().class, ProviderClass::Cancelled);
+        assert!(at.elapsed() < Duration::from_millis(100), "{:?}", at.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_silent_answer() {
+    let server = Server::start(vec![Act::Hang]).await;
+    let provider = provider(Wire::Gemini, &server.base);
+    let at = Instant::now();
+    let within = Duration::from_millis(100);
+    let (reply, _) = ask_until(&provider, &[Message::user("hi")], &CancellationToken::new(), within).await;
+    let error = reply.unwrap_err();
+    assert_eq!(error.class, ProviderClass::Cancelled);
+    assert!(error.message.contains("time ended"), "{error}");
+    assert!(at.elapsed() < Duration::from_millis(220), "{:?}", at.elapsed());
+}

@@ -1,0 +1,90 @@
+//! The kept prefix of a request: what was encoded once is never encoded again. Sends nothing.
+
+use super::Request;
+use super::wire::{Dialect, Wire};
+use crate::base::call::ToolSpec;
+use crate::base::message::{Message, Role};
+use serde_json::Value;
+
+/// The encoded beginning of the next request of a run.
+#[derive(Debug, Default)]
+pub struct Prefix {
+    opened: Option<Opened>,
+    head: Vec<u8>,
+    messages: Vec<u8>,
+    /// How many messages `messages` holds, and the last of them.
+    count: usize,
+    last: Option<Message>,
+    epoch: u64,
+    /// Ends of the encodings of messages that a wire may put a cache mark on.
+    marks: Vec<usize>,
+    encoded: u64,
+}
+
+/// What the head was made from.
+#[derive(Debug, PartialEq)]
+struct Opened {
+    system: String,
+    tools: Vec<ToolSpec>,
+    response: Option<Value>,
+    plain: bool,
+}
+
+impl Opened {
+    fn fits(&self, dialect: Dialect<'_>, request: &Request<'_>) -> bool {
+        self.plain == dialect.plain
+            && self.system == request.system
+            && self.response.as_ref() == request.response
+            && self.tools == request.tools
+    }
+}
+
+impl Prefix {
+    /// The body of `request`. Encodes the messages that are new since the last call, or all of them when the
+    /// history is not the last one with something appended.
+    pub fn body(&mut self, wire: Wire, dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+        if !self.opened.as_ref().is_some_and(|opened| opened.fits(dialect, request)) {
+            self.head = wire.head(dialect, request);
+            self.encoded += self.head.len() as u64;
+            self.opened = Some(Opened {
+                system: request.system.to_owned(),
+                tools: request.tools.to_vec(),
+                response: request.response.cloned(),
+                plain: dialect.plain,
+            });
+        }
+        if !self.continues(request) {
+            self.messages.clear();
+            self.marks.clear();
+            self.count = 0;
+            self.epoch = request.epoch;
+        }
+        for message in request.messages.iter().skip(self.count) {
+            let before = self.messages.len();
+            wire.message(dialect, message, &mut self.messages);
+            self.encoded += (self.messages.len() - before) as u64;
+            if self.messages.len() > before && message.role != Role::Assistant {
+                self.marks.push(self.messages.len());
+            }
+        }
+        self.count = request.messages.len();
+        self.last = request.messages.last().cloned();
+        wire.join(&self.head, &self.messages, &self.marks)
+    }
+
+    /// Bytes encoded so far. Grows by what is new, whatever the length of the history.
+    pub fn encoded(&self) -> u64 {
+        self.encoded
+    }
+
+    fn continues(&self, request: &Request<'_>) -> bool {
+        self.epoch == request.epoch
+            && match self.count {
+                0 => self.messages.is_empty(),
+                count => request.messages.get(count - 1) == self.last.as_ref(),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests;

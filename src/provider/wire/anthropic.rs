@@ -1,0 +1,170 @@
+//! Anthropic Messages: requests from messages with cache marks, replies from events. Pure.
+
+pub mod reply;
+
+use super::Dialect;
+use super::names::wire_name;
+use super::schema;
+use crate::base::ids::CallId;
+use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
+use crate::provider::json::{comma, field, raw};
+use crate::provider::{Request, pricing};
+use serde_json::{Value, json};
+
+/// The longest answer of a model that the table does not know.
+const ANSWER: u64 = 32_000;
+const MARK: &[u8] = b",\"cache_control\":{\"type\":\"ephemeral\"}";
+/// What follows the last block's content in a message: the block's brace, the list's bracket, the message's brace.
+const CLOSING: usize = 3;
+
+/// Everything before the messages. The end of system text and tools carries a cache mark.
+pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    field(&mut out, "model", dialect.model);
+    let known = pricing::known(&format!("anthropic/{}", dialect.model));
+    field(&mut out, "max_tokens", &known.map_or(ANSWER, |known| known.answer));
+    field(&mut out, "stream", &true);
+    let mark = json!({"type": "ephemeral"});
+    if !request.tools.is_empty() {
+        let mut tools: Vec<Value> = request
+            .tools
+            .iter()
+            .map(|tool| {
+                json!({
+                    "name": wire_name(&tool.name),
+                    "description": tool.description,
+                    "input_schema": schema::for_object(&tool.parameters),
+                })
+            })
+            .collect();
+        if let (Some(Value::Object(last)), true) = (tools.last_mut(), request.system.is_empty()) {
+            last.insert("cache_control".into(), mark.clone());
+        }
+        field(&mut out, "tools", &tools);
+    }
+    if !request.system.is_empty() {
+        let system = json!([{"type": "text", "text": request.system, "cache_control": mark}]);
+        field(&mut out, "system", &system);
+    }
+    if let Some(wanted) = request
+        .response
+        .filter(|wanted| !dialect.plain && schema::is_strict(wanted))
+    {
+        let format = json!({"format": {"type": "json_schema", "schema": wanted}});
+        field(&mut out, "output_config", &format);
+    }
+    comma(&mut out);
+    raw(&mut out, "\"messages\":[");
+    out
+}
+
+/// The messages with a cache mark on the last block of the last two user turns, so that the next request finds what
+/// this one wrote. Nothing is encoded again: the marks are put between kept bytes.
+pub fn join(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
+    let mut from = 0;
+    for end in &marks[marks.len().saturating_sub(2)..] {
+        let at = end.saturating_sub(CLOSING);
+        if let Some(piece) = messages.get(from..at) {
+            body.extend_from_slice(piece);
+            body.extend_from_slice(MARK);
+            from = at;
+        }
+    }
+    body.extend_from_slice(messages.get(from..).unwrap_or_default());
+}
+
+/// One message as one message; results come before anything else in it.
+pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    let role = if message.role == Role::Assistant {
+        "assistant"
+    } else {
+        "user"
+    };
+    if let Some(received) = super::received("anthropic", dialect.model, message) {
+        comma(out);
+        raw(out, "{\"role\":\"assistant\"");
+        field(out, "content", received);
+        raw(out, "}");
+        return;
+    }
+    let start = out.len();
+    comma(out);
+    raw(out, &format!("{{\"role\":\"{role}\",\"content\":["));
+    let empty = out.len();
+    for part in &message.parts {
+        if let Part::Result(result) = part {
+            tool_result(out, result);
+        }
+    }
+    for part in &message.parts {
+        match part {
+            // Text of nothing but white space is refused.
+            Part::Text { text } if !text.trim().is_empty() => text_block(out, text),
+            Part::Media(media) => media_block(out, media),
+            Part::Call(call) => {
+                comma(out);
+                raw(out, "{\"type\":\"tool_use\"");
+                field(out, "id", &legal_id(call.wire_id.as_deref(), &call.id));
+                field(out, "name", &wire_name(&call.tool));
+                field(out, "input", &call.args);
+                raw(out, "}");
+            }
+            _ => {}
+        }
+    }
+    if out.len() == empty {
+        out.truncate(start);
+    } else {
+        raw(out, "]}");
+    }
+}
+
+fn text_block(out: &mut Vec<u8>, text: &str) {
+    comma(out);
+    raw(out, "{\"type\":\"text\"");
+    field(out, "text", text);
+    raw(out, "}");
+}
+
+fn media_block(out: &mut Vec<u8>, media: &Media) {
+    let kind = match media.mime.as_str() {
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => "image",
+        "application/pdf" => "document",
+        other => {
+            let name = media.name.as_deref().unwrap_or("an attachment");
+            text_block(out, &format!("[{name} of type {other} cannot be shown to this model]"));
+            return;
+        }
+    };
+    comma(out);
+    raw(out, &format!("{{\"type\":\"{kind}\",\"source\":{{\"type\":\"base64\""));
+    field(out, "media_type", &media.mime);
+    field(out, "data", &media.data);
+    raw(out, "}}");
+}
+
+fn tool_result(out: &mut Vec<u8>, result: &CallResult) {
+    comma(out);
+    raw(out, "{\"type\":\"tool_result\"");
+    field(out, "tool_use_id", &legal_id(result.wire_id.as_deref(), &result.call));
+    if result.is_error {
+        field(out, "is_error", &true);
+    }
+    comma(out);
+    raw(out, "\"content\":[");
+    for content in &result.content {
+        match content {
+            Content::Text { text } if !text.trim().is_empty() => text_block(out, text),
+            Content::Text { .. } => {}
+            Content::Media(media) => media_block(out, media),
+        }
+    }
+    raw(out, "]}");
+}
+
+/// Ids of this vendor are legal; those of others may not be.
+fn legal_id(wire_id: Option<&str>, ours: &CallId) -> String {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let id = wire_id.unwrap_or(ours.as_str());
+    id.chars().map(|c| if legal(c) { c } else { '_' }).collect()
+}

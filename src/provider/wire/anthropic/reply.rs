@@ -1,0 +1,265 @@
+//! Anthropic Messages: replies from events. Pure.
+
+use crate::base::call::ToolCall;
+use crate::base::event::Live;
+use crate::base::ids::CallId;
+use crate::base::message::{Part, Reply, Usage};
+use crate::provider::ProviderClass;
+use crate::provider::fault::{self, Fault};
+use serde_json::{Map, Value, json};
+
+/// Builds a reply from events.
+#[derive(Debug)]
+pub struct Decoder {
+    asked: String,
+    blocks: Vec<Block>,
+    usage: Usage,
+    stop: Option<String>,
+    done: bool,
+    model: String,
+}
+
+/// A content block as received, and the JSON text of a call's input while it grows.
+#[derive(Debug)]
+struct Block {
+    index: u64,
+    value: Map<String, Value>,
+    input: String,
+    closed: bool,
+}
+
+impl Decoder {
+    /// For an answer of `model`.
+    pub fn new(model: &str) -> Self {
+        Self {
+            asked: model.to_owned(),
+            blocks: Vec::new(),
+            usage: Usage::default(),
+            stop: None,
+            done: false,
+            model: model.to_owned(),
+        }
+    }
+
+    /// Whether nothing follows.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Takes an event, or a whole message.
+    ///
+    /// # Errors
+    /// The failure that the event tells.
+    pub fn value(&mut self, event: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+        let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
+        match event.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "message_start" => self.begin(event.get("message").unwrap_or(&Value::Null)),
+            "message" => {
+                self.begin(event);
+                let content = event.get("content").and_then(Value::as_array);
+                for (index, block) in (0..).zip(content.into_iter().flatten()) {
+                    self.open(index, block, true);
+                }
+                self.stop = event.get("stop_reason").and_then(Value::as_str).map(str::to_owned);
+                self.done = true;
+            }
+            "content_block_start" => self.open(index, event.get("content_block").unwrap_or(&Value::Null), false),
+            "content_block_delta" => {
+                let block = self.blocks.iter_mut().rev().find(|block| block.index == index);
+                if let (Some(block), Some(delta)) = (block, event.get("delta")) {
+                    block.grow(delta, live);
+                }
+            }
+            "content_block_stop" => {
+                if let Some(block) = self.blocks.iter_mut().rev().find(|block| block.index == index) {
+                    block.closed = true;
+                }
+            }
+            "message_delta" => {
+                if let Some(reason) = event.pointer("/delta/stop_reason").and_then(Value::as_str) {
+                    self.stop = Some(reason.to_owned());
+                }
+                self.count(event.get("usage"));
+            }
+            "message_stop" => self.done = true,
+            "error" => return Err(fault::from_stream(event)),
+            "" if event.get("error").is_some_and(|error| !error.is_null()) => return Err(fault::from_stream(event)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, message: &Value) {
+        if let Some(model) = message.get("model").and_then(Value::as_str) {
+            model.clone_into(&mut self.model);
+        }
+        self.count(message.get("usage"));
+    }
+
+    fn open(&mut self, index: u64, block: &Value, closed: bool) {
+        if let Some(value) = block.as_object() {
+            self.blocks.push(Block {
+                index,
+                value: value.clone(),
+                input: String::new(),
+                closed,
+            });
+        }
+    }
+
+    /// Later figures are cumulative and may leave out what has not changed. Cached tokens are told apart from the
+    /// rest of the input here; our input holds them all.
+    fn count(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage else { return };
+        let count = |key: &str| usage.get(key).and_then(Value::as_u64);
+        let old = self.usage;
+        let cached = count("cache_read_input_tokens").unwrap_or(old.cached);
+        let cache_write = count("cache_creation_input_tokens").unwrap_or(old.cache_write);
+        let fresh = count("input_tokens").unwrap_or(old.input.saturating_sub(old.cached + old.cache_write));
+        self.usage = Usage {
+            input: fresh + cached + cache_write,
+            cached,
+            cache_write,
+            output: count("output_tokens").unwrap_or(old.output),
+            reasoning: 0,
+        };
+    }
+
+    /// The reply.
+    ///
+    /// # Errors
+    /// Cut, malformed, refused and empty answers, and a window that is full.
+    pub fn finish(self) -> Result<Reply, Fault> {
+        if !self.done {
+            return Err(Fault::cut());
+        }
+        let length = match self.stop.as_deref() {
+            Some("max_tokens") => true,
+            Some("refusal") => {
+                return Err(Fault::fatal(
+                    ProviderClass::Blocked,
+                    "the service refused to answer (refusal)",
+                ));
+            }
+            Some("model_context_window_exceeded") => {
+                return Err(Fault::fatal(
+                    ProviderClass::ContextOverflow,
+                    "the model's context window is full (model_context_window_exceeded)",
+                ));
+            }
+            Some(_) => false,
+            None => return Err(Fault::cut()),
+        };
+        let (mut parts, mut kept) = (Vec::new(), Vec::new());
+        for block in self.blocks {
+            let whole = block.closed || !length;
+            if let Some(value) = block.finish(length)? {
+                take(&value, &mut parts);
+                if whole {
+                    kept.push(value);
+                }
+            }
+        }
+        // White space alone is refused when it is sent back.
+        kept.retain(|block| {
+            block.get("type") != Some(&json!("text"))
+                || block
+                    .get("text")
+                    .and_then(Value::as_str)
+                    .is_some_and(|text| !text.trim().is_empty())
+        });
+        if !kept.is_empty() {
+            let received = Part::Opaque {
+                vendor: "anthropic".to_owned(),
+                model: self.asked,
+                json: Value::Array(kept),
+            };
+            parts.insert(0, received);
+        }
+        super::super::whole(parts, length, self.usage, self.model)
+    }
+}
+
+impl Block {
+    fn grow(&mut self, delta: &Value, live: &dyn Fn(Live)) {
+        let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
+        match text("type") {
+            "text_delta" => {
+                self.append("text", text("text"));
+                live(Live::Text {
+                    delta: text("text").to_owned(),
+                });
+            }
+            "thinking_delta" => {
+                self.append("thinking", text("thinking"));
+                live(Live::Thought {
+                    delta: text("thinking").to_owned(),
+                });
+            }
+            "signature_delta" => self.append("signature", text("signature")),
+            "input_json_delta" => self.input.push_str(text("partial_json")),
+            "citations_delta" => {
+                let list = self.value.entry("citations").or_insert_with(|| json!([]));
+                if let (Some(list), Some(one)) = (list.as_array_mut(), delta.get("citation")) {
+                    list.push(one.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn append(&mut self, key: &str, more: &str) {
+        match self.value.get_mut(key) {
+            Some(Value::String(text)) => text.push_str(more),
+            _ => {
+                self.value.insert(key.to_owned(), json!(more));
+            }
+        }
+    }
+
+    /// The block with its input read; `None` for a call that was cut at the length limit.
+    fn finish(mut self, length: bool) -> Result<Option<Value>, Fault> {
+        if !self.input.trim().is_empty() {
+            match serde_json::from_str::<Value>(&self.input) {
+                Ok(input) => {
+                    self.value.insert("input".into(), input);
+                }
+                Err(_) if length => return Ok(None),
+                Err(_) => return Err(Fault::unusable("the input of a call is not JSON")),
+            }
+        }
+        let is_call = self.value.get("type") == Some(&json!("tool_use"));
+        if is_call && length && !self.closed {
+            return Ok(None);
+        }
+        let named = self
+            .value
+            .get("name")
+            .and_then(Value::as_str)
+            .is_some_and(|name| !name.is_empty());
+        if is_call && (!named || !self.value.get("input").is_some_and(Value::is_object)) {
+            return Err(Fault::unusable(
+                "the model sent a call without a name or with an input that is no object",
+            ));
+        }
+        Ok(Some(Value::Object(self.value)))
+    }
+}
+
+fn take(block: &Value, parts: &mut Vec<Part>) {
+    let text = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default();
+    match text("type") {
+        "text" => super::super::push_text(parts, text("text"), false),
+        "thinking" => super::super::push_text(parts, text("thinking"), true),
+        "tool_use" => {
+            let index = parts.iter().filter(|part| matches!(part, Part::Call(_))).count();
+            parts.push(Part::Call(ToolCall {
+                id: CallId(format!("p{index}")),
+                tool: text("name").to_owned(),
+                args: block.get("input").cloned().unwrap_or_else(|| json!({})),
+                wire_id: Some(text("id").to_owned()).filter(|id| !id.is_empty()),
+            }));
+        }
+        _ => {}
+    }
+}

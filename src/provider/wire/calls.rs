@@ -1,0 +1,118 @@
+//! Putting tool calls together that arrive in pieces, whatever the server leaves out. Knows one wire's chunks only.
+
+use serde_json::{Map, Value, json};
+
+/// Calls under construction, in the order of their first piece.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    calls: Vec<Call>,
+}
+
+/// One call.
+#[derive(Debug, Default)]
+pub struct Call {
+    index: Option<u64>,
+    pub id: Option<String>,
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
+    /// Whether `arguments` came whole, as an object instead of a text.
+    is_whole: bool,
+    /// Keys of the call that are not ours, for example signatures of the model behind a gateway.
+    extra: Map<String, Value>,
+}
+
+impl Pieces {
+    /// Takes one element of `tool_calls`.
+    pub fn add(&mut self, piece: &Value) {
+        let index = piece.get("index").and_then(Value::as_u64);
+        let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let name = piece
+            .pointer("/function/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let at = self.place(index, id, name);
+        if at == self.calls.len() {
+            self.calls.push(Call {
+                index,
+                ..Call::default()
+            });
+        }
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.grow(id, name, piece);
+    }
+
+    /// Where a piece belongs: to the call with its index, else with its id, else to the last one, unless it begins
+    /// another. Servers that give every call the index 0 tell them apart by id.
+    fn place(&self, index: Option<u64>, id: Option<&str>, name: &str) -> usize {
+        let another = |call: &Call| id.is_some() && call.id.is_some() && call.id.as_deref() != id && !name.is_empty();
+        let found = match (index, id) {
+            (Some(index), _) => self
+                .calls
+                .iter()
+                .rposition(|call| call.index == Some(index))
+                .filter(|at| !another(&self.calls[*at])),
+            (None, Some(id)) => self.calls.iter().rposition(|call| call.id.as_deref() == Some(id)),
+            (None, None) if name.is_empty() => self.calls.len().checked_sub(1),
+            (None, None) => None,
+        };
+        found.unwrap_or(self.calls.len())
+    }
+
+    /// The finished calls.
+    pub fn into_calls(self) -> Vec<Call> {
+        self.calls
+    }
+}
+
+impl Call {
+    fn grow(&mut self, id: Option<&str>, name: &str, piece: &Value) {
+        if self.id.is_none() {
+            self.id = id.map(str::to_owned);
+        }
+        // Some servers repeat the whole name with every piece; none splits it.
+        if self.name.is_empty() {
+            name.clone_into(&mut self.name);
+        }
+        match piece.pointer("/function/arguments") {
+            Some(Value::String(more)) if !self.is_whole => self.arguments.push_str(more),
+            Some(whole @ Value::Object(_)) => {
+                self.arguments = whole.to_string();
+                self.is_whole = true;
+            }
+            _ => {}
+        }
+        for (key, value) in piece.as_object().into_iter().flatten() {
+            if !matches!(key.as_str(), "index" | "id" | "type" | "function") && !value.is_null() {
+                self.extra.insert(key.clone(), value.clone());
+            }
+        }
+    }
+
+    /// The call as it goes back to the server.
+    pub fn into_value(self) -> Value {
+        let arguments = if self.arguments.trim().is_empty() {
+            "{}"
+        } else {
+            &self.arguments
+        };
+        let mut out = Map::new();
+        out.insert("id".into(), json!(self.id));
+        out.insert("type".into(), json!("function"));
+        out.insert("function".into(), json!({"name": self.name, "arguments": arguments}));
+        out.extend(self.extra);
+        Value::Object(out)
+    }
+}
+
+/// Arguments as an object. Nothing at all means no arguments; a text that holds the object as JSON is unpacked once.
+pub fn object(arguments: &str) -> Option<Value> {
+    if arguments.trim().is_empty() {
+        return Some(json!({}));
+    }
+    match serde_json::from_str(arguments).ok()? {
+        Value::Null => Some(json!({})),
+        Value::String(inner) => serde_json::from_str(&inner).ok().filter(Value::is_object),
+        value => Some(value).filter(Value::is_object),
+    }
+}

@@ -1,0 +1,171 @@
+//! Gemini `streamGenerateContent`: requests from messages, replies from chunks. Pure.
+
+pub mod reply;
+
+use super::Dialect;
+use super::names::wire_name;
+use super::schema;
+use crate::base::call::ToolCall;
+use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
+use crate::provider::Request;
+use crate::provider::json::{comma, field, raw, value};
+use serde_json::{Map, Value, json};
+
+/// Everything before the contents.
+pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    if !request.system.is_empty() {
+        field(
+            &mut out,
+            "systemInstruction",
+            &json!({"parts": [{"text": request.system}]}),
+        );
+    }
+    if !request.tools.is_empty() {
+        let declarations: Vec<Value> = request
+            .tools
+            .iter()
+            .map(|tool| {
+                json!({
+                    "name": wire_name(&tool.name),
+                    "description": tool.description,
+                    "parametersJsonSchema": schema::for_gemini(&tool.parameters),
+                })
+            })
+            .collect();
+        field(&mut out, "tools", &json!([{ "functionDeclarations": declarations }]));
+    }
+    let mut config = Map::new();
+    if thinks(dialect.model) {
+        config.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
+    }
+    // Models before the third generation refuse a response schema beside functions.
+    let fits = request.tools.is_empty() || generation(dialect.model) >= 3;
+    if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {
+        config.insert("responseMimeType".into(), json!("application/json"));
+        config.insert("responseJsonSchema".into(), schema::for_gemini(wanted));
+    }
+    if !config.is_empty() {
+        field(&mut out, "generationConfig", &config);
+    }
+    comma(&mut out);
+    raw(&mut out, "\"contents\":[");
+    out
+}
+
+/// The generation in a name such as `gemini-2.5-pro`; 0 when there is none. Names such as `gemini-flash-latest`
+/// are always about the newest generation.
+fn generation(model: &str) -> u32 {
+    let Some(rest) = model.strip_prefix("gemini-") else {
+        return 0;
+    };
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    match digits.parse() {
+        Ok(number) => number,
+        Err(_) if rest.ends_with("-latest") => 3,
+        Err(_) => 0,
+    }
+}
+
+fn thinks(model: &str) -> bool {
+    (generation(model) >= 3 || model.starts_with("gemini-2.5")) && !model.contains("image")
+}
+
+/// One message as one content.
+pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(received) = super::received("gemini", dialect.model, message) {
+        comma(out);
+        value(out, received);
+        return;
+    }
+    let start = out.len();
+    let role = if message.role == Role::Assistant {
+        "model"
+    } else {
+        "user"
+    };
+    comma(out);
+    raw(out, &format!("{{\"role\":\"{role}\",\"parts\":["));
+    let empty = out.len();
+    let nests = generation(dialect.model) >= 3;
+    let mut signed = generation(dialect.model) < 3;
+    for part in &message.parts {
+        match part {
+            Part::Text { text } if !text.is_empty() => {
+                comma(out);
+                raw(out, "{");
+                field(out, "text", text);
+                raw(out, "}");
+            }
+            Part::Media(media) => inline(out, media),
+            Part::Call(call) => {
+                neutral_call(out, call, !signed);
+                signed = true;
+            }
+            Part::Result(result) => function_response(out, result, nests),
+            _ => {}
+        }
+    }
+    if !nests {
+        // Older models take media only beside the results, after the last of them.
+        for part in &message.parts {
+            let Part::Result(result) = part else { continue };
+            media_of(result).for_each(|media| inline(out, media));
+        }
+    }
+    if out.len() == empty {
+        out.truncate(start);
+        return;
+    }
+    raw(out, "]}");
+}
+
+/// A call of another model's making. The third generation validates signatures; the literal is the vendor's own
+/// way to say that there is none.
+fn neutral_call(out: &mut Vec<u8>, call: &ToolCall, excuse: bool) {
+    comma(out);
+    raw(out, "{\"functionCall\":{");
+    field(out, "name", &wire_name(&call.tool));
+    field(out, "args", &call.args);
+    raw(out, "}");
+    if excuse {
+        field(out, "thoughtSignature", "skip_thought_signature_validator");
+    }
+    raw(out, "}");
+}
+
+fn function_response(out: &mut Vec<u8>, result: &CallResult, nests: bool) {
+    let text = super::result_text(result);
+    comma(out);
+    raw(out, "{\"functionResponse\":{");
+    // An id is echoed when the vendor gave one, never made up.
+    if let Some(id) = &result.wire_id {
+        field(out, "id", id);
+    }
+    field(out, "name", &wire_name(&result.tool));
+    comma(out);
+    raw(out, "\"response\":{");
+    field(out, if result.is_error { "error" } else { "output" }, &text);
+    raw(out, "}");
+    if nests && media_of(result).next().is_some() {
+        raw(out, ",\"parts\":[");
+        media_of(result).for_each(|media| inline(out, media));
+        raw(out, "]");
+    }
+    raw(out, "}}");
+}
+
+fn media_of(result: &CallResult) -> impl Iterator<Item = &Media> {
+    result.content.iter().filter_map(|content| match content {
+        Content::Media(media) => Some(media),
+        Content::Text { .. } => None,
+    })
+}
+
+fn inline(out: &mut Vec<u8>, media: &Media) {
+    comma(out);
+    raw(out, "{\"inlineData\":{");
+    field(out, "mimeType", &media.mime);
+    field(out, "data", &media.data);
+    raw(out, "}}");
+}

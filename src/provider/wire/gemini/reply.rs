@@ -1,0 +1,198 @@
+//! Gemini `streamGenerateContent`: replies from chunks. Pure.
+
+use crate::base::call::ToolCall;
+use crate::base::event::Live;
+use crate::base::ids::CallId;
+use crate::base::message::{Part, Reply, Usage};
+use crate::provider::ProviderClass;
+use crate::provider::fault::{self, Fault};
+use serde_json::{Value, json};
+
+/// Builds a reply from chunks.
+#[derive(Debug)]
+pub struct Decoder {
+    asked: String,
+    parts: Vec<Value>,
+    usage: Usage,
+    finish: Option<String>,
+    finish_message: String,
+    blocked: Option<String>,
+    model: String,
+}
+
+impl Decoder {
+    /// For an answer of `model`.
+    pub fn new(model: &str) -> Self {
+        Self {
+            asked: model.to_owned(),
+            parts: Vec::new(),
+            usage: Usage::default(),
+            finish: None,
+            finish_message: String::new(),
+            blocked: None,
+            model: model.to_owned(),
+        }
+    }
+
+    /// Whether the model has ended its answer; figures may still follow.
+    pub fn is_ended(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// Takes a chunk, or a list of chunks.
+    ///
+    /// # Errors
+    /// The error that the chunk tells.
+    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+        if let Some(list) = chunk.as_array() {
+            return list.iter().try_for_each(|chunk| self.value(chunk, live));
+        }
+        if chunk.get("error").is_some_and(|error| !error.is_null()) {
+            return Err(fault::from_stream(chunk));
+        }
+        if let Some(model) = chunk.get("modelVersion").and_then(Value::as_str) {
+            model.clone_into(&mut self.model);
+        }
+        if let Some(usage) = chunk.get("usageMetadata") {
+            self.usage = read_usage(usage);
+        }
+        if let Some(reason) = chunk.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
+            self.blocked = Some(reason.to_owned());
+        }
+        let Some(candidate) = chunk.pointer("/candidates/0") else {
+            return Ok(());
+        };
+        let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
+        for part in parts.into_iter().flatten() {
+            self.part(part, live);
+        }
+        if let Some(reason) = candidate.get("finishReason").and_then(Value::as_str) {
+            self.finish = Some(reason.to_owned());
+        }
+        if let Some(message) = candidate.get("finishMessage").and_then(Value::as_str) {
+            message.clone_into(&mut self.finish_message);
+        }
+        Ok(())
+    }
+
+    /// Keeps a part as received. Only pieces of plain text are put together, never one that has a signature.
+    fn part(&mut self, part: &Value, live: &dyn Fn(Live)) {
+        if let Some(delta) = part.get("text").and_then(Value::as_str) {
+            let delta = delta.to_owned();
+            live(if is_thought(part) {
+                Live::Thought { delta }
+            } else {
+                Live::Text { delta }
+            });
+        }
+        let more = plain_text(part);
+        if let (Some(more), Some(last)) = (more, self.parts.last_mut())
+            && plain_text(last).is_some()
+            && is_thought(last) == is_thought(part)
+            && let Some(Value::String(text)) = last.get_mut("text")
+        {
+            text.push_str(more);
+            return;
+        }
+        self.parts.push(part.clone());
+    }
+
+    /// The reply.
+    ///
+    /// # Errors
+    /// Blocked, cut, malformed and empty answers.
+    pub fn finish(self) -> Result<Reply, Fault> {
+        if let Some(reason) = self.blocked {
+            return Err(Fault::fatal(
+                ProviderClass::Blocked,
+                format!("the prompt was blocked: {reason}"),
+            ));
+        }
+        let Some(finish) = self.finish.as_deref() else {
+            return Err(Fault::cut());
+        };
+        let told = match self.finish_message.as_str() {
+            "" => finish.to_owned(),
+            message => format!("{finish}: {message}"),
+        };
+        let length = match finish {
+            "STOP" | "FINISH_REASON_UNSPECIFIED" => false,
+            "MAX_TOKENS" => true,
+            "SAFETY" | "PROHIBITED_CONTENT" | "BLOCKLIST" | "SPII" | "IMAGE_SAFETY" => {
+                return Err(Fault::fatal(
+                    ProviderClass::Blocked,
+                    format!("the answer was blocked: {told}"),
+                ));
+            }
+            "RECITATION" => {
+                let mut fault = Fault::unusable(format!("the answer was blocked: {told}"));
+                fault.class = ProviderClass::Blocked;
+                return Err(fault);
+            }
+            _ => return Err(Fault::unusable(format!("the answer cannot be used: {told}"))),
+        };
+        let mut parts = vec![Part::Opaque {
+            vendor: "gemini".to_owned(),
+            model: self.asked,
+            json: json!({"role": "model", "parts": &self.parts}),
+        }];
+        for part in &self.parts {
+            neutral(part, &mut parts)?;
+        }
+        super::super::whole(parts, length, self.usage, self.model)
+    }
+}
+
+fn is_thought(part: &Value) -> bool {
+    part.get("thought").and_then(Value::as_bool) == Some(true)
+}
+
+/// The text of a part that is text and nothing else.
+fn plain_text(part: &Value) -> Option<&str> {
+    let object = part.as_object()?;
+    let plain = object.keys().all(|key| key == "text" || key == "thought");
+    object.get("text").filter(|_| plain)?.as_str()
+}
+
+fn neutral(part: &Value, parts: &mut Vec<Part>) -> Result<(), Fault> {
+    if let Some(text) = part.get("text").and_then(Value::as_str) {
+        super::super::push_text(parts, text, is_thought(part));
+    }
+    let Some(call) = part.get("functionCall") else {
+        return Ok(());
+    };
+    let name = call.get("name").and_then(Value::as_str).unwrap_or_default();
+    let args = match call.get("args") {
+        None | Some(Value::Null) => json!({}),
+        Some(args) => args.clone(),
+    };
+    if name.is_empty() || !args.is_object() {
+        return Err(Fault::unusable(
+            "the model sent a function call without a name or with bad arguments",
+        ));
+    }
+    let index = parts.iter().filter(|part| matches!(part, Part::Call(_))).count();
+    parts.push(Part::Call(ToolCall {
+        id: CallId(format!("p{index}")),
+        tool: name.to_owned(),
+        args,
+        wire_id: call
+            .get("id")
+            .and_then(Value::as_str)
+            .filter(|id| !id.is_empty())
+            .map(str::to_owned),
+    }));
+    Ok(())
+}
+
+fn read_usage(usage: &Value) -> Usage {
+    let count = |key: &str| usage.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let reasoning = count("thoughtsTokenCount");
+    Usage {
+        input: count("promptTokenCount") + count("toolUsePromptTokenCount"),
+        cached: count("cachedContentTokenCount"),
+        cache_write: 0,
+        output: count("candidatesTokenCount") + reasoning,
+        reasoning,
+    }
+}

@@ -1,0 +1,306 @@
+//! The four wires: what goes out and what comes in, as pure functions. Opens no connection.
+
+pub mod anthropic;
+mod calls;
+pub mod gemini;
+pub mod names;
+pub mod openai_chat;
+pub mod openai_responses;
+pub mod schema;
+
+use super::Request;
+use super::fault::Fault;
+use crate::base::event::Live;
+use crate::base::message::{CallResult, Content, Message, Part, Reply, Stop, Usage};
+use crate::net::client::Header;
+use crate::net::sse::Frame;
+use secrecy::SecretString;
+use serde_json::Value;
+
+/// A vendor's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    Gemini,
+    OpenaiChat,
+    OpenaiResponses,
+    Anthropic,
+}
+
+/// Which model of a wire is spoken to, and how plainly.
+#[derive(Clone, Copy, Debug)]
+pub struct Dialect<'a> {
+    /// The name as the vendor knows it.
+    pub model: &'a str,
+    /// The service refused the vendor's own form of a response schema: leave it out. The engine puts the
+    /// schema into the prompt and judges the answer in any case.
+    pub plain: bool,
+}
+
+impl Wire {
+    /// All wires, in the order in which they are listed to people.
+    pub const ALL: [Wire; 4] = [Wire::Gemini, Wire::OpenaiChat, Wire::OpenaiResponses, Wire::Anthropic];
+
+    /// The name in `Part::Opaque` and before the `/` of a model's id.
+    pub fn vendor(self) -> &'static str {
+        match self {
+            Wire::Gemini => "gemini",
+            Wire::OpenaiChat => "openai",
+            Wire::OpenaiResponses => "openai-responses",
+            Wire::Anthropic => "anthropic",
+        }
+    }
+
+    /// The variables that may hold the key, the first one first.
+    pub fn key_names(self) -> &'static [&'static str] {
+        match self {
+            Wire::Gemini => &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            Wire::OpenaiChat | Wire::OpenaiResponses => &["OPENAI_API_KEY"],
+            Wire::Anthropic => &["ANTHROPIC_API_KEY"],
+        }
+    }
+
+    /// The variable that names another base URL, and the usual one.
+    pub fn base(self) -> (&'static str, &'static str) {
+        match self {
+            Wire::Gemini => ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
+            Wire::OpenaiChat | Wire::OpenaiResponses => ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
+            Wire::Anthropic => ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
+        }
+    }
+
+    /// The version at the end of a base URL that the vendor's own clients add by themselves.
+    pub fn own_version(self) -> Option<&'static str> {
+        match self {
+            Wire::Gemini => Some("/v1beta"),
+            Wire::Anthropic => Some("/v1"),
+            Wire::OpenaiChat | Wire::OpenaiResponses => None,
+        }
+    }
+
+    /// Whether servers of one's own that speak this wire commonly want no key.
+    pub fn may_lack_key(self) -> bool {
+        matches!(self, Wire::OpenaiChat | Wire::OpenaiResponses)
+    }
+
+    /// The headers of a request.
+    pub fn headers(self, key: Option<&SecretString>) -> Vec<Header<'_>> {
+        let mut headers = vec![Header::Plain("accept", "text/event-stream")];
+        if self == Wire::Anthropic {
+            headers.push(Header::Plain("anthropic-version", "2023-06-01"));
+        }
+        if let Some(key) = key {
+            headers.push(match self {
+                Wire::Gemini => Header::Secret("x-goog-api-key", "", key),
+                Wire::OpenaiChat | Wire::OpenaiResponses => Header::Secret("authorization", "Bearer ", key),
+                Wire::Anthropic => Header::Secret("x-api-key", "", key),
+            });
+        }
+        headers
+    }
+
+    /// Where the request goes. `base` has no slash at its end.
+    pub fn url(self, base: &str, model: &str) -> String {
+        match self {
+            Wire::Gemini => format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
+            Wire::OpenaiChat => format!("{base}/chat/completions"),
+            Wire::OpenaiResponses => format!("{base}/responses"),
+            Wire::Anthropic => format!("{base}/v1/messages"),
+        }
+    }
+
+    /// The request up to and including the bracket that opens the list of messages.
+    pub fn head(self, dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+        match self {
+            Wire::Gemini => gemini::head(dialect, request),
+            Wire::OpenaiChat => openai_chat::head(dialect, request),
+            Wire::OpenaiResponses => openai_responses::head(dialect, request),
+            Wire::Anthropic => anthropic::head(dialect, request),
+        }
+    }
+
+    /// Appends the elements that one message becomes, commas included.
+    pub fn message(self, dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+        match self {
+            Wire::Gemini => gemini::message(dialect, message, out),
+            Wire::OpenaiChat => openai_chat::message(dialect, message, out),
+            Wire::OpenaiResponses => openai_responses::message(dialect, message, out),
+            Wire::Anthropic => anthropic::message(dialect, message, out),
+        }
+    }
+
+    /// The whole body from its pieces. `marks` are the ends of messages that may carry a cache mark.
+    pub fn join(self, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8> {
+        let mut body = Vec::with_capacity(head.len() + messages.len() + 128);
+        body.extend_from_slice(head);
+        // A head that ends with the system message is followed by more.
+        if !messages.is_empty() && !body.ends_with(b"[") {
+            body.push(b',');
+        }
+        match self {
+            Wire::Anthropic => anthropic::join(&mut body, messages, marks),
+            _ => body.extend_from_slice(messages),
+        }
+        body.extend_from_slice(b"]}");
+        body
+    }
+
+    /// A decoder for one answer. `turn` makes ids unique that a server left out.
+    pub fn decoder(self, model: &str, turn: u64) -> Decoder {
+        match self {
+            Wire::Gemini => Decoder::Gemini(gemini::reply::Decoder::new(model)),
+            Wire::OpenaiChat => Decoder::OpenaiChat(Box::new(openai_chat::reply::Decoder::new(model, turn))),
+            Wire::OpenaiResponses => Decoder::OpenaiResponses(openai_responses::reply::Decoder::new(model)),
+            Wire::Anthropic => Decoder::Anthropic(anthropic::reply::Decoder::new(model)),
+        }
+    }
+}
+
+/// The answer of one request, built up event by event.
+#[derive(Debug)]
+pub enum Decoder {
+    Gemini(gemini::reply::Decoder),
+    OpenaiChat(Box<openai_chat::reply::Decoder>),
+    OpenaiResponses(openai_responses::reply::Decoder),
+    Anthropic(anthropic::reply::Decoder),
+}
+
+impl Decoder {
+    /// Takes one event of the stream.
+    ///
+    /// # Errors
+    /// The failure that the event tells, or [`Fault::unusable`] when it cannot be read.
+    pub fn frame(&mut self, frame: &Frame, live: &dyn Fn(Live)) -> Result<(), Fault> {
+        match frame.data.trim() {
+            "" => Ok(()),
+            "[DONE]" => {
+                if let Decoder::OpenaiChat(decoder) = self {
+                    decoder.done();
+                }
+                Ok(())
+            }
+            data => self.document(data, live),
+        }
+    }
+
+    /// Takes a whole answer that came without a stream, or the JSON text of one event.
+    ///
+    /// # Errors
+    /// As for [`Decoder::frame`].
+    pub fn document(&mut self, text: &str, live: &dyn Fn(Live)) -> Result<(), Fault> {
+        let value: Value = serde_json::from_str(text).map_err(|_| {
+            let start: String = text.chars().take(120).collect();
+            Fault::unusable(format!("the service sent something that is not JSON: {start}"))
+        })?;
+        match self {
+            Decoder::Gemini(decoder) => decoder.value(&value, live),
+            Decoder::OpenaiChat(decoder) => decoder.value(&value, live),
+            Decoder::OpenaiResponses(decoder) => decoder.value(&value, live),
+            Decoder::Anthropic(decoder) => decoder.value(&value, live),
+        }
+    }
+
+    /// Whether the answer is complete, so that nothing more needs to be waited for.
+    pub fn is_done(&self) -> bool {
+        match self {
+            Decoder::Gemini(_) => false,
+            Decoder::OpenaiChat(decoder) => decoder.is_done(),
+            Decoder::OpenaiResponses(decoder) => decoder.is_done(),
+            Decoder::Anthropic(decoder) => decoder.is_done(),
+        }
+    }
+
+    /// Whether the model has ended its answer; figures may still follow.
+    pub fn is_ended(&self) -> bool {
+        match self {
+            Decoder::Gemini(decoder) => decoder.is_ended(),
+            Decoder::OpenaiChat(decoder) => decoder.is_ended(),
+            decoder => decoder.is_done(),
+        }
+    }
+
+    /// The reply. Nothing is kept of an answer that is not complete.
+    ///
+    /// # Errors
+    /// Cut, empty, malformed or blocked answers.
+    pub fn finish(self) -> Result<Reply, Fault> {
+        match self {
+            Decoder::Gemini(decoder) => decoder.finish(),
+            Decoder::OpenaiChat(decoder) => decoder.finish(),
+            Decoder::OpenaiResponses(decoder) => decoder.finish(),
+            Decoder::Anthropic(decoder) => decoder.finish(),
+        }
+    }
+}
+
+/// The content of an assistant message exactly as this vendor and model sent it.
+fn received<'a>(vendor: &str, model: &str, message: &'a Message) -> Option<&'a Value> {
+    message.parts.iter().find_map(|part| match part {
+        Part::Opaque {
+            vendor: from,
+            model: by,
+            json,
+        } if from == vendor && by == model => Some(json),
+        _ => None,
+    })
+}
+
+/// The text of a result; media are named in it, so that a result is never empty without a reason.
+fn result_text(result: &CallResult) -> String {
+    let mut texts: Vec<std::borrow::Cow<'_, str>> = Vec::new();
+    for content in &result.content {
+        texts.push(match content {
+            Content::Text { text } => text.into(),
+            Content::Media(media) => {
+                let name = media.name.as_deref().unwrap_or("unnamed");
+                format!("[attached: {name}, {}]", media.mime).into()
+            }
+        });
+    }
+    match texts.as_slice() {
+        [only] => only.to_string(),
+        many => many.join("\n"),
+    }
+}
+
+/// The text of a result for wires that have no mark for failed ones: the text says it.
+fn marked_text(result: &CallResult) -> String {
+    let text = result_text(result);
+    if result.is_error && !text.to_ascii_lowercase().starts_with("error") {
+        format!("Error: {text}")
+    } else {
+        text
+    }
+}
+
+/// Adds text, to the last part where that is of the same kind.
+fn push_text(parts: &mut Vec<Part>, more: &str, thought: bool) {
+    match (parts.last_mut(), thought) {
+        _ if more.is_empty() => {}
+        (Some(Part::Text { text }), false) | (Some(Part::Thought { text }), true) => text.push_str(more),
+        (_, false) => parts.push(Part::text(more)),
+        (_, true) => parts.push(Part::Thought { text: more.to_owned() }),
+    }
+}
+
+/// A reply from its parts. An answer without text and calls is none, unless it was cut at its length.
+fn whole(parts: Vec<Part>, length: bool, usage: Usage, model: String) -> Result<Reply, Fault> {
+    let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
+    let says = parts
+        .iter()
+        .any(|part| matches!(part, Part::Text { text } if !text.trim().is_empty()));
+    let stop = match (length, calls) {
+        (true, _) => Stop::Length,
+        (false, true) => Stop::Calls,
+        (false, false) if says => Stop::End,
+        (false, false) => return Err(Fault::unusable("the model sent an empty answer")),
+    };
+    Ok(Reply {
+        parts,
+        stop,
+        usage,
+        model,
+    })
+}
+
+#[cfg(test)]
+mod tests;

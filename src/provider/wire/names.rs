@@ -1,0 +1,64 @@
+//! Tool names that every vendor takes, and the way back. Knows no tool.
+
+use crate::base::call::ToolSpec;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The longest name that all vendors take.
+const MOST: usize = 64;
+
+/// `name` with characters that some vendor refuses replaced, and cut to 64 with a digest at its end. Legal names stay.
+pub fn wire_name(name: &str) -> Cow<'_, str> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if starts && name.len() <= MOST && name.chars().all(legal) {
+        return Cow::Borrowed(name);
+    }
+    let mut clean: String = name.chars().map(|c| if legal(c) { c } else { '_' }).collect();
+    if !starts {
+        clean.insert(0, '_');
+    }
+    // Two names that differ only in what was replaced must stay two.
+    let mut digest = String::new();
+    for byte in Sha256::digest(name.as_bytes()).iter().take(4) {
+        let _ = write!(digest, "{byte:02x}");
+    }
+    clean.truncate(MOST - digest.len() - 1);
+    Cow::Owned(format!("{clean}_{digest}"))
+}
+
+/// The tool that a name on the wire means; the name itself when it means none.
+pub fn real_name<'a>(name: &'a str, tools: &'a [ToolSpec]) -> &'a str {
+    if tools.iter().any(|tool| tool.name == name) {
+        return name;
+    }
+    tools
+        .iter()
+        .find(|tool| wire_name(&tool.name) == name)
+        .map_or(name, |tool| &tool.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn legal_names_stay_and_others_stay_apart() {
+        assert_eq!(wire_name("docs__read-page"), "docs__read-page");
+        assert!(wire_name("docs__a.b").starts_with("docs__a_b_"));
+        assert_ne!(wire_name("a.b"), wire_name("a:b"));
+        assert!(wire_name("9lives").starts_with("_9lives_"));
+    }
+
+    proptest! {
+        #[test]
+        fn always_legal(name in ".{0,90}") {
+            let wire = wire_name(&name);
+            prop_assert!(!wire.is_empty() && wire.len() <= MOST);
+            prop_assert!(wire.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+            prop_assert!(!wire.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
+        }
+    }
+}

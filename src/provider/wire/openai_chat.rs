@@ -1,0 +1,198 @@
+//! OpenAI Chat Completions, with the habits of compatible servers: requests from messages, replies from chunks. Pure.
+
+pub mod reply;
+
+use super::Dialect;
+use super::names::wire_name;
+use super::schema;
+use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
+use crate::provider::Request;
+use crate::provider::json::{comma, field, raw, value};
+use serde_json::{Value, json};
+
+/// Everything before the messages, and the system message as the first of them.
+pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    field(&mut out, "model", dialect.model);
+    field(&mut out, "stream", &true);
+    field(&mut out, "stream_options", &json!({"include_usage": true}));
+    if !request.tools.is_empty() {
+        let tools: Vec<Value> = request
+            .tools
+            .iter()
+            .map(|tool| {
+                json!({"type": "function", "function": {
+                    "name": wire_name(&tool.name),
+                    "description": tool.description,
+                    "parameters": schema::for_object(&tool.parameters),
+                }})
+            })
+            .collect();
+        field(&mut out, "tools", &tools);
+    }
+    // Servers that constrain the whole answer by a grammar could then never call a tool.
+    let fits = request.tools.is_empty() || is_openai(dialect.model);
+    if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {
+        let format = json!({"type": "json_schema", "json_schema": {
+            "name": "answer",
+            "schema": wanted,
+            "strict": schema::is_strict(wanted),
+        }});
+        field(&mut out, "response_format", &format);
+    }
+    comma(&mut out);
+    raw(&mut out, "\"messages\":[");
+    if !request.system.is_empty() {
+        value(&mut out, &json!({"role": "system", "content": request.system}));
+    }
+    out
+}
+
+/// Whether a name is one of OpenAI's own hosted models, also behind a gateway (`openai/gpt-5`).
+fn is_openai(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let reasoning = ["o1", "o3", "o4"].iter().any(|short| {
+        name.strip_prefix(short)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    reasoning || name.starts_with("chatgpt-") || name.starts_with("gpt-") && !name.starts_with("gpt-oss")
+}
+
+/// One message as one or, with results, as several.
+pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(received) = super::received("openai", dialect.model, message) {
+        comma(out);
+        value(out, received);
+        return;
+    }
+    match message.role {
+        Role::User => user(&message.parts, out),
+        Role::Assistant => assistant(&message.parts, out),
+        Role::Tool => results(&message.parts, out),
+    }
+}
+
+fn user(parts: &[Part], out: &mut Vec<u8>) {
+    let texts: Vec<&str> = parts.iter().filter_map(text_of).collect();
+    let media: Vec<&Media> = parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Media(media) => Some(media),
+            _ => None,
+        })
+        .collect();
+    if media.is_empty() {
+        if !texts.is_empty() {
+            comma(out);
+            value(out, &json!({"role": "user", "content": texts.join("\n")}));
+        }
+        return;
+    }
+    comma(out);
+    raw(out, "{\"role\":\"user\",\"content\":[");
+    for part in parts {
+        match part {
+            Part::Text { text } if !text.is_empty() => {
+                comma(out);
+                value(out, &json!({"type": "text", "text": text}));
+            }
+            Part::Media(media) => piece(out, media),
+            _ => {}
+        }
+    }
+    raw(out, "]}");
+}
+
+fn text_of(part: &Part) -> Option<&str> {
+    match part {
+        Part::Text { text } if !text.is_empty() => Some(text),
+        _ => None,
+    }
+}
+
+/// An image, a sound or a file as a content part.
+fn piece(out: &mut Vec<u8>, media: &Media) {
+    comma(out);
+    let url = || format!("data:{};base64,{}", media.mime, media.data);
+    let part = match media.mime.split_once('/') {
+        Some(("image", _)) => json!({"type": "image_url", "image_url": {"url": url()}}),
+        Some(("audio", kind)) => {
+            let format = if kind.contains("wav") { "wav" } else { "mp3" };
+            json!({"type": "input_audio", "input_audio": {"data": media.data, "format": format}})
+        }
+        _ => {
+            let name = media.name.as_deref().unwrap_or("attachment.pdf");
+            json!({"type": "file", "file": {"filename": name, "file_data": url()}})
+        }
+    };
+    value(out, &part);
+}
+
+fn assistant(parts: &[Part], out: &mut Vec<u8>) {
+    let text: String = parts.iter().filter_map(text_of).collect();
+    let calls: Vec<Value> = parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Call(call) => Some(json!({
+                "id": call.wire_id.as_deref().unwrap_or(call.id.as_str()),
+                "type": "function",
+                "function": {"name": wire_name(&call.tool), "arguments": call.args.to_string()},
+            })),
+            _ => None,
+        })
+        .collect();
+    if text.is_empty() && calls.is_empty() {
+        return;
+    }
+    comma(out);
+    raw(out, "{\"role\":\"assistant\"");
+    field(out, "content", &(!text.is_empty()).then_some(text));
+    if !calls.is_empty() {
+        field(out, "tool_calls", &calls);
+    }
+    raw(out, "}");
+}
+
+/// A `tool` message for each result. Images are not portable there: they follow in a user message.
+fn results(parts: &[Part], out: &mut Vec<u8>) {
+    let results = || {
+        parts.iter().filter_map(|part| match part {
+            Part::Result(result) => Some(result),
+            _ => None,
+        })
+    };
+    for result in results() {
+        comma(out);
+        raw(out, "{\"role\":\"tool\"");
+        field(
+            out,
+            "tool_call_id",
+            result.wire_id.as_deref().unwrap_or(result.call.as_str()),
+        );
+        field(out, "content", &super::marked_text(result));
+        raw(out, "}");
+    }
+    let attached: Vec<(&CallResult, &Media)> = results()
+        .flat_map(|result| {
+            result.content.iter().filter_map(move |content| match content {
+                Content::Media(media) => Some((result, media)),
+                Content::Text { .. } => None,
+            })
+        })
+        .collect();
+    if attached.is_empty() {
+        return;
+    }
+    comma(out);
+    raw(out, "{\"role\":\"user\",\"content\":[");
+    for (result, media) in attached {
+        comma(out);
+        let name = media.name.as_deref().unwrap_or(&media.mime);
+        value(
+            out,
+            &json!({"type": "text", "text": format!("Attached to the result of {}: {name}", result.tool)}),
+        );
+        piece(out, media);
+    }
+    raw(out, "]}");
+}

@@ -1,0 +1,252 @@
+//! OpenAI Chat Completions: replies from chunks, with the habits of compatible servers. Pure.
+
+use super::super::calls::{Pieces, object};
+
+use crate::base::call::ToolCall;
+use crate::base::event::Live;
+use crate::base::ids::CallId;
+use crate::base::message::{Part, Reply, Stop, Usage};
+use crate::provider::ProviderClass;
+use crate::provider::fault::{self, Fault};
+use serde_json::{Map, Value, json};
+
+/// Builds a reply from chunks.
+#[derive(Debug)]
+pub struct Decoder {
+    asked: String,
+    turn: u64,
+    text: String,
+    thought: String,
+    /// Whether the reasoning came under the key that its servers want back beside calls.
+    returns_thought: bool,
+    refusal: String,
+    calls: Pieces,
+    /// Keys of the message that are not ours, kept as received.
+    extra: Map<String, Value>,
+    usage: Usage,
+    finish: Option<String>,
+    done: bool,
+    model: String,
+}
+
+impl Decoder {
+    /// For an answer of `model` in turn `turn`.
+    pub fn new(model: &str, turn: u64) -> Self {
+        Self {
+            asked: model.to_owned(),
+            turn,
+            text: String::new(),
+            thought: String::new(),
+            returns_thought: false,
+            refusal: String::new(),
+            calls: Pieces::default(),
+            extra: Map::new(),
+            usage: Usage::default(),
+            finish: None,
+            done: false,
+            model: model.to_owned(),
+        }
+    }
+
+    /// The service says that nothing follows.
+    pub fn done(&mut self) {
+        self.done = true;
+    }
+
+    /// Whether nothing follows.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether the model has ended its answer; figures may still follow.
+    pub fn is_ended(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// Takes a chunk, or a whole completion.
+    ///
+    /// # Errors
+    /// The error that the chunk tells.
+    pub fn value(&mut self, chunk: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+        let is_error = chunk.get("error").is_some_and(|error| !error.is_null());
+        if is_error || chunk.get("object").and_then(Value::as_str) == Some("error") {
+            return Err(fault::from_stream(chunk));
+        }
+        if let Some(model) = chunk
+            .get("model")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty())
+        {
+            model.clone_into(&mut self.model);
+        }
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            self.usage = read_usage(usage).unwrap_or(self.usage);
+        }
+        let Some(choice) = chunk.pointer("/choices/0") else {
+            return Ok(());
+        };
+        if let Some(error) = choice.get("error").filter(|error| !error.is_null()) {
+            return Err(fault::from_stream(error));
+        }
+        if let Some(delta) = choice
+            .get("delta")
+            .or_else(|| choice.get("message"))
+            .and_then(Value::as_object)
+        {
+            self.delta(delta, live);
+        }
+        // Some servers send an empty reason with every chunk.
+        if let Some(reason) = choice
+            .get("finish_reason")
+            .and_then(Value::as_str)
+            .filter(|reason| !reason.is_empty())
+        {
+            self.finish = Some(reason.to_owned());
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Map<String, Value>, live: &dyn Fn(Live)) {
+        for (key, value) in delta {
+            match (key.as_str(), value) {
+                (_, Value::Null) | ("role", _) => {}
+                ("content", Value::String(more)) => {
+                    self.text.push_str(more);
+                    tell(more, live, |delta| Live::Text { delta });
+                }
+                ("content", Value::Array(parts)) => {
+                    for more in parts.iter().filter_map(|part| part.get("text")?.as_str()) {
+                        self.text.push_str(more);
+                        tell(more, live, |delta| Live::Text { delta });
+                    }
+                }
+                ("reasoning_content" | "reasoning", Value::String(more)) => {
+                    // A server that sends both sends the same text twice.
+                    self.returns_thought |= key == "reasoning_content";
+                    if key == "reasoning_content" || !delta.contains_key("reasoning_content") {
+                        self.thought.push_str(more);
+                        tell(more, live, |delta| Live::Thought { delta });
+                    }
+                }
+                ("refusal", Value::String(more)) => self.refusal.push_str(more),
+                ("tool_calls", Value::Array(calls)) => calls.iter().for_each(|call| self.calls.add(call)),
+                ("function_call", Value::Object(_)) => self.calls.add(&json!({"index": 0, "function": value})),
+                _ => keep(&mut self.extra, key, value),
+            }
+        }
+    }
+
+    /// The reply.
+    ///
+    /// # Errors
+    /// Blocked, cut, malformed and empty answers.
+    pub fn finish(self) -> Result<Reply, Fault> {
+        let length = match self.finish.as_deref() {
+            Some("length" | "max_tokens" | "model_length") => true,
+            Some("content_filter") => {
+                return Err(Fault::fatal(
+                    ProviderClass::Blocked,
+                    "the answer was blocked by a content filter",
+                ));
+            }
+            Some("error") => return Err(Fault::cut()),
+            Some(_) => false,
+            None if self.done => false,
+            None => return Err(Fault::cut()),
+        };
+        let (mut calls, mut kept) = (Vec::new(), Vec::new());
+        for (index, mut call) in self.calls.into_calls().into_iter().enumerate() {
+            let Some(args) = object(&call.arguments) else {
+                if length {
+                    continue;
+                }
+                let start: String = call.arguments.chars().take(200).collect();
+                return Err(Fault::unusable(format!(
+                    "the arguments of a call of `{}` are not a JSON object: {start}",
+                    call.name
+                )));
+            };
+            if call.name.is_empty() {
+                return Err(Fault::unusable("the model sent a function call without a name"));
+            }
+            let id = call.id.clone().unwrap_or_else(|| format!("call_{}_{index}", self.turn));
+            call.id = Some(id.clone());
+            calls.push(Part::Call(ToolCall {
+                id: CallId(format!("p{}", calls.len())),
+                tool: call.name.clone(),
+                args,
+                wire_id: Some(id),
+            }));
+            kept.push(call.into_value());
+        }
+        let mut message = Map::new();
+        message.insert("role".into(), json!("assistant"));
+        message.insert(
+            "content".into(),
+            if self.text.is_empty() {
+                Value::Null
+            } else {
+                json!(self.text)
+            },
+        );
+        if !kept.is_empty() {
+            message.insert("tool_calls".into(), json!(kept));
+            if self.returns_thought {
+                message.insert("reasoning_content".into(), json!(self.thought));
+            }
+        }
+        message.extend(self.extra);
+        let mut parts = vec![Part::Opaque {
+            vendor: "openai".to_owned(),
+            model: self.asked,
+            json: Value::Object(message),
+        }];
+        super::super::push_text(&mut parts, &self.thought, true);
+        super::super::push_text(&mut parts, &self.text, false);
+        if !self.refusal.is_empty() && calls.is_empty() {
+            super::super::push_text(&mut parts, &self.refusal, false);
+            return Ok(Reply {
+                parts,
+                stop: Stop::Refused { reason: self.refusal },
+                usage: self.usage,
+                model: self.model,
+            });
+        }
+        parts.extend(calls);
+        super::super::whole(parts, length, self.usage, self.model)
+    }
+}
+
+fn tell(more: &str, live: &dyn Fn(Live), make: fn(String) -> Live) {
+    if !more.is_empty() {
+        live(make(more.to_owned()));
+    }
+}
+
+/// Keeps an unknown key: texts grow, lists are joined, anything else is replaced.
+fn keep(extra: &mut Map<String, Value>, key: &str, value: &Value) {
+    // Notes about the answer, not part of the conversation: servers refuse them in requests.
+    if matches!(key, "annotations" | "audio" | "logprobs" | "tool_call_id" | "name") {
+        return;
+    }
+    match (extra.get_mut(key), value) {
+        (Some(Value::String(old)), Value::String(more)) => old.push_str(more),
+        (Some(Value::Array(old)), Value::Array(more)) => old.extend(more.iter().cloned()),
+        _ => {
+            extra.insert(key.to_owned(), value.clone());
+        }
+    }
+}
+
+fn read_usage(usage: &Value) -> Option<Usage> {
+    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+    let input = count("/prompt_tokens")?;
+    let cached = count("/prompt_tokens_details/cached_tokens").or_else(|| count("/prompt_cache_hit_tokens"));
+    Some(Usage {
+        input,
+        cached: cached.unwrap_or(0),
+        cache_write: count("/prompt_tokens_details/cache_write_tokens").unwrap_or(0),
+        output: count("/completion_tokens").unwrap_or(0),
+        reasoning: count("/completion_tokens_details/reasoning_tokens").unwrap_or(0),
+    })
+}

@@ -1,0 +1,167 @@
+//! OpenAI Responses, stateless: requests from messages, replies from events. Pure.
+
+pub mod reply;
+
+use super::Dialect;
+use super::names::wire_name;
+use super::schema;
+use crate::base::message::{CallResult, Content, Media, Message, Part, Role};
+use crate::provider::Request;
+use crate::provider::json::{comma, field, raw, value};
+use serde_json::{Value, json};
+
+/// Everything before the items.
+pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    field(&mut out, "model", dialect.model);
+    field(&mut out, "stream", &true);
+    // Nothing is kept by the service: reasoning comes back to us encrypted and is sent again.
+    field(&mut out, "store", &false);
+    if reasons(dialect.model) {
+        field(&mut out, "include", &["reasoning.encrypted_content"]);
+    }
+    if !request.system.is_empty() {
+        field(&mut out, "instructions", request.system);
+    }
+    if !request.tools.is_empty() {
+        let tools: Vec<Value> = request
+            .tools
+            .iter()
+            .map(|tool| {
+                json!({
+                    "type": "function",
+                    "name": wire_name(&tool.name),
+                    "description": tool.description,
+                    "parameters": schema::for_object(&tool.parameters),
+                    "strict": false,
+                })
+            })
+            .collect();
+        field(&mut out, "tools", &tools);
+    }
+    if let Some(wanted) = request.response.filter(|_| !dialect.plain) {
+        let format = json!({"format": {
+            "type": "json_schema",
+            "name": "answer",
+            "schema": wanted,
+            "strict": schema::is_strict(wanted),
+        }});
+        field(&mut out, "text", &format);
+    }
+    comma(&mut out);
+    raw(&mut out, "\"input\":[");
+    out
+}
+
+/// Models that do not reason refuse to be asked for their reasoning.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    !["gpt-3", "gpt-4", "chatgpt-4"].iter().any(|old| name.starts_with(old))
+}
+
+/// One message as items.
+pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
+    if let Some(Value::Array(items)) = super::received("openai-responses", dialect.model, message) {
+        for item in items {
+            comma(out);
+            value(out, item);
+        }
+        return;
+    }
+    if message.role == Role::Assistant {
+        for part in &message.parts {
+            assistant(part, out);
+        }
+        return;
+    }
+    let start = out.len();
+    comma(out);
+    raw(out, "{\"type\":\"message\",\"role\":\"user\",\"content\":[");
+    let empty = out.len();
+    for part in &message.parts {
+        match part {
+            Part::Text { text } if !text.is_empty() => input_text(out, text),
+            Part::Media(media) => input_media(out, media),
+            _ => {}
+        }
+    }
+    if out.len() == empty {
+        out.truncate(start);
+    } else {
+        raw(out, "]}");
+    }
+    for part in &message.parts {
+        if let Part::Result(result) = part {
+            output(out, result);
+        }
+    }
+}
+
+fn assistant(part: &Part, out: &mut Vec<u8>) {
+    let item = match part {
+        Part::Text { text } if !text.is_empty() => json!({
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": text}],
+        }),
+        Part::Call(call) => json!({
+            "type": "function_call",
+            "call_id": call.wire_id.as_deref().unwrap_or(call.id.as_str()),
+            "name": wire_name(&call.tool),
+            "arguments": call.args.to_string(),
+        }),
+        _ => return,
+    };
+    comma(out);
+    value(out, &item);
+}
+
+fn input_text(out: &mut Vec<u8>, text: &str) {
+    comma(out);
+    raw(out, "{\"type\":\"input_text\"");
+    field(out, "text", text);
+    raw(out, "}");
+}
+
+fn input_media(out: &mut Vec<u8>, media: &Media) {
+    comma(out);
+    let url = format!("data:{};base64,{}", media.mime, media.data);
+    if media.mime.starts_with("image/") {
+        value(out, &json!({"type": "input_image", "image_url": url, "detail": "auto"}));
+    } else {
+        let name = media.name.as_deref().unwrap_or("attachment.pdf");
+        value(out, &json!({"type": "input_file", "filename": name, "file_data": url}));
+    }
+}
+
+fn output(out: &mut Vec<u8>, result: &CallResult) {
+    comma(out);
+    raw(out, "{\"type\":\"function_call_output\"");
+    field(
+        out,
+        "call_id",
+        result.wire_id.as_deref().unwrap_or(result.call.as_str()),
+    );
+    comma(out);
+    raw(out, "\"output\":");
+    if result
+        .content
+        .iter()
+        .all(|content| matches!(content, Content::Text { .. }))
+    {
+        value(out, &super::marked_text(result));
+    } else {
+        raw(out, "[");
+        if result.is_error {
+            input_text(out, "Error:");
+        }
+        for content in &result.content {
+            match content {
+                Content::Text { text } => input_text(out, text),
+                Content::Media(media) => input_media(out, media),
+            }
+        }
+        raw(out, "]");
+    }
+    raw(out, "}");
+}

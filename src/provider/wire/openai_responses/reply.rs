@@ -1,0 +1,209 @@
+//! OpenAI Responses: replies from events. Pure.
+
+use super::super::calls::object;
+
+use crate::base::call::ToolCall;
+use crate::base::event::Live;
+use crate::base::ids::CallId;
+use crate::base::message::{Part, Reply, Stop, Usage};
+use crate::provider::ProviderClass;
+use crate::provider::fault::{self, Fault};
+use serde_json::{Value, json};
+
+/// Builds a reply from events.
+#[derive(Debug)]
+pub struct Decoder {
+    asked: String,
+    /// Finished output items as received, by their place.
+    items: Vec<(u64, Value)>,
+    usage: Usage,
+    end: Option<End>,
+    model: String,
+}
+
+#[derive(Debug)]
+enum End {
+    Completed,
+    Length,
+}
+
+impl Decoder {
+    /// For an answer of `model`.
+    pub fn new(model: &str) -> Self {
+        Self {
+            asked: model.to_owned(),
+            items: Vec::new(),
+            usage: Usage::default(),
+            end: None,
+            model: model.to_owned(),
+        }
+    }
+
+    /// Whether nothing follows.
+    pub fn is_done(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Takes an event, or a whole response.
+    ///
+    /// # Errors
+    /// The failure that the event tells.
+    pub fn value(&mut self, event: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
+        let delta = || {
+            event
+                .get("delta")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        match kind {
+            "response.output_text.delta" => live(Live::Text { delta: delta() }),
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                live(Live::Thought { delta: delta() });
+            }
+            "response.output_item.done" => {
+                let place = event.get("output_index").and_then(Value::as_u64);
+                let place = place.unwrap_or(self.items.len() as u64);
+                if let Some(item) = event.get("item") {
+                    self.items.retain(|(at, _)| *at != place);
+                    self.items.push((place, item.clone()));
+                }
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                return self.response(event.get("response").unwrap_or(&Value::Null));
+            }
+            "error" => return Err(fault::from_stream(event)),
+            "" if event.get("error").is_some_and(|error| !error.is_null()) && event.get("output").is_none() => {
+                return Err(fault::from_stream(event));
+            }
+            "" if event.get("output").is_some() => return self.response(event),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn response(&mut self, response: &Value) -> Result<(), Fault> {
+        if let Some(model) = response.get("model").and_then(Value::as_str) {
+            model.clone_into(&mut self.model);
+        }
+        if let Some(usage) = response.get("usage").filter(|usage| usage.is_object()) {
+            self.usage = read_usage(usage);
+        }
+        if self.items.is_empty() {
+            let output = response.get("output").and_then(Value::as_array);
+            self.items = (0..).zip(output.into_iter().flatten().cloned()).collect();
+        }
+        let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
+        let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
+        match (status, reason) {
+            ("failed", _) => return Err(fault::from_stream(response)),
+            ("cancelled", _) => return Err(Fault::cut()),
+            ("incomplete", Some("content_filter")) => {
+                return Err(Fault::fatal(
+                    ProviderClass::Blocked,
+                    "the answer was blocked by a content filter",
+                ));
+            }
+            ("incomplete", _) => self.end = Some(End::Length),
+            _ => self.end = Some(End::Completed),
+        }
+        Ok(())
+    }
+
+    /// The reply.
+    ///
+    /// # Errors
+    /// Cut, malformed and empty answers.
+    pub fn finish(mut self) -> Result<Reply, Fault> {
+        let length = match self.end {
+            Some(End::Length) => true,
+            Some(End::Completed) => false,
+            None => return Err(Fault::cut()),
+        };
+        self.items.sort_by_key(|(place, _)| *place);
+        let (mut parts, mut kept, mut refusal) = (Vec::new(), Vec::new(), String::new());
+        for (_, item) in self.items {
+            if take(&item, length, &mut parts, &mut refusal)? {
+                kept.push(item);
+            }
+        }
+        // A cut answer must not leave reasoning behind that nothing follows: the service refuses it.
+        while length
+            && kept
+                .last()
+                .is_some_and(|item| item.get("type") == Some(&json!("reasoning")))
+        {
+            kept.pop();
+        }
+        parts.insert(
+            0,
+            Part::Opaque {
+                vendor: "openai-responses".to_owned(),
+                model: self.asked,
+                json: Value::Array(kept),
+            },
+        );
+        let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
+        if !refusal.is_empty() && !calls {
+            super::super::push_text(&mut parts, &refusal, false);
+            return Ok(Reply {
+                parts,
+                stop: Stop::Refused { reason: refusal },
+                usage: self.usage,
+                model: self.model,
+            });
+        }
+        super::super::whole(parts, length, self.usage, self.model)
+    }
+}
+
+/// Reads one item into neutral parts. Gives whether the item is whole and may be sent back.
+fn take(item: &Value, length: bool, parts: &mut Vec<Part>, refusal: &mut String) -> Result<bool, Fault> {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let list = |key: &str| item.get(key).and_then(Value::as_array).into_iter().flatten();
+    match item.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "message" => {
+            for content in list("content") {
+                super::super::push_text(parts, &text(content, "text"), false);
+                refusal.push_str(&text(content, "refusal"));
+            }
+        }
+        "reasoning" => {
+            for piece in list("summary").chain(list("content")) {
+                super::super::push_text(parts, &text(piece, "text"), true);
+            }
+        }
+        "function_call" => {
+            let (name, arguments) = (text(item, "name"), text(item, "arguments"));
+            let Some(args) = object(&arguments).filter(|_| !name.is_empty()) else {
+                if length {
+                    return Ok(false);
+                }
+                return Err(Fault::unusable(format!(
+                    "the arguments of a call of `{name}` are not a JSON object"
+                )));
+            };
+            let index = parts.iter().filter(|part| matches!(part, Part::Call(_))).count();
+            parts.push(Part::Call(ToolCall {
+                id: CallId(format!("p{index}")),
+                tool: name,
+                args,
+                wire_id: Some(text(item, "call_id")).filter(|id| !id.is_empty()),
+            }));
+        }
+        _ => {}
+    }
+    Ok(true)
+}
+
+fn read_usage(usage: &Value) -> Usage {
+    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    Usage {
+        input: count("/input_tokens"),
+        cached: count("/input_tokens_details/cached_tokens"),
+        cache_write: count("/input_tokens_details/cache_write_tokens"),
+        output: count("/output_tokens"),
+        reasoning: count("/output_tokens_details/reasoning_tokens"),
+    }
+}

@@ -1,0 +1,311 @@
+//! JSON Schemas in the dialect of each vendor. Pure; judges no value.
+
+use serde_json::{Map, Value, json};
+
+/// Expanded schemas beyond this many nodes are cut: a schema may name itself in many places.
+const NODES: usize = 4_000;
+const DEPTH: usize = 24;
+
+/// Keys that Gemini knows; it refuses or ignores all others.
+const GEMINI: &[&str] = &[
+    "type",
+    "title",
+    "description",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "enum",
+    "format",
+    "anyOf",
+    "oneOf",
+    "default",
+];
+
+/// A schema for Gemini: references written out (cycles become plain objects), `allOf` merged, lists of types as
+/// `anyOf`, enumerations of texts only, known formats only, no `default` beside alternatives.
+pub fn for_gemini(schema: &Value) -> Value {
+    let mut walk = Walk {
+        root: schema,
+        open: Vec::new(),
+        nodes: 0,
+    };
+    walk.node(schema, 0)
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    /// References that are being written out, to see a cycle.
+    open: Vec<&'a str>,
+    nodes: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn node(&mut self, schema: &'a Value, depth: usize) -> Value {
+        self.nodes += 1;
+        let Some(object) = schema.as_object() else {
+            // `true` allows everything; `false` has no counterpart and is not used for arguments.
+            return json!({});
+        };
+        if depth > DEPTH || self.nodes > NODES {
+            return anything(object);
+        }
+        if let Some(name) = object.get("$ref").and_then(Value::as_str) {
+            return self.reference(name, object, depth);
+        }
+        let mut out = Map::new();
+        for branch in object.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+            if let Value::Object(branch) = self.node(branch, depth + 1) {
+                merge(&mut out, branch);
+            }
+        }
+        let mut own = Map::new();
+        for (key, value) in object.iter().filter(|(key, _)| GEMINI.contains(&key.as_str())) {
+            let cleaned = self.keyword(key, value, depth);
+            own.insert(key.clone(), cleaned);
+        }
+        if let Some(only) = object.get("const") {
+            own.insert("enum".into(), json!([only]));
+        }
+        merge(&mut out, own);
+        enumeration(&mut out);
+        format(&mut out);
+        types(&mut out);
+        if out.contains_key("anyOf") || out.contains_key("oneOf") {
+            out.remove("default");
+        }
+        Value::Object(out)
+    }
+
+    fn keyword(&mut self, key: &str, value: &'a Value, depth: usize) -> Value {
+        match (key, value) {
+            ("properties", Value::Object(map)) => Value::Object(
+                map.iter()
+                    .map(|(name, schema)| (name.clone(), self.node(schema, depth + 1)))
+                    .collect(),
+            ),
+            ("anyOf" | "oneOf" | "prefixItems", Value::Array(list)) => {
+                Value::Array(list.iter().map(|schema| self.node(schema, depth + 1)).collect())
+            }
+            ("items" | "additionalProperties", Value::Object(_)) => self.node(value, depth + 1),
+            _ => value.clone(),
+        }
+    }
+
+    fn reference(&mut self, name: &'a str, beside: &Map<String, Value>, depth: usize) -> Value {
+        let target = name.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let mut out = match target {
+            Some(target) if !self.open.contains(&name) => {
+                self.open.push(name);
+                let out = self.node(target, depth + 1);
+                self.open.pop();
+                out
+            }
+            Some(Value::Object(target)) => anything(target),
+            _ => json!({}),
+        };
+        if let (Some(text), Some(out)) = (beside.get("description"), out.as_object_mut()) {
+            out.insert("description".into(), text.clone());
+        }
+        out
+    }
+}
+
+/// What is left of a schema that is not written out further.
+fn anything(object: &Map<String, Value>) -> Value {
+    let mut out = Map::new();
+    out.insert("type".into(), json!("object"));
+    if let Some(text) = object.get("description") {
+        out.insert("description".into(), text.clone());
+    }
+    Value::Object(out)
+}
+
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) if key == "properties" => old.extend(new),
+            (Some(Value::Array(old)), Value::Array(new)) if key == "required" => {
+                old.extend(new.into_iter().filter(|name| name.is_string()));
+                let mut seen = std::collections::BTreeSet::new();
+                old.retain(|name| seen.insert(name.to_string()));
+            }
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Enumerations of anything but texts are told in words.
+fn enumeration(out: &mut Map<String, Value>) {
+    let Some(Value::Array(values)) = out.get("enum") else {
+        return;
+    };
+    let texts: Vec<Value> = values.iter().filter(|value| value.is_string()).cloned().collect();
+    if !texts.is_empty() && values.iter().all(|value| value.is_string() || value.is_null()) {
+        if texts.len() < values.len() && !out.contains_key("type") {
+            out.insert("type".into(), json!(["string", "null"]));
+        }
+        out.entry("type").or_insert_with(|| json!("string"));
+        out.insert("enum".into(), Value::Array(texts));
+        return;
+    }
+    let told: Vec<String> = values.iter().map(Value::to_string).collect();
+    let told = format!("One of: {}.", told.join(", "));
+    out.remove("enum");
+    let text = match out.get("description").and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => format!("{text} {told}"),
+        _ => told,
+    };
+    out.insert("description".into(), json!(text));
+}
+
+fn format(out: &mut Map<String, Value>) {
+    const KNOWN: &[&str] = &[
+        "date-time",
+        "date",
+        "time",
+        "duration",
+        "enum",
+        "int32",
+        "int64",
+        "float",
+        "double",
+    ];
+    let known = out
+        .get("format")
+        .and_then(Value::as_str)
+        .is_some_and(|format| KNOWN.contains(&format));
+    if !known {
+        out.remove("format");
+    }
+}
+
+/// A list of types becomes one type, or alternatives that share what was said beside them.
+fn types(out: &mut Map<String, Value>) {
+    let Some(Value::Array(list)) = out.get("type").cloned() else {
+        return;
+    };
+    if let [only] = list.as_slice() {
+        out.insert("type".into(), only.clone());
+        return;
+    }
+    let mut shared = std::mem::take(out);
+    for key in ["title", "description"] {
+        if let Some(text) = shared.remove(key) {
+            out.insert(key.into(), text);
+        }
+    }
+    shared.remove("default");
+    let branches = list
+        .into_iter()
+        .map(|kind| {
+            let mut branch = if kind == "null" { Map::new() } else { shared.clone() };
+            branch.insert("type".into(), kind);
+            Value::Object(branch)
+        })
+        .collect();
+    out.insert("anyOf".into(), Value::Array(branches));
+}
+
+/// A schema of arguments for vendors that want a plain object at the top: alternatives there are laid together,
+/// and what only some of them require is required no more.
+pub fn for_object(schema: &Value) -> Value {
+    let mut out = schema.as_object().cloned().unwrap_or_default();
+    out.remove("$schema");
+    for (key, all) in [("allOf", true), ("anyOf", false), ("oneOf", false)] {
+        let Some(Value::Array(branches)) = out.remove(key) else {
+            continue;
+        };
+        let mut required: Option<Vec<Value>> = None;
+        for branch in branches.iter().filter_map(|branch| resolved(schema, branch)) {
+            let own = branch
+                .get("required")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            required = Some(match required {
+                Some(old) if all => [old, own].concat(),
+                Some(old) => old.into_iter().filter(|name| own.contains(name)).collect(),
+                None => own,
+            });
+            let mut properties = Map::new();
+            properties.insert(
+                "properties".into(),
+                branch.get("properties").cloned().unwrap_or_else(|| json!({})),
+            );
+            out.entry("properties").or_insert_with(|| json!({}));
+            merge(&mut out, properties);
+        }
+        let mut required = Map::from_iter([("required".to_owned(), json!(required.unwrap_or_default()))]);
+        if let Some(old) = out.remove("required") {
+            merge(&mut required, Map::from_iter([("required".to_owned(), old)]));
+        }
+        merge(&mut out, required);
+    }
+    for key in ["not", "enum", "const", "if", "then", "else"] {
+        out.remove(key);
+    }
+    out.insert("type".into(), json!("object"));
+    out.entry("properties").or_insert_with(|| json!({}));
+    Value::Object(out)
+}
+
+fn resolved<'a>(root: &'a Value, branch: &'a Value) -> Option<&'a Value> {
+    match branch.get("$ref").and_then(Value::as_str) {
+        Some(name) => name.strip_prefix('#').and_then(|pointer| root.pointer(pointer)),
+        None => Some(branch),
+    }
+}
+
+/// Whether a schema keeps to the subset that vendors enforce strictly: every object closed and every property required.
+pub fn is_strict(schema: &Value) -> bool {
+    const KEYS: &[&str] = &[
+        "type",
+        "title",
+        "description",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "enum",
+        "const",
+        "anyOf",
+        "$ref",
+        "$defs",
+        "definitions",
+    ];
+    schema.get("type").is_some_and(|kind| kind == "object") && strict(schema, KEYS, 0)
+}
+
+fn strict(schema: &Value, keys: &[&str], depth: usize) -> bool {
+    let Some(object) = schema.as_object() else {
+        return false;
+    };
+    if depth > 8 || object.keys().any(|key| !keys.contains(&key.as_str())) {
+        return false;
+    }
+    let children = |key: &str| object.get(key).and_then(Value::as_object).into_iter().flatten();
+    let inside = ["properties", "$defs", "definitions"]
+        .iter()
+        .flat_map(|key| children(key).map(|(_, schema)| schema))
+        .chain(object.get("items"))
+        .chain(object.get("anyOf").and_then(Value::as_array).into_iter().flatten());
+    let is_object = object.get("type").is_some_and(|kind| match kind {
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind == "object",
+    });
+    let required = object.get("required").and_then(Value::as_array);
+    let closed = object.get("additionalProperties") == Some(&Value::Bool(false))
+        && children("properties").all(|(name, _)| required.is_some_and(|list| list.iter().any(|item| item == name)));
+    (!is_object || closed) && inside.into_iter().all(|schema| strict(schema, keys, depth + 1))
+}
+
+#[cfg(test)]
+mod tests;

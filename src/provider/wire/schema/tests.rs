@@ -1,0 +1,106 @@
+//! Tests of the schema dialects.
+
+use super::*;
+
+#[test]
+fn gemini_table() {
+    for (given, wanted) in [
+        (
+            json!({"type": "string", "$schema": "x", "pattern": "a"}),
+            json!({"type": "string"}),
+        ),
+        (
+            json!({"anyOf": [{"type": "string"}, {"type": "null"}], "default": null}),
+            json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        ),
+        (
+            json!({"type": ["string", "null"], "description": "d", "enum": ["a", null]}),
+            json!({"description": "d", "anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}),
+        ),
+        (
+            json!({"type": "integer", "enum": [1, 2], "description": "d"}),
+            json!({"type": "integer", "description": "d One of: 1, 2."}),
+        ),
+        (json!({"const": "a"}), json!({"enum": ["a"], "type": "string"})),
+        (json!({"type": "string", "format": "uri"}), json!({"type": "string"})),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            json!({"type": "string", "format": "date-time"}),
+        ),
+        (
+            json!({"$defs": {"a": {"type": "string"}}, "properties": {"x": {"$ref": "#/$defs/a", "description": "d"}}}),
+            json!({"properties": {"x": {"type": "string", "description": "d"}}}),
+        ),
+        (
+            json!({"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}], "properties": {"b": {}}, "required": ["b"]}),
+            json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]}),
+        ),
+        (json!(true), json!({})),
+    ] {
+        assert_eq!(for_gemini(&given), wanted, "{given}");
+    }
+}
+
+#[test]
+fn cycles_end() {
+    let tree = json!({
+        "type": "object",
+        "properties": {"child": {"$ref": "#"}, "leaf": {"$ref": "#/$defs/leaf"}},
+        "$defs": {"leaf": {"type": "object", "description": "a leaf", "properties": {"next": {"$ref": "#/$defs/leaf"}}}},
+    });
+    let clean = for_gemini(&tree);
+    assert_eq!(
+        clean["properties"]["child"]["properties"]["child"],
+        json!({"type": "object"})
+    );
+    let leaf = &clean["properties"]["leaf"]["properties"]["next"];
+    assert_eq!(leaf, &json!({"type": "object", "description": "a leaf"}));
+    assert!(!clean.to_string().contains("$ref"));
+}
+
+#[test]
+fn wide_schemas_are_cut() {
+    // Each definition names the next one eight times: written out whole it would be 8^12 nodes.
+    let mut definitions = Map::new();
+    for n in 0..12 {
+        let properties: Map<String, Value> = (0..8)
+            .map(|p| (format!("p{p}"), json!({"$ref": format!("#/$defs/d{}", n + 1)})))
+            .collect();
+        definitions.insert(format!("d{n}"), json!({"type": "object", "properties": properties}));
+    }
+    definitions.insert("d12".into(), json!({"type": "string"}));
+    let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
+    assert!(for_gemini(&schema).to_string().len() < 1_000_000);
+}
+
+#[test]
+fn alternatives_at_the_top_become_one_object() {
+    let schema = json!({
+        "$schema": "x",
+        "anyOf": [
+            {"properties": {"a": {}, "c": {}}, "required": ["a", "c"]},
+            {"properties": {"b": {}, "c": {}}, "required": ["b", "c"]},
+        ],
+    });
+    let wanted = json!({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "required": ["c"]});
+    assert_eq!(for_object(&schema), wanted);
+    assert_eq!(for_object(&json!({})), json!({"type": "object", "properties": {}}));
+    assert_eq!(for_object(&json!(true)), json!({"type": "object", "properties": {}}));
+}
+
+#[test]
+fn strictness() {
+    let closed = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": false});
+    assert!(is_strict(&closed));
+    let list = json!({"type": "object", "properties": {"a": {"type": "array", "items": closed}}, "required": ["a"], "additionalProperties": false});
+    assert!(is_strict(&list));
+    for loose in [
+        json!({"type": "object", "required": ["summary"]}),
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": [], "additionalProperties": false}),
+        json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}, "required": ["a"], "additionalProperties": false}),
+        json!({"type": "array", "items": {"type": "string"}}),
+        json!(true),
+    ] {
+        assert!(!is_strict(&loose), "{loose}");
+    }
+}
