@@ -75,24 +75,15 @@ pub(crate) fn line(text: &str, max: usize) -> String {
     // Far more than `max` characters can hold; spares the rest of a huge text.
     let start = head(text, max.saturating_mul(8).max(256));
     let clean = plain(start);
-    let mut out = String::new();
-    let mut count = 0;
-    for word in clean.split_whitespace() {
-        let room = max.saturating_sub(count + usize::from(count > 0));
-        let length = word.chars().count();
-        if count > 0 {
-            out.push(' ');
-            count += 1;
-        }
-        if length > room {
-            out.extend(word.chars().take(room.saturating_sub(1)));
-            out.push('…');
-            return defused(&out);
-        }
-        out.push_str(word);
-        count += length;
-    }
-    if start.len() < text.len() {
+    let words: Vec<&str> = clean.split_whitespace().collect();
+    let mut out = words.join(" ");
+    let end = out.char_indices().nth(max).map(|(end, _)| end);
+    if end.is_some() || start.len() < text.len() {
+        let last = out
+            .char_indices()
+            .nth(max.saturating_sub(1))
+            .map_or(out.len(), |(last, _)| last);
+        out.truncate(last);
         out.push('…');
     }
     defused(&out)
