@@ -1,1 +1,11 @@
 //! Outputs: folds over the events of a run, and sinks that are fed while it goes on. Cannot influence a run.
+
+pub mod junit;
+pub mod progress;
+pub mod result;
+pub mod stream;
+pub mod summary;
+mod text;
+
+#[cfg(test)]
+mod tests;

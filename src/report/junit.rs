@@ -1,0 +1,176 @@
+//! `junit.xml`: a suite for each step of the plan, properties, totals. The cases themselves are made in `cases`.
+//!
+//! A run that passed has no failure and no error in it; any other has at least one, or a skipped approval when it is
+//! suspended. A denial that did not keep a run from passing is therefore a flaky failure of type `policy.denied`.
+
+mod cases;
+
+use super::result::Ending;
+use super::summary::{RunSummary, StepSummary};
+use super::text;
+use crate::base::outcome::Verdict;
+use cases::{Trouble, Writer};
+use quick_junit::{NonSuccessKind, Property, Report, SerializeError, TestCase, TestCaseStatus, TestSuite};
+use std::time::Duration;
+
+/// The report of a run that has a journal, as XML.
+///
+/// # Errors
+/// When the XML writer fails, which it does not for any text.
+pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeError> {
+    let mut report = Report::new(text::line(sum.recipe(), 200));
+    report.set_time(Duration::from_millis(sum.duration_ms()));
+    let planned = sum.planned();
+    let last = sum.steps.len().checked_sub(1);
+    let home = last.and_then(|i| sum.steps.get(i)).map(|step| step.id);
+    let mut suites = Vec::new();
+    for id in &planned {
+        suites.push(suite(sum, ending, id));
+    }
+    if suites.is_empty() {
+        suites.push(suite(sum, ending, sum.recipe()));
+    }
+    let at = planned.iter().position(|id| Some(*id) == home).unwrap_or(0);
+    if let Some(suite) = suites.get_mut(at) {
+        warn(sum, suite);
+    }
+    own_up(sum, &mut suites, at);
+    report.add_test_suites(suites);
+    report.to_string()
+}
+
+/// The report of a run that never came to a journal: one suite named after the recipe (`run` where that is empty)
+/// whose case `completed` is an error.
+///
+/// # Errors
+/// As [`xml`].
+pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending) -> Result<String, SerializeError> {
+    let name = if recipe.is_empty() { "run" } else { recipe };
+    let mut suite = TestSuite::new(text::line(name, 200));
+    suite.set_time(Duration::ZERO);
+    property(&mut suite, "verdict", verdict.as_str());
+    property(&mut suite, "exit_code", &ending.exit_code.to_string());
+    let trouble = Trouble::new(NonSuccessKind::Error, verdict.as_str(), message);
+    let mut case = TestCase::new("completed", trouble.status());
+    case.set_classname(text::line(name, 200));
+    case.set_time(Duration::ZERO);
+    suite.add_test_case(case);
+    let mut report = Report::new(text::line(name, 200));
+    report.set_time(Duration::ZERO);
+    report.add_test_suite(suite);
+    report.to_string()
+}
+
+/// The suite of one step, begun or not.
+fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
+    let index = sum.steps.iter().position(|step| step.id == id);
+    let step = index.and_then(|i| sum.steps.get(i));
+    let mut suite = TestSuite::new(text::line(id, 200));
+    suite.set_time(Duration::from_millis(step.map_or(0, StepSummary::duration_ms)));
+    if let Some(step) = step {
+        suite.extra.insert("timestamp".into(), rfc3339(step.started).into());
+    }
+    properties(sum, ending, step, &mut suite);
+    let mut writer = Writer::new(sum, id);
+    match index.zip(step) {
+        Some((index, step)) => writer.begun(index, step),
+        None => writer.not_begun(id),
+    }
+    suite.add_test_cases(writer.finish());
+    suite
+}
+
+/// In the form that JUnit readers parse everywhere: an offset, not `Z`.
+fn rfc3339(at: jiff::Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
+}
+
+fn properties(sum: &RunSummary<'_>, ending: &Ending, step: Option<&StepSummary<'_>>, suite: &mut TestSuite) {
+    let (turns, tokens, cost) = step.map_or((0, 0, 0), |step| (step.turns, step.usage.total(), step.cost_micros));
+    property(suite, "run", sum.run());
+    property(suite, "recipe", sum.recipe());
+    property(suite, "model", sum.model);
+    property(suite, "verdict", sum.outcome.verdict.as_str());
+    property(suite, "exit_code", &ending.exit_code.to_string());
+    property(suite, "exit_reason", &sum.outcome.reason);
+    property(suite, "partial", &sum.outcome.partial.to_string());
+    property(suite, "turns", &turns.to_string());
+    property(suite, "tokens", &tokens.to_string());
+    property(suite, "cost", &format!("{:.6}", super::result::usd(cost)));
+    property(suite, "run.turns", &sum.turns.len().to_string());
+    property(suite, "run.tokens", &sum.tokens.to_string());
+    property(
+        suite,
+        "run.cost",
+        &format!("{:.6}", super::result::usd(sum.cost_micros)),
+    );
+    property(suite, "recorded", &sum.recorded().to_string());
+    let Some(head) = sum.head else { return };
+    property(suite, "version", &head.version);
+    property(suite, "plan", &head.plan_digest);
+    property(suite, "base", head.base.commit.as_deref().unwrap_or("none"));
+    property(
+        suite,
+        "sandbox",
+        sum.sandbox.map_or("unknown", |confined| &confined.level),
+    );
+    for policy in &head.policies {
+        property(suite, &format!("policy.{}", policy.name), &policy.digest);
+    }
+    if sum.patch.is_some_and(|patch| patch.blob.is_some()) {
+        let path = ending.artefacts.get("patch").map_or("changes.patch", String::as_str);
+        property(suite, "patch", path);
+    }
+    if let Some(path) = ending.artefacts.get("transcript") {
+        property(suite, "transcript", path);
+    }
+    for server in sum.servers().iter().filter(|server| server.status != "ready") {
+        property(suite, &format!("mcp.{}", server.name), &server.status);
+    }
+}
+
+fn property(suite: &mut TestSuite, name: &str, value: &str) {
+    suite.add_property(Property::new(text::line(name, 200), text::line(value, 500)));
+}
+
+/// Warnings and servers that are missing go to the suite's error output.
+fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
+    let mut lines = Vec::new();
+    for warning in &sum.warnings {
+        lines.push(format!(
+            "warning[{}]: {}",
+            text::line(warning.code, 80),
+            text::line(warning.message, 500)
+        ));
+    }
+    for server in sum.servers().iter().filter(|server| server.status == "failed") {
+        let (name, why) = (text::line(&server.name, 80), text::line(&server.message, 500));
+        lines.push(format!(
+            "warning[mcp_server_missing]: MCP server `{name}` is not there: {why}"
+        ));
+    }
+    if !lines.is_empty() {
+        suite.set_system_err(lines.join("\n"));
+    }
+}
+
+/// A run that did not pass must not look as if it had: where no case says so, the case `completed` of the suite `at`
+/// does.
+fn own_up(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: usize) {
+    let waits =
+        |case: &TestCase| matches!(&case.status, TestCaseStatus::Skipped { ty: Some(ty), .. } if ty == "suspended");
+    let told = suites.iter().any(|suite| {
+        let waiting = sum.outcome.verdict == Verdict::Suspended && suite.test_cases.iter().any(waits);
+        waiting || suite.failures + suite.errors > 0
+    });
+    if told || sum.outcome.verdict.is_success() {
+        return;
+    }
+    let Some(suite) = suites.get_mut(at) else { return };
+    let mut cases = std::mem::take(&mut suite.test_cases);
+    if let Some(case) = cases.iter_mut().find(|case| case.name == *"completed") {
+        case.status = Trouble::of(&sum.outcome).status();
+    }
+    (suite.tests, suite.skipped) = (0, 0);
+    suite.add_test_cases(cases);
+}

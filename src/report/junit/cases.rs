@@ -1,0 +1,332 @@
+//! The cases of one suite: completed, checks, response, budget, approvals and denials. Owns no suite and no totals.
+
+use crate::base::outcome::{CheckResult, Outcome, StepStatus, Verdict};
+use crate::report::summary::{CallSummary, CheckRun, Denial, RunSummary, StepSummary};
+use crate::report::text;
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestRerun};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// The most that one case says in its body, in bytes.
+const BODY: usize = 16 * 1024;
+/// The most that an attribute says, in characters.
+const ATTRIBUTE: usize = 500;
+
+/// Why something did not go well.
+pub(super) struct Trouble {
+    kind: NonSuccessKind,
+    ty: String,
+    message: String,
+    body: String,
+}
+
+impl Trouble {
+    pub(super) fn new(kind: NonSuccessKind, ty: &str, message: &str) -> Self {
+        Self {
+            kind,
+            ty: text::line(if ty.is_empty() { "failed" } else { ty }, 100),
+            message: text::line(message, ATTRIBUTE),
+            body: text::excerpt(&text::plain(message), BODY).into_owned(),
+        }
+    }
+
+    /// What the end of a run says.
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        let verdict = outcome.verdict;
+        let word = verdict.as_str();
+        let kind = match verdict {
+            Verdict::Passed | Verdict::NoChange | Verdict::Failed | Verdict::Denied | Verdict::Budget => {
+                NonSuccessKind::Failure
+            }
+            _ => NonSuccessKind::Error,
+        };
+        let reason = outcome.reason.as_str();
+        let ty = match verdict {
+            Verdict::Budget => limit_type(reason),
+            Verdict::Denied => "policy.denied".to_owned(),
+            Verdict::Failed if !reason.is_empty() => reason.to_owned(),
+            _ if reason.is_empty() || reason == word => word.to_owned(),
+            _ => format!("{word}.{}", reason.replace(':', ".")),
+        };
+        Self::new(kind, &ty, &outcome.message)
+    }
+
+    pub(super) fn status(&self) -> TestCaseStatus {
+        let mut status = TestCaseStatus::non_success(self.kind);
+        status.set_type(&self.ty).set_message(&self.message);
+        status.set_description(&self.body);
+        status
+    }
+
+    fn rerun(&self) -> TestRerun {
+        let mut rerun = TestRerun::new(self.kind);
+        rerun.set_type(&self.ty).set_message(&self.message);
+        rerun.set_stack_trace(&self.body);
+        rerun.set_time(Duration::ZERO);
+        rerun
+    }
+}
+
+/// `limit:calls:x` → `limit.calls.x`.
+fn limit_type(reason: &str) -> String {
+    format!(
+        "limit.{}",
+        reason.strip_prefix("limit:").unwrap_or("budget").replace(':', ".")
+    )
+}
+
+fn skipped(ty: &str, message: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_type(ty).set_message(text::line(message, ATTRIBUTE));
+    status
+}
+
+/// Collects the cases of one suite; sees to unique names.
+pub(super) struct Writer<'a, 'b> {
+    sum: &'b RunSummary<'a>,
+    step: &'b str,
+    classname: String,
+    names: HashSet<String>,
+    cases: Vec<TestCase>,
+}
+
+impl<'a, 'b> Writer<'a, 'b> {
+    pub(super) fn new(sum: &'b RunSummary<'a>, step: &'b str) -> Self {
+        Self {
+            sum,
+            step,
+            classname: format!("{}.{}", text::line(sum.recipe(), 200), text::line(step, 200)),
+            names: ["completed", "response", "budget"].map(str::to_owned).into(),
+            cases: Vec::new(),
+        }
+    }
+
+    /// The cases, `completed` last.
+    pub(super) fn finish(self) -> Vec<TestCase> {
+        self.cases
+    }
+
+    /// A step that the run did not come to.
+    pub(super) fn not_begun(&mut self, id: &str) {
+        let sum = self.sum;
+        let why = if sum.steps.is_empty() && !sum.outcome.verdict.is_success() && sum.planned().first() == Some(&id) {
+            Trouble::of(&sum.outcome).status()
+        } else {
+            skipped("not_started", "the run ended before this step")
+        };
+        for name in self.planned_checks() {
+            self.add_unique(name, skipped("not_started", "the run ended before this check"), 0);
+        }
+        self.add("completed", why, 0);
+    }
+
+    /// A step that was begun.
+    pub(super) fn begun(&mut self, index: usize, step: &StepSummary<'a>) {
+        let sum = self.sum;
+        self.checks(step);
+        for call in sum.calls.iter().filter(|call| call.step == index) {
+            self.call(call);
+        }
+        self.response(index, step);
+        self.budget(index, step);
+        self.completed(index, step);
+    }
+
+    fn checks(&mut self, step: &StepSummary<'a>) {
+        let groups = step.checks_by_name();
+        for (name, runs) in &groups {
+            let Some(last) = runs.last() else { continue };
+            let i = self.add_unique(name, check_status(runs), last.result.took_ms);
+            let output = text::plain(&last.result.output);
+            if let (Some(case), false) = (self.cases.get_mut(i), output.is_empty()) {
+                case.set_system_out(text::excerpt(&output, BODY).as_ref());
+            }
+        }
+        for name in self.planned_checks() {
+            if !groups.iter().any(|(made, _)| *made == name) {
+                self.add_unique(name, skipped("not_made", "the step ended before this check"), 0);
+            }
+        }
+    }
+
+    /// Names of the checks that the plan has for this step.
+    fn planned_checks(&self) -> Vec<&'a str> {
+        let steps = self.sum.head.and_then(|head| head.plan.get("steps")?.as_array());
+        let this = |step: &&'a Value| step.get("id").and_then(Value::as_str) == Some(self.step);
+        let checks = steps
+            .into_iter()
+            .flatten()
+            .find(this)
+            .and_then(|step| step.get("checks")?.as_array());
+        let names = checks
+            .into_iter()
+            .flatten()
+            .filter_map(|check| check.get("name")?.as_str());
+        names.collect()
+    }
+
+    fn call(&mut self, call: &CallSummary<'a>) {
+        let (id, title) = (&call.call.id, call.title());
+        let status = if let Some(denial) = call.denial() {
+            self.denied(call, denial)
+        } else if call.is_waiting() {
+            let reason = call.ruling().map(|ruling| ruling.reason.as_str()).unwrap_or_default();
+            let mut status = skipped("suspended", &format!("waits for a person: {reason}"));
+            let run = self.sum.run();
+            let fix = call.ruling().map(|ruling| ruling.fix.as_str()).unwrap_or_default();
+            let body = format!("{}\n{fix}\novernight resume {run} --approve {id}", asked(call));
+            status.set_description(text::excerpt(&text::plain(&body), BODY).as_ref());
+            status
+        } else if call.needs_approval() {
+            TestCaseStatus::success()
+        } else {
+            return;
+        };
+        let word = if call.needs_approval() { "approval" } else { "denied" };
+        self.add_unique(&format!("{word} {id}: {title}"), status, call.took_ms);
+    }
+
+    /// A failure; in a run that passed all the same, a flaky one.
+    fn denied(&self, call: &CallSummary<'a>, denial: Denial<'a>) -> TestCaseStatus {
+        let rule = denial.rule.unwrap_or("default");
+        let message = format!("denied by {rule} ({}): {}", denial.code, denial.reason);
+        let mut trouble = Trouble::new(NonSuccessKind::Failure, "policy.denied", &message);
+        let body = format!("{message}\n{}\n{}", denial.fix, asked(call));
+        trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
+        if self.sum.outcome.verdict.is_success() {
+            let mut status = TestCaseStatus::success();
+            status.add_rerun(trouble.rerun());
+            return status;
+        }
+        trouble.status()
+    }
+
+    /// The case of the final answer, in the suite of the step that gave it.
+    fn response(&mut self, index: usize, step: &StepSummary<'a>) {
+        let judged_elsewhere = self.sum.steps.iter().any(|step| !step.judged.is_empty());
+        let Some((ok, errors)) = step.judged.last() else {
+            let last = index + 1 == self.sum.steps.len();
+            if last && !judged_elsewhere && self.sum.wants_output() {
+                self.add("response", skipped("not_made", "there was no final answer to judge"), 0);
+            }
+            return;
+        };
+        let trouble = |errors: &[String]| {
+            let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
+            Trouble::new(NonSuccessKind::Failure, "response", &message)
+        };
+        let mut status = if *ok {
+            TestCaseStatus::success()
+        } else {
+            trouble(errors).status()
+        };
+        let earlier = &step.judged[..step.judged.len() - 1];
+        let failed = earlier.iter().filter(|(ok, _)| !ok);
+        status.add_reruns(failed.map(|(_, errors)| trouble(errors).rerun()));
+        self.add("response", status, 0);
+    }
+
+    fn budget(&mut self, index: usize, step: &StepSummary<'a>) {
+        let outcome = &self.sum.outcome;
+        let last = index + 1 == self.sum.steps.len();
+        let own = step.result.filter(|result| result.reason.starts_with("limit:"));
+        let hit = if let Some(result) = own {
+            Some((limit_type(&result.reason), result.message.as_str()))
+        } else if last && outcome.verdict == Verdict::Budget {
+            Some((limit_type(&outcome.reason), outcome.message.as_str()))
+        } else {
+            None
+        };
+        let status = match hit {
+            Some((ty, message)) => Trouble::new(NonSuccessKind::Failure, &ty, message).status(),
+            None if step.turns == 0 => return,
+            None => TestCaseStatus::success(),
+        };
+        self.add("budget", status, 0);
+    }
+
+    /// Whether the step came to its end. A failure that another case tells already is not told again.
+    fn completed(&mut self, index: usize, step: &StepSummary<'a>) {
+        let outcome = &self.sum.outcome;
+        let last = index + 1 == self.sum.steps.len();
+        let failing = |case: &TestCase| matches!(case.status, TestCaseStatus::NonSuccess { .. });
+        let told = self.cases.iter().any(failing);
+        let end = step.result.map(|result| result.status);
+        let trouble = match step.result {
+            Some(result) if result.status != StepStatus::Failed => None,
+            _ if last && !outcome.verdict.is_success() => Some(Trouble::of(outcome)),
+            Some(result) => Some(Trouble::new(NonSuccessKind::Failure, &result.reason, &result.message)),
+            None => Some(Trouble::new(
+                NonSuccessKind::Error,
+                "interrupted",
+                "the step did not come to its end",
+            )),
+        };
+        let status = match trouble {
+            None => TestCaseStatus::success(),
+            Some(_) if last && outcome.verdict == Verdict::Suspended => skipped("suspended", &outcome.message),
+            Some(trouble) if told && trouble.kind == NonSuccessKind::Failure => match end {
+                Some(_) => TestCaseStatus::success(),
+                None => skipped("cut_off", &outcome.message),
+            },
+            Some(trouble) => trouble.status(),
+        };
+        self.add("completed", status, step.duration_ms());
+    }
+
+    /// Adds a case under a name that is kept for it.
+    fn add(&mut self, name: &str, status: TestCaseStatus, ms: u64) -> usize {
+        let mut case = TestCase::new(name, status);
+        case.set_classname(&self.classname);
+        case.set_time(Duration::from_millis(ms));
+        self.cases.push(case);
+        self.cases.len() - 1
+    }
+
+    /// Adds a case under a name that comes from outside: cleaned, bounded, with a number where it is taken.
+    fn add_unique(&mut self, name: &str, status: TestCaseStatus, ms: u64) -> usize {
+        let clean = text::line(name, 200);
+        let clean = if clean.is_empty() { "unnamed".to_owned() } else { clean };
+        let mut unique = clean.clone();
+        let mut n = 2;
+        while !self.names.insert(unique.clone()) {
+            unique = format!("{clean} ({n})");
+            n += 1;
+        }
+        self.add(&unique, status, ms)
+    }
+}
+
+/// Passed at last: a success with each earlier failure as a flaky one. Failed at last: the earlier ones as reruns.
+fn check_status(runs: &[CheckRun<'_>]) -> TestCaseStatus {
+    let Some((last, earlier)) = runs.split_last() else {
+        return TestCaseStatus::skipped();
+    };
+    let mut status = if last.result.passed {
+        TestCaseStatus::success()
+    } else {
+        check_trouble(last.result).status()
+    };
+    let failed = earlier.iter().filter(|run| !run.result.passed);
+    status.add_reruns(failed.map(|run| {
+        let mut rerun = check_trouble(run.result).rerun();
+        rerun.set_time(Duration::from_millis(run.result.took_ms));
+        rerun
+    }));
+    status
+}
+
+fn check_trouble(check: &CheckResult) -> Trouble {
+    let timed_out = check.exit.as_ref().is_some_and(|exit| exit.timed_out);
+    let ty = if timed_out { "check.timeout" } else { "check" };
+    let mut trouble = Trouble::new(NonSuccessKind::Failure, ty, &check.message);
+    let body = format!("{}\n{}\n{}", check.what, check.message, check.output);
+    trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
+    trouble
+}
+
+/// The call for a person: tool and arguments.
+fn asked(call: &CallSummary<'_>) -> String {
+    format!("{} {:#}", call.tool(), call.args())
+}

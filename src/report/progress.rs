@@ -1,0 +1,294 @@
+//! Progress for people on the error stream: a line for each event worth one. The live bar is in `live`.
+
+mod live;
+
+pub use live::LiveBar;
+
+use super::text;
+use crate::base::call::CallState;
+use crate::base::event::{Event, EventKind, Live, RunStarted, Sink};
+use crate::base::ids::CallId;
+use crate::base::message::Reply;
+use crate::base::outcome::{Outcome, StepStatus};
+use crate::base::ruling::{Decision, Ruling};
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Warnings, and the end of a run that did not pass.
+    Quiet,
+    #[default]
+    Normal,
+    /// Also the text of the model, rulings that allow, and figures of each turn.
+    Verbose,
+}
+
+/// Turns events into lines. Remembers only what later lines need to name.
+#[derive(Debug, Default)]
+pub struct Lines {
+    level: Level,
+    /// What each open call does, in a line.
+    titles: HashMap<CallId, String>,
+    tokens: u64,
+    cost_micros: u64,
+    turns: u64,
+}
+
+impl Lines {
+    /// Lines of this level.
+    pub fn new(level: Level) -> Self {
+        Self {
+            level,
+            ..Self::default()
+        }
+    }
+
+    /// The lines that an event is worth, without line ends. Each is one harmless line.
+    pub fn of(&mut self, event: &Event) -> Vec<String> {
+        let normal = self.level >= Level::Normal;
+        match &event.kind {
+            EventKind::Warned { code, message } => vec![format!(
+                "warning[{}]: {}",
+                text::line(code, 60),
+                text::line(message, 400)
+            )],
+            EventKind::RunFinished { outcome, .. } => self.end(outcome),
+            EventKind::Replied { reply, cost_micros, .. } => self.replied(reply, *cost_micros),
+            EventKind::Decided(decided) => {
+                self.titles
+                    .insert(decided.call.clone(), text::line(&decided.title, 120));
+                let told = match decided.ruling.decision {
+                    Decision::Allow => self.level >= Level::Verbose,
+                    _ => normal,
+                };
+                let title = self.title(&decided.call);
+                let line = format!("  {} {title}: {}", decided.call, ruled(&decided.ruling));
+                told.then_some(line).into_iter().collect()
+            }
+            kind if normal => self.normal(kind),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Lines that `--quiet` leaves out.
+    fn normal(&mut self, kind: &EventKind) -> Vec<String> {
+        match kind {
+            EventKind::RunStarted(head) => begin(head),
+            EventKind::Confined(confined) => vec![format!("sandbox: {}", text::line(&confined.level, 40))],
+            EventKind::Equipped(equipped) => {
+                let bad = equipped.servers.iter().filter(|server| server.status == "failed");
+                bad.map(|server| {
+                    let (name, why) = (text::line(&server.name, 60), text::line(&server.message, 300));
+                    format!("warning[mcp_server_missing]: MCP server {name} is not there: {why}")
+                })
+                .collect()
+            }
+            EventKind::StepStarted {
+                step,
+                index,
+                total,
+                run,
+                ..
+            } => {
+                let what = run.as_deref().map(|run| format!(": {}", text::line(run, 160)));
+                let step = text::line(step.as_str(), 80);
+                vec![format!("step {}/{total} {step}{}", index + 1, what.unwrap_or_default())]
+            }
+            EventKind::AttemptStarted { n, why, .. } if *n > 1 => {
+                vec![format!("  attempt {n}: {}", text::line(why, 200))]
+            }
+            EventKind::Retried {
+                attempt,
+                class,
+                message,
+                wait_ms,
+            } => vec![format!(
+                "  model asked again ({attempt}, {}) after {}: {}",
+                text::line(class, 40),
+                text::duration(*wait_ms),
+                text::line(message, 200)
+            )],
+            EventKind::Ran { exit, took_ms, .. } => {
+                vec![format!("  {} ({})", super::text::exit(exit), text::duration(*took_ms))]
+            }
+            kind => self.course(kind),
+        }
+    }
+
+    /// Calls, checks, and how they end.
+    fn course(&mut self, kind: &EventKind) -> Vec<String> {
+        match kind {
+            EventKind::CallFinished {
+                call,
+                state,
+                output,
+                took_ms,
+            } => {
+                let title = self.title(call);
+                self.titles.remove(call);
+                let how = match (&output.exit, state) {
+                    (Some(exit), _) => text::exit(exit),
+                    (None, CallState::Success) => text::line(&output.summary, 120),
+                    (None, CallState::Cancelled) => "cancelled".to_owned(),
+                    (None, _) => format!("failed: {}", text::line(&output.summary, 160)),
+                };
+                vec![format!("  {call} {title}: {how} ({})", text::duration(*took_ms))]
+            }
+            EventKind::Approved { call, allow, by } => {
+                let word = if *allow { "approved" } else { "denied" };
+                vec![format!(
+                    "  {call} {} {word} by {}",
+                    self.title(call),
+                    text::line(by, 60)
+                )]
+            }
+            EventKind::Checked { check, .. } => {
+                let word = if check.passed { "passed" } else { "FAILED" };
+                let why = Some(text::line(&check.message, 200)).filter(|why| !check.passed && !why.is_empty());
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                let name = text::line(&check.name, 80);
+                vec![format!(
+                    "  check {name} {word}{why} ({})",
+                    text::duration(check.took_ms)
+                )]
+            }
+            EventKind::ResponseJudged { ok: false, errors, .. } => vec![format!(
+                "  answer does not fit the response schema: {}",
+                text::line(&errors.join("; "), 200)
+            )],
+            EventKind::StepFinished { step, result } => {
+                let word = match result.status {
+                    StepStatus::Passed => "passed",
+                    StepStatus::Failed => "FAILED",
+                    StepStatus::Skipped => "skipped",
+                };
+                let why = text::line(&result.message, 300);
+                let why = if why.is_empty() { why } else { format!(": {why}") };
+                vec![format!("step {} {word}{why}", text::line(step.as_str(), 80))]
+            }
+            EventKind::Compacted { why, .. } => vec![format!("  history shortened: {}", text::line(why, 200))],
+            EventKind::Suspended { calls } => {
+                let ids: Vec<&str> = calls.iter().map(CallId::as_str).collect();
+                vec![format!("suspended: {} waits for a person", ids.join(", "))]
+            }
+            EventKind::Resumed { by, model } => {
+                vec![format!(
+                    "resumed by {} with {}",
+                    text::line(by, 60),
+                    text::line(model, 100)
+                )]
+            }
+            EventKind::PatchTaken(patch) if patch.blob.is_some() => {
+                vec![format!("patch: {} changed", text::count(patch.files.len(), "file"))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) -> Vec<String> {
+        self.turns += 1;
+        self.tokens += reply.usage.total();
+        self.cost_micros += cost_micros.unwrap_or_default();
+        for call in reply.calls() {
+            self.titles.insert(call.id.clone(), text::line(&call.tool, 80));
+        }
+        if self.level < Level::Verbose {
+            return Vec::new();
+        }
+        let mut lines = vec![format!("  turn {}: {}", self.turns, self.figures())];
+        let said = reply.text();
+        lines.extend(
+            said.lines()
+                .take(40)
+                .map(|said| format!("  | {}", text::line(said, 240))),
+        );
+        lines
+    }
+
+    fn end(&self, outcome: &Outcome) -> Vec<String> {
+        if self.level == Level::Quiet && outcome.verdict.is_success() {
+            return Vec::new();
+        }
+        let why = text::line(&outcome.message, 600);
+        let why = if why.is_empty() { why } else { format!(": {why}") };
+        let partial = if outcome.partial { " (partial)" } else { "" };
+        vec![format!(
+            "{}{partial}{why} [{}]",
+            outcome.verdict.as_str(),
+            self.figures()
+        )]
+    }
+
+    /// Turns, tokens and cost so far.
+    pub fn figures(&self) -> String {
+        let turns = usize::try_from(self.turns).unwrap_or(usize::MAX);
+        format!(
+            "{}, {} tokens, {}",
+            text::count(turns, "turn"),
+            text::grouped(self.tokens),
+            text::dollars(self.cost_micros)
+        )
+    }
+
+    fn title(&self, call: &CallId) -> String {
+        self.titles.get(call).cloned().unwrap_or_default()
+    }
+}
+
+fn begin(head: &RunStarted) -> Vec<String> {
+    let recorded = if head.recorded { ", RECORDED replies" } else { "" };
+    let (recipe, model) = (text::line(&head.recipe, 100), text::line(&head.model, 100));
+    vec![format!("run {} {recipe} ({model}{recorded})", head.run)]
+}
+
+fn ruled(ruling: &Ruling) -> String {
+    let word = match ruling.decision {
+        Decision::Allow => "allowed",
+        Decision::Modify => "modified",
+        Decision::Suspend => "SUSPENDED",
+        Decision::Deny => "DENIED",
+    };
+    let rule = ruling.rule.as_deref().unwrap_or("default");
+    let (rule, code) = (text::line(rule, 120), text::line(&ruling.code, 80));
+    format!("{word} by {rule} [{code}] {}", text::line(&ruling.reason, 240))
+}
+
+/// Writes the lines as they come, for logs and pipes. An error stream that went away does not stop the run.
+pub struct Plain<W> {
+    lines: Lines,
+    out: W,
+}
+
+impl<W: Write + Send> Plain<W> {
+    /// To `out`.
+    pub fn new(out: W, level: Level) -> Self {
+        Self {
+            lines: Lines::new(level),
+            out,
+        }
+    }
+
+    /// The writer.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}
+
+impl<W: Write + Send> Sink for Plain<W> {
+    fn on_event(&mut self, event: &Event) -> io::Result<()> {
+        for line in self.lines.of(event) {
+            // A log that cannot be written is not worth the run.
+            let _ = writeln!(self.out, "overnight: {line}");
+        }
+        Ok(())
+    }
+
+    fn on_live(&mut self, live: &Live) {
+        if let (Live::Waiting { what, ms }, true) = (live, self.lines.level >= Level::Normal) {
+            let (what, wait) = (text::line(what, 200), text::duration(*ms));
+            let _ = writeln!(self.out, "overnight:   waiting {wait}: {what}");
+        }
+    }
+}

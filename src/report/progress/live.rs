@@ -1,0 +1,89 @@
+//! The live bar on a terminal: what goes on now, under the lines of what happened. Owns no wording of events.
+
+use super::{Level, Lines};
+use crate::base::event::{Event, EventKind, Live, Sink};
+use crate::report::text;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io;
+use std::time::Duration;
+
+/// A sink for a terminal on the error stream.
+pub struct LiveBar {
+    lines: Lines,
+    bar: ProgressBar,
+    /// The last piece of what the model says or a command prints.
+    said: String,
+}
+
+impl LiveBar {
+    /// Draws on the error stream, at most ten times a second. Below [`Level::Normal`] there is no bar, only lines.
+    pub fn new(level: Level) -> Self {
+        Self::on(ProgressDrawTarget::stderr_with_hz(10), level)
+    }
+
+    /// Draws on any target.
+    pub fn on(target: ProgressDrawTarget, level: Level) -> Self {
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {prefix} {wide_msg}") {
+            bar.set_style(style);
+        }
+        if level > Level::Quiet {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self {
+            lines: Lines::new(level),
+            bar,
+            said: String::new(),
+        }
+    }
+
+    /// Shows the end of `piece` and of what came before on the same line.
+    fn say(&mut self, piece: &str) {
+        self.said.push_str(piece);
+        if self.said.len() > 4096 {
+            self.said = text::tail(&self.said, 1024).to_owned();
+        }
+        let last = self.said.lines().rev().find(|line| !line.trim().is_empty());
+        self.show(text::line(last.unwrap_or_default(), 200));
+    }
+
+    fn show(&self, what: String) {
+        if self.lines.level > Level::Quiet {
+            self.bar.set_message(what);
+        }
+    }
+}
+
+impl Sink for LiveBar {
+    fn on_event(&mut self, event: &Event) -> io::Result<()> {
+        for line in self.lines.of(event) {
+            self.bar.println(line);
+        }
+        self.said.clear();
+        match &event.kind {
+            EventKind::Prompted { .. } => self.show("model".to_owned()),
+            EventKind::CallStarted { call } => self.show(self.lines.title(call)),
+            EventKind::Replied { .. } if self.lines.level > Level::Quiet => self.bar.set_prefix(self.lines.figures()),
+            EventKind::RunFinished { .. } => self.bar.finish_and_clear(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_live(&mut self, live: &Live) {
+        match live {
+            Live::Text { delta } | Live::Thought { delta } => self.say(delta),
+            Live::Output { chunk, .. } => self.say(chunk),
+            Live::Waiting { what, ms } => {
+                let (what, wait) = (text::line(what, 120), text::duration(*ms));
+                self.show(format!("waiting {wait}: {what}"));
+            }
+            Live::Tick => {}
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.bar.finish_and_clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,422 @@
+//! `result.json`: the object that scripts read, also printed by `--format json`. Knows no exit code but the one it is given.
+
+use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
+use crate::base::event::{FileChange, ServerStatus};
+use crate::base::message::Usage;
+use crate::base::outcome::Verdict;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The value of `schema`.
+pub const SCHEMA: &str = "overnight/result/v1";
+
+/// What the fold cannot know: the end of the process and where its files are.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    pub exit_code: i32,
+    /// Name of an artefact (`patch`, `junit`, `transcript`, …) to its path as scripts should use it.
+    pub artefacts: BTreeMap<String, String>,
+}
+
+/// The whole object. Times are RFC 3339, durations milliseconds, cost US dollars.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    pub schema: String,
+    pub run: String,
+    pub verdict: Verdict,
+    pub exit_code: i32,
+    /// Whether work was cut off.
+    pub partial: bool,
+    /// Narrower than the verdict, for scripts: `check`, `limit:turns`, `auth`, …; empty when the run passed.
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+    /// The final answer as text; empty when there is none.
+    pub response: String,
+    /// The final answer as validated JSON, or null.
+    pub output: Value,
+    pub denied: Vec<RuledOut>,
+    pub suspended: Vec<Waiting>,
+    pub usage: UsageReport,
+    /// US dollars; a lower bound when `unpriced`.
+    pub cost: f64,
+    pub unpriced: bool,
+    pub steps: Vec<StepReport>,
+    /// Path of the patch, null when nothing changed.
+    pub patch: Option<String>,
+    pub changes: Changes,
+    /// The commit that the patch applies to, null outside a git repository.
+    pub base: Option<String>,
+    /// Whether the tree differed from `base` at the start: the patch is made against that tree.
+    pub base_dirty: bool,
+    pub artefacts: BTreeMap<String, String>,
+    /// `full`, `landlock` or `none`; null when no sandbox was looked for.
+    pub sandbox: Option<String>,
+    pub mcp_servers: Vec<ServerStatus>,
+    pub warnings: Vec<Notice>,
+    /// Whether the replies are recorded ones.
+    pub recorded: bool,
+    pub model: String,
+    pub recipe: String,
+    pub policies: Vec<PolicyName>,
+    pub resumed: u32,
+    pub started: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+    pub duration_ms: u64,
+}
+
+/// A call that was ruled out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuledOut {
+    pub call: String,
+    pub tool: String,
+    pub title: String,
+    pub args: Value,
+    pub rule: Option<String>,
+    pub code: String,
+    pub reason: String,
+    pub fix: String,
+    pub step: String,
+}
+
+/// A call that waits for a person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    pub call: String,
+    pub tool: String,
+    pub title: String,
+    pub args: Value,
+    pub rule: Option<String>,
+    pub code: String,
+    pub reason: String,
+    pub fix: String,
+    pub step: String,
+}
+
+/// Tokens, turns and calls of a run or a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageReport {
+    pub turns: u64,
+    #[serde(flatten)]
+    pub tokens: Usage,
+    /// Input and output together.
+    pub total: u64,
+    /// Calls by tool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<String, u64>,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    pub id: String,
+    /// `passed`, `failed`, `skipped`, `interrupted` or `not_started`.
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    /// What later steps see as its output.
+    pub output: String,
+    pub changed: Option<bool>,
+    pub attempts: u32,
+    pub usage: UsageReport,
+    pub cost: f64,
+    pub checks: Vec<CheckReport>,
+    pub duration_ms: u64,
+}
+
+/// The last run of one check.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckReport {
+    pub name: String,
+    pub passed: bool,
+    pub what: String,
+    pub message: String,
+    /// How often it was made.
+    pub runs: usize,
+    pub exit_code: Option<i32>,
+    pub duration_ms: u64,
+}
+
+/// The run's own changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    pub files: Vec<FileChange>,
+    /// Lines in text files.
+    pub added: u64,
+    pub removed: u64,
+}
+
+/// Something that a person should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    pub code: String,
+    pub message: String,
+}
+
+/// A policy file by its digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyName {
+    pub name: String,
+    pub digest: String,
+}
+
+/// The result of a run that has a journal.
+pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
+    let (added, removed) = sum.changed_lines();
+    let changed = sum.patch.filter(|patch| patch.blob.is_some());
+    let base = sum.head.map(|head| &head.base);
+    RunResult {
+        run: sum.run().to_owned(),
+        partial: sum.outcome.partial,
+        reason: sum.outcome.reason.clone(),
+        response: sum.answer(),
+        output: sum.output.cloned().unwrap_or(Value::Null),
+        denied: denied(sum),
+        suspended: suspended(sum),
+        usage: UsageReport {
+            turns: u64::try_from(sum.turns.len()).unwrap_or(u64::MAX),
+            tokens: sum.usage,
+            total: sum.tokens,
+            calls: calls_by_tool(&sum.calls),
+        },
+        cost: usd(sum.cost_micros),
+        unpriced: sum.unpriced,
+        steps: steps(sum),
+        patch: changed.map(|_| {
+            let path = ending.artefacts.get("patch");
+            path.cloned().unwrap_or_else(|| "changes.patch".to_owned())
+        }),
+        changes: Changes {
+            files: changed.map(|patch| patch.files.clone()).unwrap_or_default(),
+            added,
+            removed,
+        },
+        base: base.and_then(|base| base.commit.clone()),
+        base_dirty: base.is_some_and(|base| base.dirty),
+        sandbox: sum.sandbox.map(|confined| confined.level.clone()),
+        mcp_servers: sum.servers().to_vec(),
+        warnings: warnings(sum),
+        recorded: sum.recorded(),
+        model: sum.model.to_owned(),
+        policies: policies(sum),
+        resumed: sum.resumed,
+        started: sum.started,
+        ended: sum.ended,
+        duration_ms: sum.duration_ms(),
+        ..unstarted(sum.outcome.verdict, sum.recipe(), &sum.outcome.message, ending)
+    }
+}
+
+/// The result of a run that never came to a journal. `recipe` may be empty.
+pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending) -> RunResult {
+    RunResult {
+        schema: SCHEMA.to_owned(),
+        run: String::new(),
+        verdict,
+        exit_code: ending.exit_code,
+        partial: false,
+        reason: verdict.as_str().to_owned(),
+        message: message.to_owned(),
+        response: String::new(),
+        output: Value::Null,
+        denied: Vec::new(),
+        suspended: Vec::new(),
+        usage: UsageReport::default(),
+        cost: 0.0,
+        unpriced: false,
+        steps: Vec::new(),
+        patch: None,
+        changes: Changes::default(),
+        base: None,
+        base_dirty: false,
+        artefacts: ending.artefacts.clone(),
+        sandbox: None,
+        mcp_servers: Vec::new(),
+        warnings: Vec::new(),
+        recorded: false,
+        model: String::new(),
+        recipe: recipe.to_owned(),
+        policies: Vec::new(),
+        resumed: 0,
+        started: None,
+        ended: None,
+        duration_ms: 0,
+    }
+}
+
+/// What `--format text` prints: the validated JSON where the recipe asks for it, else the final answer. Ends with a
+/// newline unless it is empty.
+pub fn text(result: &RunResult) -> String {
+    let mut text = match &result.output {
+        Value::Null => result.response.clone(),
+        output => output.to_string(),
+    };
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+impl RunResult {
+    /// One line of JSON with a newline.
+    pub fn to_line(&self) -> String {
+        format!("{}\n", self.to_value())
+    }
+
+    /// Indented JSON with a newline, as `result.json` holds it.
+    pub fn to_pretty(&self) -> String {
+        format!("{:#}\n", self.to_value())
+    }
+
+    /// The object.
+    pub fn to_value(&self) -> Value {
+        // All keys are strings and all numbers finite, so this has no way to fail.
+        serde_json::to_value(self).unwrap_or(Value::Null)
+    }
+}
+
+/// Calls that were ruled out, in order.
+pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
+    let one = |(call, denial): (&CallSummary<'_>, Denial<'_>)| RuledOut {
+        call: call.call.id.to_string(),
+        tool: call.tool().to_owned(),
+        title: call.title().to_owned(),
+        args: call.args().clone(),
+        rule: denial.rule.map(str::to_owned),
+        code: denial.code.to_owned(),
+        reason: denial.reason.to_owned(),
+        fix: denial.fix.to_owned(),
+        step: step_of(sum, call),
+    };
+    sum.denied().map(one).collect()
+}
+
+/// Calls that wait for a person, in order.
+pub(crate) fn suspended(sum: &RunSummary<'_>) -> Vec<Waiting> {
+    let one = |call: &CallSummary<'_>| {
+        let ruling = call.ruling();
+        let text = |of: fn(&crate::base::ruling::Ruling) -> &String| ruling.map(of).cloned().unwrap_or_default();
+        Waiting {
+            call: call.call.id.to_string(),
+            tool: call.tool().to_owned(),
+            title: call.title().to_owned(),
+            args: call.args().clone(),
+            rule: ruling.and_then(|ruling| ruling.rule.clone()),
+            code: text(|ruling| &ruling.code),
+            reason: text(|ruling| &ruling.reason),
+            fix: text(|ruling| &ruling.fix),
+            step: step_of(sum, call),
+        }
+    };
+    sum.suspended().map(one).collect()
+}
+
+fn step_of(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
+    let step = sum.steps.get(call.step);
+    step.map(|step| step.id.to_owned()).unwrap_or_default()
+}
+
+fn steps(sum: &RunSummary<'_>) -> Vec<StepReport> {
+    let one = |id: &str| match sum.steps.iter().position(|step| step.id == id) {
+        Some(i) => begun(sum, i, &sum.steps[i]),
+        None => StepReport {
+            id: id.to_owned(),
+            status: "not_started".to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            output: String::new(),
+            changed: None,
+            attempts: 0,
+            usage: UsageReport::default(),
+            cost: 0.0,
+            checks: Vec::new(),
+            duration_ms: 0,
+        },
+    };
+    sum.planned().into_iter().map(one).collect()
+}
+
+fn begun(sum: &RunSummary<'_>, index: usize, step: &StepSummary<'_>) -> StepReport {
+    let result = step.result;
+    let calls = sum.calls.iter().filter(|call| call.step == index);
+    StepReport {
+        id: step.id.to_owned(),
+        status: step.status().to_owned(),
+        reason: result.map(|result| result.reason.clone()).unwrap_or_default(),
+        message: result.map(|result| result.message.clone()).unwrap_or_default(),
+        output: result.map(|result| result.output.clone()).unwrap_or_default(),
+        changed: result.and_then(|result| result.changed),
+        attempts: step.attempts,
+        usage: UsageReport {
+            turns: step.turns,
+            tokens: step.usage,
+            total: step.usage.total(),
+            calls: calls_by_tool(calls),
+        },
+        cost: usd(step.cost_micros),
+        checks: checks(step),
+        duration_ms: step.duration_ms(),
+    }
+}
+
+fn checks(step: &StepSummary<'_>) -> Vec<CheckReport> {
+    let groups = step.checks_by_name().into_iter();
+    let one = |(name, runs): (&str, Vec<super::summary::CheckRun<'_>>)| {
+        let last = runs.last()?.result;
+        Some(CheckReport {
+            name: name.to_owned(),
+            passed: last.passed,
+            what: last.what.clone(),
+            message: last.message.clone(),
+            runs: runs.len(),
+            exit_code: last.exit.as_ref().and_then(|exit| exit.code),
+            duration_ms: last.took_ms,
+        })
+    };
+    groups.filter_map(one).collect()
+}
+
+fn calls_by_tool<'a, 'b: 'a>(calls: impl IntoIterator<Item = &'a CallSummary<'b>>) -> BTreeMap<String, u64> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for call in calls {
+        match counts.get_mut(call.tool()) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(call.tool().to_owned(), 1);
+            }
+        }
+    }
+    counts
+}
+
+fn policies(sum: &RunSummary<'_>) -> Vec<PolicyName> {
+    let policies = sum.head.map_or(&[][..], |head| &head.policies);
+    let one = |policy: &crate::base::event::PolicyText| PolicyName {
+        name: policy.name.clone(),
+        digest: policy.digest.clone(),
+    };
+    policies.iter().map(one).collect()
+}
+
+/// The run's warnings, and one for each MCP server that did not come up.
+fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
+    let told = sum.warnings.iter().map(|warning| Notice {
+        code: warning.code.to_owned(),
+        message: warning.message.to_owned(),
+    });
+    let missing = sum.servers().iter().filter(|server| server.status == "failed");
+    let missing = missing.map(|server| Notice {
+        code: "mcp_server_missing".to_owned(),
+        message: format!("MCP server `{}` is not there: {}", server.name, server.message),
+    });
+    told.chain(missing).collect()
+}
+
+/// Dollars from millionths.
+pub(crate) fn usd(micros: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact up to nine billion dollars")]
+    let micros = micros as f64;
+    micros / 1e6
+}

@@ -1,0 +1,278 @@
+//! What a run was, in one structure that borrows from its events. All other outputs read this; it writes nothing.
+
+mod calls;
+mod fold;
+
+pub use calls::{CallSummary, Denial};
+
+use crate::base::call::ExitInfo;
+use crate::base::event::{Confined, Equipped, PatchTaken, RunStarted, ServerStatus};
+use crate::base::message::{Message, Reply, Stop, Usage};
+use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::ops::Range;
+
+/// A whole run. Made by [`RunSummary::fold`]; one pass, no copies of texts.
+#[derive(Clone, Debug)]
+pub struct RunSummary<'a> {
+    /// `None` only for an empty journal.
+    pub head: Option<&'a RunStarted>,
+    pub started: Option<Timestamp>,
+    /// When the last event happened.
+    pub ended: Option<Timestamp>,
+    /// Whether the run came to its end. A run that was killed did not.
+    pub finished: bool,
+    /// How it ended; for a killed run the verdict is `incomplete`.
+    pub outcome: Outcome,
+    /// `PROVIDER/NAME`, the one after the last resume.
+    pub model: &'a str,
+    pub sandbox: Option<&'a Confined>,
+    /// The tree that the patch is made against.
+    pub baseline: Option<&'a str>,
+    pub equipped: Option<&'a Equipped>,
+    /// The steps that were begun, in order.
+    pub steps: Vec<StepSummary<'a>>,
+    pub turns: Vec<TurnSummary<'a>>,
+    /// All calls in the order of asking.
+    pub calls: Vec<CallSummary<'a>>,
+    /// The validated JSON answer.
+    pub output: Option<&'a Value>,
+    pub patch: Option<&'a PatchTaken>,
+    pub warnings: Vec<Warning<'a>>,
+    /// How often the run was resumed.
+    pub resumed: u32,
+    pub usage: Usage,
+    /// Input and output tokens together, searches included.
+    pub tokens: u64,
+    pub cost_micros: u64,
+    /// Whether a price was unknown, so that the cost is too low.
+    pub unpriced: bool,
+}
+
+/// One step that was begun.
+#[derive(Clone, Debug)]
+pub struct StepSummary<'a> {
+    pub id: &'a str,
+    /// The command of a step without a model.
+    pub run: Option<&'a str>,
+    pub started: Timestamp,
+    /// When its last event happened.
+    pub ended: Timestamp,
+    /// Attempts begun.
+    pub attempts: u32,
+    /// What happened, in order.
+    pub moments: Vec<Moment<'a>>,
+    /// All checks of all attempts, in order.
+    pub checks: Vec<CheckRun<'a>>,
+    /// All judgements of the final answer: whether it fits, and what is wrong with it.
+    pub judged: Vec<(bool, &'a [String])>,
+    /// `None` while it goes on or when it was cut off.
+    pub result: Option<&'a StepResult>,
+    pub turns: u64,
+    pub usage: Usage,
+    pub cost_micros: u64,
+}
+
+/// One check of one attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckRun<'a> {
+    pub at: Timestamp,
+    pub attempt: u32,
+    /// Made before the model was asked (`skip_if_green`): its failure is what the run is for.
+    pub before: bool,
+    pub result: &'a CheckResult,
+}
+
+/// One thing in the course of a step.
+#[derive(Clone, Debug)]
+pub enum Moment<'a> {
+    Attempt {
+        n: u32,
+        why: &'a str,
+    },
+    Prompted {
+        at: Timestamp,
+        message: &'a Message,
+        /// `task`, `feedback`, `repair`, `nudge` or `retry`.
+        why: &'static str,
+    },
+    Retried {
+        class: &'a str,
+        message: &'a str,
+        wait_ms: u64,
+    },
+    /// Index into [`RunSummary::turns`].
+    Turn(usize),
+    Ran {
+        at: Timestamp,
+        command: &'a str,
+        exit: &'a ExitInfo,
+        output: &'a str,
+        took_ms: u64,
+    },
+    /// Index into [`StepSummary::checks`].
+    Checked(usize),
+    Judged {
+        ok: bool,
+        errors: &'a [String],
+    },
+    Compacted {
+        at: Timestamp,
+        why: &'a str,
+    },
+    Resumed {
+        at: Timestamp,
+        by: &'a str,
+        model: &'a str,
+    },
+}
+
+/// One reply of the model and the calls that it asked for.
+#[derive(Clone, Debug)]
+pub struct TurnSummary<'a> {
+    pub n: u64,
+    pub at: Timestamp,
+    pub reply: &'a Reply,
+    pub took_ms: u64,
+    pub cost_micros: Option<u64>,
+    /// Indices into [`RunSummary::calls`].
+    pub calls: Range<usize>,
+}
+
+/// Something that a person should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warning<'a> {
+    pub code: &'a str,
+    pub message: &'a str,
+}
+
+impl<'a> RunSummary<'a> {
+    /// The run's id; empty for an empty journal.
+    pub fn run(&self) -> &'a str {
+        self.head.map_or("", |head| head.run.as_str())
+    }
+
+    /// The recipe's name, `prompt` for a run without one, `run` for an empty journal.
+    pub fn recipe(&self) -> &'a str {
+        self.head.map_or("run", |head| head.recipe.as_str())
+    }
+
+    /// Whether the replies are recorded ones.
+    pub fn recorded(&self) -> bool {
+        self.head.is_some_and(|head| head.recorded)
+    }
+
+    /// From the first event to the last, in milliseconds. Waiting for a person counts.
+    pub fn duration_ms(&self) -> u64 {
+        self.started.zip(self.ended).map_or(0, |(from, to)| between(from, to))
+    }
+
+    /// The calls of one turn.
+    pub fn calls_of(&self, turn: &TurnSummary<'a>) -> &[CallSummary<'a>] {
+        self.calls.get(turn.calls.clone()).unwrap_or_default()
+    }
+
+    /// Calls that were ruled out, each with why.
+    pub fn denied(&self) -> impl Iterator<Item = (&CallSummary<'a>, Denial<'a>)> {
+        self.calls.iter().filter_map(|call| Some((call, call.denial()?)))
+    }
+
+    /// Calls that wait for a person.
+    pub fn suspended(&self) -> impl Iterator<Item = &CallSummary<'a>> {
+        self.calls.iter().filter(|call| call.is_waiting())
+    }
+
+    /// MCP servers in the order of the recipe.
+    pub fn servers(&self) -> &'a [ServerStatus] {
+        self.equipped.map_or(&[], |equipped| &equipped.servers)
+    }
+
+    /// Ids of all steps of the plan, begun or not.
+    pub fn planned(&self) -> Vec<&'a str> {
+        let steps = self.head.and_then(|head| head.plan.get("steps")?.as_array());
+        let ids = steps.into_iter().flatten().filter_map(|step| step.get("id")?.as_str());
+        let mut all: Vec<&str> = ids.collect();
+        for step in &self.steps {
+            if !all.contains(&step.id) {
+                all.push(step.id);
+            }
+        }
+        all
+    }
+
+    /// Whether the plan asks for an answer of a given shape.
+    pub fn wants_output(&self) -> bool {
+        self.head
+            .and_then(|head| head.plan.get("response"))
+            .is_some_and(|schema| !schema.is_null())
+    }
+
+    /// The final answer: the last reply that asked for nothing more, else the last text of the model, else the last
+    /// step's output. Empty when there is none.
+    pub fn answer(&self) -> String {
+        let last = |whole: bool| {
+            let mut replies = self.turns.iter().rev().map(|turn| turn.reply);
+            replies.find_map(|reply| {
+                let ended = reply.stop == Stop::End && reply.calls().next().is_none();
+                let text = reply.text();
+                (ended >= whole && !text.is_empty()).then_some(text)
+            })
+        };
+        last(true).or_else(|| last(false)).unwrap_or_else(|| {
+            let results = self.steps.iter().rev().filter_map(|step| step.result);
+            results.map(|result| result.output.clone()).next().unwrap_or_default()
+        })
+    }
+
+    /// Lines added and removed in text files.
+    pub fn changed_lines(&self) -> (u64, u64) {
+        let files = self.patch.map_or(&[][..], |patch| &patch.files);
+        files.iter().fold((0, 0), |(added, removed), file| {
+            (
+                added + file.added.unwrap_or_default(),
+                removed + file.removed.unwrap_or_default(),
+            )
+        })
+    }
+}
+
+impl<'a> StepSummary<'a> {
+    /// `passed`, `failed`, `skipped`, or `interrupted` when it was begun and not ended.
+    pub fn status(&self) -> &'static str {
+        match self.result.map(|result| result.status) {
+            Some(StepStatus::Passed) => "passed",
+            Some(StepStatus::Failed) => "failed",
+            Some(StepStatus::Skipped) => "skipped",
+            None => "interrupted",
+        }
+    }
+
+    /// From its first event to its last, in milliseconds.
+    pub fn duration_ms(&self) -> u64 {
+        between(self.started, self.ended)
+    }
+
+    /// Each check by name with its runs that count, in the order of first appearance. Runs before the model was asked
+    /// count only where there are no others.
+    pub fn checks_by_name(&self) -> Vec<(&'a str, Vec<CheckRun<'a>>)> {
+        let mut groups: Vec<(&str, Vec<CheckRun<'_>>)> = Vec::new();
+        for run in &self.checks {
+            match groups.iter_mut().find(|(name, _)| *name == run.result.name) {
+                Some((_, runs)) => runs.push(*run),
+                None => groups.push((&run.result.name, vec![*run])),
+            }
+        }
+        for (_, runs) in &mut groups {
+            if runs.iter().any(|run| !run.before) {
+                runs.retain(|run| !run.before);
+            }
+        }
+        groups
+    }
+}
+
+/// Milliseconds from one instant to another; 0 when the clock went backwards.
+fn between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.as_millisecond() - from.as_millisecond()).unwrap_or(0)
+}

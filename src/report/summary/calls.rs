@@ -1,0 +1,139 @@
+//! One call as the outputs see it: what was asked, how it was ruled, what came of it. Decides nothing itself.
+
+use crate::base::call::{CallState, ToolCall, ToolOutput};
+use crate::base::event::Decided;
+use crate::base::ruling::{Decision, Ruling};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// One call of the model.
+#[derive(Clone, Debug)]
+pub struct CallSummary<'a> {
+    pub call: &'a ToolCall,
+    /// The step it belongs to: index into `RunSummary::steps`.
+    pub step: usize,
+    pub asked: Timestamp,
+    /// All rulings, in order; more than one after `modify` or a resume. Empty for an unknown tool or bad arguments.
+    pub rulings: Vec<&'a Decided>,
+    /// A person's answer: allowed or not, and by whom.
+    pub approval: Option<(bool, &'a str)>,
+    pub started: Option<Timestamp>,
+    /// `None` while nothing final is known.
+    pub state: Option<CallState>,
+    pub output: Option<&'a ToolOutput>,
+    pub took_ms: u64,
+}
+
+/// Why a call was ruled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial<'a> {
+    pub rule: Option<&'a str>,
+    pub code: &'a str,
+    pub reason: &'a str,
+    pub fix: &'a str,
+}
+
+impl<'a> CallSummary<'a> {
+    /// The ruling that holds.
+    pub fn decided(&self) -> Option<&'a Decided> {
+        self.rulings.last().copied()
+    }
+
+    /// The ruling that holds, without what it was about.
+    pub fn ruling(&self) -> Option<&'a Ruling> {
+        self.decided().map(|decided| &decided.ruling)
+    }
+
+    /// The canonical name of the tool where it is known, else as the model wrote it.
+    pub fn tool(&self) -> &'a str {
+        self.decided().map_or(self.call.tool.as_str(), |decided| &decided.tool)
+    }
+
+    /// What the call does, in a line.
+    pub fn title(&self) -> &'a str {
+        self.decided()
+            .map(|decided| decided.title.as_str())
+            .filter(|title| !title.is_empty())
+            .unwrap_or(&self.call.tool)
+    }
+
+    /// The arguments after a `modify` rule.
+    pub fn modified(&self) -> Option<&'a Value> {
+        self.rulings.iter().rev().find_map(|decided| decided.modified.as_ref())
+    }
+
+    /// The arguments that hold.
+    pub fn args(&self) -> &'a Value {
+        self.modified().unwrap_or(&self.call.args)
+    }
+
+    /// The word for the ruling: `allow`, `modify`, `suspend`, `deny`; `None` when the call was never ruled.
+    pub fn decision(&self) -> Option<&'static str> {
+        if self.denial().is_some() {
+            return Some(Decision::Deny.as_str());
+        }
+        let ruling = self.ruling()?;
+        let modified = ruling.decision == Decision::Allow && self.modified().is_some();
+        Some(if modified { Decision::Modify } else { ruling.decision }.as_str())
+    }
+
+    /// Why it was ruled out: by the policy, by a person, or by the door that undid what it had done.
+    pub fn denial(&self) -> Option<Denial<'a>> {
+        if let Some(ruling) = self.ruling() {
+            let rule = ruling.rule.as_deref();
+            if ruling.decision == Decision::Deny {
+                return Some(Denial {
+                    rule,
+                    code: &ruling.code,
+                    reason: &ruling.reason,
+                    fix: &ruling.fix,
+                });
+            }
+            if let Some((false, by)) = self.approval {
+                return Some(Denial {
+                    rule,
+                    code: "not_approved",
+                    reason: "a person looked at this call and denied it",
+                    fix: by,
+                });
+            }
+        }
+        let failure = self.output?.error.as_ref()?;
+        let code = match failure.kind.as_str() {
+            kind @ ("denied" | "protected_path" | "secret_hit") => kind,
+            kind => kind.strip_prefix("denied:")?,
+        };
+        Some(Denial {
+            rule: self.ruling().and_then(|ruling| ruling.rule.as_deref()),
+            code,
+            reason: &failure.message,
+            fix: "",
+        })
+    }
+
+    /// Whether it waits for a person.
+    pub fn is_waiting(&self) -> bool {
+        let suspended = self.ruling().is_some_and(|ruling| ruling.decision == Decision::Suspend);
+        suspended && self.approval.is_none() && !self.state.is_some_and(CallState::is_final)
+    }
+
+    /// Whether a person was asked, whatever the answer.
+    pub fn needs_approval(&self) -> bool {
+        let mut rulings = self.rulings.iter();
+        self.approval.is_some() || rulings.any(|decided| decided.ruling.decision == Decision::Suspend)
+    }
+
+    /// Where the call stands: the words of the seven states.
+    pub fn status(&self) -> &'static str {
+        match self.state {
+            Some(CallState::Success) => "success",
+            Some(CallState::Error) => "error",
+            Some(CallState::Cancelled) => "cancelled",
+            _ if self.is_waiting() => "awaiting_approval",
+            _ if self.denial().is_some() => "error",
+            _ if self.started.is_some() => "executing",
+            _ if self.rulings.is_empty() => "validating",
+            _ => "scheduled",
+        }
+    }
+}

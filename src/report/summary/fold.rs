@@ -1,0 +1,309 @@
+//! The fold from events to a summary: one pass, in order. Knows no output.
+
+use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
+use crate::base::event::{Event, EventKind, PromptReason, RunStarted};
+use crate::base::ids::CallId;
+use crate::base::message::{Reply, Usage};
+use crate::base::outcome::{CheckResult, Outcome, Verdict};
+use jiff::Timestamp;
+use std::collections::HashMap;
+
+impl<'a> RunSummary<'a> {
+    /// Folds the events of a journal, whole or cut off anywhere.
+    pub fn fold(events: &'a [Event]) -> Self {
+        let mut fold = Fold {
+            sum: empty(),
+            index: HashMap::new(),
+            open: None,
+        };
+        for event in events {
+            fold.apply(event);
+        }
+        fold.sum
+    }
+}
+
+/// The sum so far and where to find what is still open in it.
+struct Fold<'a> {
+    sum: RunSummary<'a>,
+    index: HashMap<&'a CallId, usize>,
+    /// The step that events belong to.
+    open: Option<usize>,
+}
+
+fn empty<'a>() -> RunSummary<'a> {
+    RunSummary {
+        head: None,
+        started: None,
+        ended: None,
+        finished: false,
+        outcome: cut_off(),
+        model: "",
+        sandbox: None,
+        baseline: None,
+        equipped: None,
+        steps: Vec::new(),
+        turns: Vec::new(),
+        calls: Vec::new(),
+        output: None,
+        patch: None,
+        warnings: Vec::new(),
+        resumed: 0,
+        usage: Usage::default(),
+        tokens: 0,
+        cost_micros: 0,
+        unpriced: false,
+    }
+}
+
+/// How a journal without an end reads.
+fn cut_off() -> Outcome {
+    Outcome::new(
+        Verdict::Incomplete,
+        "killed",
+        "the run did not come to its end; `overnight resume` goes on with it",
+    )
+}
+
+impl<'a> Fold<'a> {
+    fn apply(&mut self, event: &'a Event) {
+        let at = event.at;
+        self.sum.ended = Some(at);
+        match &event.kind {
+            EventKind::RunStarted(head) => self.begin(at, head),
+            EventKind::Confined(confined) => self.sum.sandbox = Some(confined),
+            EventKind::Baseline { tree } => self.sum.baseline = Some(tree),
+            EventKind::Equipped(equipped) => self.sum.equipped = Some(equipped),
+            EventKind::PatchTaken(patch) => self.sum.patch = Some(patch),
+            EventKind::Warned { code, message } => self.sum.warnings.push(Warning { code, message }),
+            EventKind::RunFinished { outcome, spent } => {
+                self.sum.finished = true;
+                self.sum.outcome = outcome.clone();
+                self.sum.unpriced |= spent.unpriced;
+                self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
+                self.sum.tokens = self.sum.tokens.max(spent.tokens);
+            }
+            EventKind::Resumed { by, model } => self.resume(at, by, model),
+            EventKind::StepStarted { step, run, .. } => {
+                self.enter(step.as_str(), run.as_deref(), at);
+            }
+            EventKind::StepFinished { step, result } => {
+                self.step(step.as_str(), at).result = Some(result);
+                self.open = None;
+            }
+            EventKind::Checked { step, attempt, check } => self.check(step.as_str(), at, *attempt, check),
+            kind => self.in_step(at, kind),
+        }
+    }
+
+    /// What happens in the course of a step.
+    fn in_step(&mut self, at: Timestamp, kind: &'a EventKind) {
+        match kind {
+            EventKind::Ran {
+                step,
+                command,
+                exit,
+                output,
+                took_ms,
+            } => self.step(step.as_str(), at).moments.push(Moment::Ran {
+                at,
+                command,
+                exit,
+                output,
+                took_ms: *took_ms,
+            }),
+            EventKind::AttemptStarted { step, n, why } => {
+                let step = self.step(step.as_str(), at);
+                step.attempts += 1;
+                step.moments.push(Moment::Attempt { n: *n, why });
+            }
+            EventKind::Prompted { message, why } => {
+                let why = reason(*why);
+                self.here(at).moments.push(Moment::Prompted { at, message, why });
+            }
+            EventKind::Retried {
+                class,
+                message,
+                wait_ms,
+                ..
+            } => self.here(at).moments.push(Moment::Retried {
+                class,
+                message,
+                wait_ms: *wait_ms,
+            }),
+            EventKind::Replied {
+                turn,
+                reply,
+                took_ms,
+                cost_micros,
+                ..
+            } => self.reply(at, *turn, reply, *took_ms, *cost_micros),
+            EventKind::ResponseJudged { ok, errors, output } => {
+                self.sum.output = output.as_ref().filter(|_| *ok);
+                let step = self.here(at);
+                step.judged.push((*ok, errors));
+                step.moments.push(Moment::Judged { ok: *ok, errors });
+            }
+            EventKind::Compacted { why, .. } => self.here(at).moments.push(Moment::Compacted { at, why }),
+            kind => self.call(at, kind),
+        }
+    }
+
+    /// What happens to one call. Events of a call that nobody asked for are passed over.
+    fn call(&mut self, at: Timestamp, kind: &'a EventKind) {
+        let id = match kind {
+            EventKind::Decided(decided) => &decided.call,
+            EventKind::Approved { call, .. }
+            | EventKind::CallStarted { call }
+            | EventKind::CallFinished { call, .. } => call,
+            _ => return,
+        };
+        let Some(call) = self.index.get(id).and_then(|i| self.sum.calls.get_mut(*i)) else {
+            return;
+        };
+        match kind {
+            EventKind::Decided(decided) => call.rulings.push(decided),
+            EventKind::Approved { allow, by, .. } => call.approval = Some((*allow, by)),
+            EventKind::CallStarted { .. } => call.started = Some(at),
+            EventKind::CallFinished {
+                state, output, took_ms, ..
+            } => {
+                call.state = Some(*state);
+                call.output = Some(output);
+                call.took_ms = *took_ms;
+            }
+            _ => {}
+        }
+        let step = call.step;
+        self.touch(step, at);
+    }
+
+    fn begin(&mut self, at: Timestamp, head: &'a RunStarted) {
+        self.sum.started = Some(at);
+        self.sum.model = &head.model;
+        self.sum.head = Some(head);
+    }
+
+    fn resume(&mut self, at: Timestamp, by: &'a str, model: &'a str) {
+        self.sum.resumed += 1;
+        self.sum.finished = false;
+        self.sum.outcome = cut_off();
+        if !model.is_empty() {
+            self.sum.model = model;
+        }
+        // A run that failed in its last step goes on there.
+        if let Some(last) = self.sum.steps.len().checked_sub(1) {
+            self.open.get_or_insert(last);
+            self.here(at).moments.push(Moment::Resumed { at, by, model });
+        }
+    }
+
+    fn check(&mut self, step: &'a str, at: Timestamp, attempt: u32, result: &'a CheckResult) {
+        let step = self.step(step, at);
+        let begun = step
+            .moments
+            .iter()
+            .any(|moment| matches!(moment, Moment::Attempt { .. } | Moment::Ran { .. } | Moment::Turn(_)));
+        step.moments.push(Moment::Checked(step.checks.len()));
+        step.checks.push(CheckRun {
+            at,
+            attempt,
+            before: !begun,
+            result,
+        });
+    }
+
+    fn reply(&mut self, at: Timestamp, n: u64, reply: &'a Reply, took_ms: u64, cost_micros: Option<u64>) {
+        let recorded = self.sum.recorded();
+        let (first, turn) = (self.sum.calls.len(), self.sum.turns.len());
+        let step = self.here(at);
+        step.turns += 1;
+        step.usage.add(reply.usage);
+        step.cost_micros += cost_micros.unwrap_or_default();
+        step.moments.push(Moment::Turn(turn));
+        let step = self.open.unwrap_or_default();
+        for call in reply.calls() {
+            self.index.insert(&call.id, self.sum.calls.len());
+            self.sum.calls.push(CallSummary {
+                call,
+                step,
+                asked: at,
+                rulings: Vec::new(),
+                approval: None,
+                started: None,
+                state: None,
+                output: None,
+                took_ms: 0,
+            });
+        }
+        self.sum.turns.push(TurnSummary {
+            n,
+            at,
+            reply,
+            took_ms,
+            cost_micros,
+            calls: first..self.sum.calls.len(),
+        });
+        self.sum.usage.add(reply.usage);
+        self.sum.tokens += reply.usage.total();
+        self.sum.cost_micros += cost_micros.unwrap_or_default();
+        self.sum.unpriced |= cost_micros.is_none() && !recorded;
+    }
+
+    /// Opens a step, or goes on with it when it was begun before a resume.
+    fn enter(&mut self, id: &'a str, run: Option<&'a str>, at: Timestamp) {
+        let step = self.step(id, at);
+        step.result = None;
+        step.run = step.run.or(run);
+    }
+
+    /// The step of this name, begun now if it was not.
+    fn step(&mut self, id: &'a str, at: Timestamp) -> &mut StepSummary<'a> {
+        let known = self.sum.steps.iter().rposition(|step| step.id == id);
+        let i = known.unwrap_or(self.sum.steps.len());
+        if known.is_none() {
+            self.sum.steps.push(StepSummary {
+                id,
+                run: None,
+                started: at,
+                ended: at,
+                attempts: 0,
+                moments: Vec::new(),
+                checks: Vec::new(),
+                judged: Vec::new(),
+                result: None,
+                turns: 0,
+                usage: Usage::default(),
+                cost_micros: 0,
+            });
+        }
+        self.open = Some(i);
+        self.touch(i, at);
+        &mut self.sum.steps[i]
+    }
+
+    /// The step that goes on; the last one between two steps; one named `prompt` where there is none.
+    fn here(&mut self, at: Timestamp) -> &mut StepSummary<'a> {
+        let open = self.open.or(self.sum.steps.len().checked_sub(1));
+        let id = open
+            .and_then(|i| self.sum.steps.get(i))
+            .map_or("prompt", |step| step.id);
+        self.step(id, at)
+    }
+
+    fn touch(&mut self, step: usize, at: Timestamp) {
+        if let Some(step) = self.sum.steps.get_mut(step) {
+            step.ended = step.ended.max(at);
+        }
+    }
+}
+
+fn reason(why: PromptReason) -> &'static str {
+    match why {
+        PromptReason::Task => "task",
+        PromptReason::Feedback => "feedback",
+        PromptReason::Repair => "repair",
+        PromptReason::Nudge => "nudge",
+        PromptReason::Retry => "retry",
+    }
+}

@@ -1,0 +1,426 @@
+//! Builds runs event by event for the tests. Owns the times and ids, so that outputs are the same every time.
+
+use crate::base::access::Access;
+use crate::base::budget::Spent;
+use crate::base::call::{CallState, Display, ExitInfo, FileDiff, ToolCall, ToolOutput};
+use crate::base::event::{
+    Base, Confined, Decided, Equipped, Event, EventKind, FileChange, PatchTaken, PolicyText, PromptReason, RunStarted,
+    ServerStatus,
+};
+use crate::base::ids::CallId;
+use crate::base::message::{Message, Part, Reply, Stop, Usage};
+use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus, Verdict};
+use crate::base::ruling::{Decision, Ruling};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Events with a clock that goes on by 250 ms each.
+pub(super) struct Run {
+    pub(super) events: Vec<Event>,
+    turns: u64,
+    calls: u64,
+    steps: usize,
+}
+
+impl Run {
+    /// A run of the recipe `fix-clippy` with two steps, the second with the checks `clippy` and `small`.
+    pub(super) fn start() -> Self {
+        Self::with_plan(json!({
+            "name": "fix-clippy",
+            "steps": [
+                {"id": "lint", "checks": []},
+                {"id": "fix", "checks": [{"name": "clippy"}, {"name": "small"}]},
+            ],
+        }))
+    }
+
+    pub(super) fn with_plan(plan: Value) -> Self {
+        let mut run = Self {
+            events: Vec::new(),
+            turns: 0,
+            calls: 0,
+            steps: 0,
+        };
+        run.push(EventKind::RunStarted(Box::new(RunStarted {
+            format: 1,
+            run: "20261121-103000-abcdef".into(),
+            version: "0.1.0".to_owned(),
+            recipe: "fix-clippy".to_owned(),
+            plan_digest: "d1".repeat(32),
+            plan,
+            policies: vec![PolicyText {
+                name: "rust.yaml".to_owned(),
+                text: "version: 1\n".to_owned(),
+                digest: "ab".repeat(32),
+            }],
+            model: "gemini/gemini-2.5-pro".to_owned(),
+            workspace: "/work/repo".to_owned(),
+            base: Base {
+                commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
+                dirty: false,
+            },
+            recorded: false,
+        })));
+        run.push(EventKind::Confined(Confined {
+            level: "landlock".to_owned(),
+            detail: "ABI 5".to_owned(),
+        }));
+        run
+    }
+
+    pub(super) fn push(&mut self, kind: EventKind) -> &mut Self {
+        let seq = self.events.len() as u64;
+        let at = Timestamp::from_millisecond(1_795_257_000_000 + 250 * seq as i64).unwrap();
+        self.events.push(Event { seq, at, kind });
+        self
+    }
+
+    pub(super) fn equipped(&mut self, name: &str, status: &str) -> &mut Self {
+        self.push(EventKind::Equipped(Equipped {
+            servers: vec![ServerStatus {
+                name: name.to_owned(),
+                status: status.to_owned(),
+                message: "exited with code 1".to_owned(),
+                tools: Vec::new(),
+            }],
+            discovered: Vec::new(),
+            definitions: "ef".repeat(32),
+        }))
+    }
+
+    pub(super) fn command_step(&mut self, id: &str, command: &str, output: &str) -> &mut Self {
+        self.step(id, Some(command));
+        self.push(EventKind::Ran {
+            step: id.into(),
+            command: command.to_owned(),
+            exit: exit(1),
+            output: output.to_owned(),
+            took_ms: 900,
+        });
+        self.end_step(id, StepStatus::Passed, "", "")
+    }
+
+    pub(super) fn step(&mut self, id: &str, run: Option<&str>) -> &mut Self {
+        self.steps += 1;
+        self.push(EventKind::StepStarted {
+            step: id.into(),
+            index: self.steps - 1,
+            total: 2,
+            run: run.map(str::to_owned),
+        })
+    }
+
+    pub(super) fn attempt(&mut self, id: &str, n: u32, text: &str) -> &mut Self {
+        self.push(EventKind::AttemptStarted {
+            step: id.into(),
+            n,
+            why: if n > 1 { "checks failed" } else { "" }.to_owned(),
+        });
+        let why = if n > 1 {
+            PromptReason::Feedback
+        } else {
+            PromptReason::Task
+        };
+        self.push(EventKind::Prompted {
+            message: Message::user(text),
+            why,
+        })
+    }
+
+    /// A reply with text and calls of `(tool, args)`; gives the ids of the calls.
+    pub(super) fn reply(&mut self, text: &str, calls: &[(&str, Value)]) -> Vec<CallId> {
+        let mut parts = vec![Part::text(text)];
+        let mut ids = Vec::new();
+        for (tool, args) in calls {
+            self.calls += 1;
+            let id = CallId::nth(self.calls);
+            ids.push(id.clone());
+            parts.push(Part::Call(ToolCall {
+                id,
+                tool: (*tool).to_owned(),
+                args: args.clone(),
+                wire_id: None,
+            }));
+        }
+        self.turns += 1;
+        let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
+        self.push(EventKind::Replied {
+            turn: self.turns,
+            reply: Reply {
+                parts,
+                stop,
+                usage: Usage {
+                    input: 1000,
+                    cached: 400,
+                    cache_write: 0,
+                    output: 50,
+                    reasoning: 10,
+                },
+                model: "gemini-2.5-pro-002".to_owned(),
+            },
+            asked: "aa".repeat(32),
+            took_ms: 1200,
+            cost_micros: Some(1750),
+        });
+        ids
+    }
+
+    pub(super) fn decide(&mut self, call: &CallId, tool: &str, title: &str, ruling: Ruling) -> &mut Self {
+        self.push(EventKind::Decided(Box::new(decided(call, tool, title, ruling))))
+    }
+
+    /// Allowed, started, finished.
+    pub(super) fn done(&mut self, call: &CallId, tool: &str, title: &str, output: ToolOutput) -> &mut Self {
+        self.decide(call, tool, title, ruling(Decision::Allow));
+        self.push(EventKind::CallStarted { call: call.clone() });
+        self.finish_call(call, CallState::Success, output)
+    }
+
+    pub(super) fn finish_call(&mut self, call: &CallId, state: CallState, output: ToolOutput) -> &mut Self {
+        self.push(EventKind::CallFinished {
+            call: call.clone(),
+            state,
+            output: Box::new(output),
+            took_ms: 30,
+        })
+    }
+
+    /// A command that prints `output`.
+    pub(super) fn shell(&mut self, call: &CallId, command: &str, output: &str) -> &mut Self {
+        let mut result = ToolOutput::text(output, "exit code 0");
+        result.exit = Some(exit(0));
+        self.done(call, "run_shell_command", command, result)
+    }
+
+    pub(super) fn check(&mut self, step: &str, attempt: u32, name: &str, passed: bool, output: &str) -> &mut Self {
+        self.push(EventKind::Checked {
+            step: step.into(),
+            attempt,
+            check: CheckResult {
+                name: name.to_owned(),
+                passed,
+                what: format!("cargo {name}"),
+                message: if passed { "exit code 0" } else { "exit code 101" }.to_owned(),
+                output: output.to_owned(),
+                exit: Some(exit(if passed { 0 } else { 101 })),
+                took_ms: 640,
+            },
+        })
+    }
+
+    pub(super) fn end_step(&mut self, id: &str, status: StepStatus, reason: &str, message: &str) -> &mut Self {
+        self.push(EventKind::StepFinished {
+            step: id.into(),
+            result: StepResult {
+                status,
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+                output: "the step's output".to_owned(),
+                changed: Some(true),
+            },
+        })
+    }
+
+    pub(super) fn patch(&mut self) -> &mut Self {
+        self.push(EventKind::PatchTaken(PatchTaken {
+            blob: Some("cd".repeat(32).into()),
+            bytes: 321,
+            tree: "ee".repeat(20),
+            files: vec![
+                FileChange {
+                    path: "src/lib.rs".to_owned(),
+                    kind: "modified".to_owned(),
+                    from: None,
+                    added: Some(2),
+                    removed: Some(1),
+                },
+                FileChange {
+                    path: "logo.png".to_owned(),
+                    kind: "added".to_owned(),
+                    from: None,
+                    added: None,
+                    removed: None,
+                },
+            ],
+        }))
+    }
+
+    pub(super) fn finish(&mut self, outcome: Outcome) -> &mut Self {
+        let spent = Spent {
+            turns: self.turns,
+            tokens: self.turns * 1050,
+            cost_micros: self.turns * 1750,
+            ..Spent::default()
+        };
+        self.push(EventKind::RunFinished { outcome, spent })
+    }
+
+    pub(super) fn passed(&mut self) -> &mut Self {
+        self.finish(Outcome::new(Verdict::Passed, "", "all steps and checks passed"))
+    }
+}
+
+pub(super) fn exit(code: i32) -> ExitInfo {
+    ExitInfo {
+        code: Some(code),
+        ..ExitInfo::default()
+    }
+}
+
+pub(super) fn ruling(decision: Decision) -> Ruling {
+    let strict = decision > Decision::Modify;
+    Ruling {
+        decision,
+        rule: Some("rust.yaml:7".to_owned()),
+        code: if strict { "rule_match" } else { "allowed" }.to_owned(),
+        reason: if strict {
+            "pushing needs a person"
+        } else {
+            "the rule allows it"
+        }
+        .to_owned(),
+        fix: if strict {
+            "add `git push` to `commands` of an allow rule"
+        } else {
+            ""
+        }
+        .to_owned(),
+        considered: Vec::new(),
+        words: Vec::new(),
+        pipe: None,
+        uses: Vec::new(),
+    }
+}
+
+pub(super) fn decided(call: &CallId, tool: &str, title: &str, ruling: Ruling) -> Decided {
+    Decided {
+        call: call.clone(),
+        tool: tool.to_owned(),
+        title: title.to_owned(),
+        access: Access::none(),
+        ruling,
+        modified: None,
+        preview: None,
+        read_only: false,
+    }
+}
+
+pub(super) fn edit_output() -> ToolOutput {
+    let mut output = ToolOutput::text("replaced 1 occurrence", "replaced 1 occurrence");
+    output.display = Display::Diff(FileDiff {
+        path: "src/lib.rs".to_owned(),
+        diff: "--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -1,2 +1,3 @@\n pub fn n() {}\n-let x = 1 + 0;\n+let x = 1;\n+// <b>done</b>\n"
+            .to_owned(),
+        original: None,
+        new: None,
+        added: 2,
+        removed: 1,
+    });
+    output
+}
+
+/// A whole good run: a command step, a failed check, a second attempt, a patch.
+pub(super) fn good() -> Run {
+    let mut run = Run::start();
+    run.equipped("docs", "failed");
+    run.command_step("lint", "cargo clippy", "warning: needless `+ 0`\n");
+    run.step("fix", None).attempt("fix", 1, "Fix these warnings.");
+    let ids = run.reply(
+        "I look first.",
+        &[
+            ("read_file", json!({"file_path": "src/lib.rs"})),
+            ("glob", json!({"pattern": "**/*.rs"})),
+        ],
+    );
+    run.done(
+        &ids[0],
+        "read_file",
+        "src/lib.rs",
+        ToolOutput::text("let x = 1 + 0;", "1 line"),
+    );
+    run.done(&ids[1], "glob", "**/*.rs", ToolOutput::text("src/lib.rs", "1 file"));
+    let ids = run.reply(
+        "",
+        &[(
+            "replace",
+            json!({"file_path": "src/lib.rs", "old_string": "1 + 0", "new_string": "1"}),
+        )],
+    );
+    run.done(&ids[0], "replace", "src/lib.rs", edit_output());
+    run.reply("Done, I think.", &[]);
+    run.check("fix", 1, "clippy", false, "\u{1b}[31merror\u{1b}[0m: \0still <there>\n");
+    run.check("fix", 1, "small", true, "");
+    run.attempt("fix", 2, "The check clippy failed.");
+    let ids = run.reply(
+        "Once more.",
+        &[("run_shell_command", json!({"command": "cargo clippy"}))],
+    );
+    run.shell(&ids[0], "cargo clippy", "ok\n");
+    run.reply("Fixed the warning in `src/lib.rs`.", &[]);
+    run.check("fix", 2, "clippy", true, "");
+    run.check("fix", 2, "small", true, "");
+    run.end_step("fix", StepStatus::Passed, "", "");
+    run.patch();
+    run.passed();
+    run
+}
+
+/// A run that waits for a person.
+pub(super) fn suspended() -> Run {
+    let mut run = Run::start();
+    run.command_step("lint", "cargo clippy", "");
+    run.step("fix", None).attempt("fix", 1, "Push it.");
+    let ids = run.reply("I push.", &[("run_shell_command", json!({"command": "git push"}))]);
+    run.decide(&ids[0], "run_shell_command", "git push", ruling(Decision::Suspend));
+    run.push(EventKind::Suspended { calls: ids });
+    run.finish(Outcome::new(
+        Verdict::Suspended,
+        "suspended",
+        "1 call waits for a person",
+    ));
+    run
+}
+
+/// A run whose write was denied and that has no checks.
+pub(super) fn denied() -> Run {
+    let mut run = Run::with_plan(json!({"steps": [{"id": "prompt", "checks": []}]}));
+    run.step("prompt", None).attempt("prompt", 1, "Write the key.");
+    let ids = run.reply(
+        "I write.",
+        &[(
+            "write_file",
+            json!({"file_path": ".github/workflows/x.yml", "content": "<script>"}),
+        )],
+    );
+    let mut denial = ruling(Decision::Deny);
+    denial.code = "protected_path".to_owned();
+    denial.reason = "CI definitions are protected".to_owned();
+    run.decide(&ids[0], "write_file", ".github/workflows/x.yml", denial);
+    run.finish_call(
+        &ids[0],
+        CallState::Error,
+        ToolOutput::failure("denied", "denied: CI definitions are protected"),
+    );
+    run.reply("I was not allowed to.", &[]);
+    run.end_step(
+        "prompt",
+        StepStatus::Failed,
+        "denied",
+        "an action that the task needed was denied",
+    );
+    run.finish(Outcome::new(
+        Verdict::Denied,
+        "denied",
+        "an action that the task needed was denied",
+    ));
+    run
+}
+
+/// Compares with the expected file under `fixtures/report`.
+pub(super) fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../../../fixtures/report");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}

@@ -1,0 +1,141 @@
+//! Tests of the sinks: the event stream and the progress lines.
+
+use super::build;
+use crate::base::event::{Live, Sink};
+use crate::base::outcome::Verdict;
+use crate::report::progress::{Level, LiveBar, Plain};
+use crate::report::result::{self, Ending};
+use crate::report::stream::Stream;
+use crate::report::summary::RunSummary;
+use indicatif::ProgressDrawTarget;
+use serde_json::Value;
+use std::io::{self, Write};
+
+fn plain(run: &build::Run, level: Level) -> String {
+    let mut sink = Plain::new(Vec::new(), level);
+    for event in &run.events {
+        sink.on_event(event).unwrap();
+    }
+    sink.finish().unwrap();
+    String::from_utf8(sink.into_inner()).unwrap()
+}
+
+#[test]
+fn the_lines_of_a_good_run() {
+    build::snapshot("progress_good", &plain(&build::good(), Level::Normal));
+}
+
+#[test]
+fn the_lines_of_a_suspended_run_name_rule_and_reason() {
+    let lines = plain(&build::suspended(), Level::Normal);
+    assert!(
+        lines.contains("c1 run_shell_command git push: SUSPENDED by rust.yaml:7 [rule_match] pushing needs a person"),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("suspended (partial): 1 call waits for a person"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn quiet_tells_only_what_went_wrong() {
+    assert_eq!(plain(&build::good(), Level::Quiet), "");
+    let lines = plain(&build::denied(), Level::Quiet);
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    assert!(lines.starts_with("overnight: denied: an action"), "{lines}");
+}
+
+#[test]
+fn verbose_tells_the_text_of_the_model_too() {
+    let lines = plain(&build::good(), Level::Verbose);
+    assert!(lines.contains("| I look first."), "{lines}");
+    assert!(
+        lines.contains("c1 read_file src/lib.rs: allowed by rust.yaml:7"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn no_text_of_a_tool_reaches_the_terminal_raw() {
+    let mut run = build::Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    let ids = run.reply("\u{1b}[2J##[error]x", &[("glob", Value::Null)]);
+    run.shell(&ids[0], "echo\n::error::x \u{1b}]0;t\u{7}", "x");
+    let lines = plain(&run, Level::Verbose);
+    assert!(!lines.contains('\u{1b}') && !lines.contains("##["), "{lines}");
+    assert!(lines.lines().all(|line| line.starts_with("overnight: ")), "{lines}");
+}
+
+#[test]
+fn the_live_bar_takes_everything() {
+    let mut bar = LiveBar::on(ProgressDrawTarget::hidden(), Level::Normal);
+    for event in &build::good().events {
+        bar.on_event(event).unwrap();
+    }
+    bar.on_live(&Live::Text {
+        delta: "ä".repeat(9000),
+    });
+    bar.on_live(&Live::Tick);
+    bar.finish().unwrap();
+}
+
+#[test]
+fn the_stream_has_a_versioned_first_line_and_the_result_last() {
+    let run = build::good();
+    let mut stream = Stream::new(Vec::new());
+    for event in &run.events {
+        stream.on_event(event).unwrap();
+    }
+    let result = result::result(&RunSummary::fold(&run.events), &Ending::default());
+    stream.last(&result).unwrap();
+    let text = String::from_utf8(stream.into_inner()).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), run.events.len() + 2);
+    assert_eq!(lines[0]["schema"], "overnight/stream/v1");
+    assert_eq!(lines[1]["type"], "run_started");
+    let middle = &lines[1..=run.events.len()];
+    for (i, line) in middle.iter().enumerate() {
+        assert_eq!(line["seq"], i);
+        assert!(line["type"].is_string() && line["at"].is_string() && line["event"].is_null());
+    }
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["type"], &last["verdict"]),
+        (&Value::from("result"), &Value::from("passed"))
+    );
+}
+
+#[test]
+fn a_stream_without_events_still_has_its_two_lines() {
+    let mut stream = Stream::new(Vec::new());
+    let result = result::unstarted(Verdict::Environment, "x", "no key", &Ending::default());
+    stream.last(&result).unwrap();
+    let text = String::from_utf8(stream.into_inner()).unwrap();
+    assert_eq!(text.lines().count(), 2);
+}
+
+struct Closed(io::ErrorKind, usize);
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        self.1 += 1;
+        Err(io::Error::from(self.0))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_does_not_stop_the_run_but_a_full_disk_is_told() {
+    let run = build::good();
+    let mut stream = Stream::new(Closed(io::ErrorKind::BrokenPipe, 0));
+    for event in &run.events {
+        stream.on_event(event).unwrap();
+    }
+    assert_eq!(stream.into_inner().1, 1, "nothing is written after the first failure");
+    let mut stream = Stream::new(Closed(io::ErrorKind::StorageFull, 0));
+    assert!(stream.on_event(&run.events[0]).is_err());
+}

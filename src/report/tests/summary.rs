@@ -1,0 +1,118 @@
+//! Tests of the fold.
+
+use super::build::{self, Run, ruling};
+use crate::base::event::EventKind;
+use crate::base::outcome::{Outcome, Verdict};
+use crate::base::ruling::Decision;
+use crate::report::summary::RunSummary;
+use serde_json::json;
+use std::time::Instant;
+
+#[test]
+fn a_whole_run_is_summed_up() {
+    let run = build::good();
+    let sum = RunSummary::fold(&run.events);
+    assert!(sum.finished);
+    assert_eq!(sum.outcome.verdict, Verdict::Passed);
+    assert_eq!(sum.turns.len(), 5);
+    assert_eq!(sum.calls.len(), 4);
+    assert_eq!(sum.tokens, 5 * 1050);
+    assert_eq!(sum.cost_micros, 5 * 1750);
+    assert_eq!(sum.steps[1].attempts, 2);
+    assert_eq!(sum.answer(), "Fixed the warning in `src/lib.rs`.");
+    assert_eq!(sum.calls_of(&sum.turns[0]).len(), 2);
+    assert_eq!(sum.changed_lines(), (2, 1));
+}
+
+#[test]
+fn every_prefix_of_a_run_can_be_summed_up_and_is_incomplete() {
+    let run = build::good();
+    for n in 0..run.events.len() {
+        let sum = RunSummary::fold(&run.events[..n]);
+        assert_eq!(sum.outcome.verdict, Verdict::Incomplete, "after {n} events");
+        assert!(sum.outcome.partial);
+    }
+}
+
+#[test]
+fn an_approval_after_a_resume_lifts_the_suspension() {
+    let mut run = build::suspended();
+    let call = "c1".into();
+    assert_eq!(RunSummary::fold(&run.events).suspended().count(), 1);
+    run.push(EventKind::Resumed {
+        by: "resume".to_owned(),
+        model: "openai/gpt".to_owned(),
+    });
+    assert_eq!(RunSummary::fold(&run.events).outcome.verdict, Verdict::Incomplete);
+    run.push(EventKind::Approved {
+        call: "c1".into(),
+        allow: true,
+        by: "flag".to_owned(),
+    });
+    run.push(EventKind::CallStarted { call });
+    run.shell(&"c1".into(), "git push", "ok");
+    run.passed();
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!(sum.suspended().count(), 0);
+    assert_eq!((sum.resumed, sum.model), (1, "openai/gpt"));
+    assert_eq!(sum.outcome.verdict, Verdict::Passed);
+    assert_eq!(sum.steps.len(), 2, "the step goes on, it does not begin again");
+}
+
+#[test]
+fn a_call_that_a_person_denied_is_a_denial() {
+    let mut run = build::suspended();
+    run.push(EventKind::Approved {
+        call: "c1".into(),
+        allow: false,
+        by: "flag".to_owned(),
+    });
+    let sum = RunSummary::fold(&run.events);
+    let codes: Vec<&str> = sum.denied().map(|(_, denial)| denial.code).collect();
+    assert_eq!(codes, ["not_approved"]);
+    assert_eq!(sum.suspended().count(), 0);
+}
+
+#[test]
+fn checks_before_the_model_count_only_when_there_are_no_others() {
+    let mut run = Run::start();
+    run.step("fix", None);
+    run.check("fix", 0, "clippy", false, "");
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!(sum.steps[0].checks_by_name()[0].1.len(), 1);
+    run.attempt("fix", 1, "x");
+    run.check("fix", 1, "clippy", true, "");
+    let sum = RunSummary::fold(&run.events);
+    let runs = &sum.steps[0].checks_by_name()[0].1;
+    assert_eq!(runs.len(), 1);
+    assert!(runs[0].result.passed);
+}
+
+#[test]
+fn a_modified_call_keeps_both_sets_of_arguments() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    let ids = run.reply("", &[("write_file", json!({"content": "a"}))]);
+    let mut decided = build::decided(&ids[0], "write_file", "a.rs", ruling(Decision::Modify));
+    decided.modified = Some(json!({"content": "b"}));
+    run.push(EventKind::Decided(Box::new(decided)));
+    run.decide(&ids[0], "write_file", "a.rs", ruling(Decision::Allow));
+    let sum = RunSummary::fold(&run.events);
+    assert_eq!(sum.calls[0].args(), &json!({"content": "b"}));
+    assert_eq!(sum.calls[0].call.args, json!({"content": "a"}));
+    assert_eq!(sum.calls[0].decision(), Some("modify"));
+}
+
+#[test]
+fn five_hundred_turns_fold_quickly() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    for _ in 0..500 {
+        let ids = run.reply("look", &[("read_file", json!({"file_path": "a"}))]);
+        run.shell(&ids[0], "cat a", &"x".repeat(40_000));
+    }
+    run.finish(Outcome::new(Verdict::Budget, "limit:turns", "budget reached"));
+    let begin = Instant::now();
+    assert_eq!(RunSummary::fold(&run.events).calls.len(), 500);
+    assert!(begin.elapsed().as_millis() < 100, "{:?}", begin.elapsed());
+}

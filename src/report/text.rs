@@ -1,0 +1,219 @@
+//! Makes foreign text harmless and short: control codes, length, workflow commands. Knows no output's layout.
+
+use crate::base::call::ExitInfo;
+use std::borrow::Cow;
+
+/// `text` without terminal sequences, control characters (newline and tab stay) and marks that reorder what is read.
+///
+/// A carriage return counts as the end of a line.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| c == '\r' || is_unwanted(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => skip_sequence(&mut chars),
+            '\r' => {
+                if chars.peek() != Some(&'\n') {
+                    out.push('\n');
+                }
+            }
+            c if is_unwanted(c) => {}
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Controls, the reading-direction overrides, and the two code points that XML forbids.
+fn is_unwanted(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Passes over what follows an escape character. A sequence that never ends takes one line at most.
+fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            while let Some(&c) = chars.peek() {
+                if c == '\n' {
+                    return;
+                }
+                chars.next();
+                if ('\u{40}'..='\u{7e}').contains(&c) {
+                    return;
+                }
+            }
+        }
+        Some(']' | 'P' | '_' | '^' | 'X') => {
+            while let Some(&c) = chars.peek() {
+                if c == '\n' {
+                    return;
+                }
+                chars.next();
+                if c == '\u{7}' || c == '\u{9c}' {
+                    return;
+                }
+                if c == '\u{1b}' {
+                    chars.next_if_eq(&'\\');
+                    return;
+                }
+            }
+        }
+        Some(c) if *c != '\n' => {
+            chars.next();
+        }
+        _ => {}
+    }
+}
+
+/// `text` as one harmless line of at most `max` characters; a cut is shown by `…`.
+pub(crate) fn line(text: &str, max: usize) -> String {
+    // Far more than `max` characters can hold; spares the rest of a huge text.
+    let start = head(text, max.saturating_mul(8).max(256));
+    let clean = plain(start);
+    let words: Vec<&str> = clean.split_whitespace().collect();
+    let mut out = words.join(" ");
+    let end = out.char_indices().nth(max).map(|(end, _)| end);
+    if end.is_some() || start.len() < text.len() {
+        let last = out
+            .char_indices()
+            .nth(max.saturating_sub(1))
+            .map_or(out.len(), |(last, _)| last);
+        out.truncate(last);
+        out.push('…');
+    }
+    defused(&out)
+}
+
+/// The beginning of `text`, at most `bytes` long.
+pub(crate) fn head(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// The end of `text`, at most `bytes` long.
+pub(crate) fn tail(text: &str, bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
+}
+
+/// `text`, or its beginning and its end with a line between that says how much is missing.
+pub(crate) fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
+    if text.len() <= bytes {
+        return Cow::Borrowed(text);
+    }
+    let (first, last) = (head(text, bytes / 2), tail(text, bytes / 2));
+    let missing = text.len() - first.len() - last.len();
+    Cow::Owned(format!("{first}\n… {missing} bytes left out …\n{last}"))
+}
+
+/// Breaks the marks by which CI systems take commands out of a log (`##[`, `##vso[`, a leading `::`).
+pub(crate) fn defused(text: &str) -> String {
+    let text = text.replace("##[", "## [").replace("##vso[", "## vso[");
+    if text.trim_start().starts_with("::") {
+        format!("\u{200b}{text}")
+    } else {
+        text
+    }
+}
+
+/// Milliseconds for people: `850 ms`, `12.3 s`, `4m 05s`, `1h 02m`.
+pub(crate) fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", seconds, ms % 1000 / 100),
+        60_000..3_600_000 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Millionths of a dollar for people: `$0.0123`.
+pub(crate) fn dollars(micros: u64) -> String {
+    let hundredths = micros.saturating_add(50) / 100;
+    format!("${}.{:04}", hundredths / 10_000, hundredths % 10_000)
+}
+
+/// How a command ended, for people.
+pub(crate) fn exit(exit: &ExitInfo) -> String {
+    let how = match (exit.timed_out, exit.code, exit.signal) {
+        (true, _, _) => "timed out".to_owned(),
+        (false, Some(code), _) => format!("exit code {code}"),
+        (false, None, Some(signal)) => format!("ended by signal {signal}"),
+        (false, None, None) => "ended without a code".to_owned(),
+    };
+    match exit.leftovers {
+        0 => how,
+        n => format!("{how}, {n} left-over processes killed"),
+    }
+}
+
+/// A count with its noun: `1 file`, `2 files`.
+pub(crate) fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A figure in groups of three: `1,234,567`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_sequences_and_controls_go() {
+        assert_eq!(plain("\u{1b}[31mred\u{1b}[0m\0 \u{8}x"), "red x");
+        assert_eq!(plain("\u{1b}]0;title\u{7}a\u{1b}]8;;http://x\u{1b}\\b"), "ab");
+        assert_eq!(plain("a\r\nb\rc"), "a\nb\nc");
+        assert_eq!(plain("\u{202e}abc\u{ffff}"), "abc");
+        assert_eq!(
+            plain("\u{1b}[999\nnext"),
+            "\nnext",
+            "an open sequence ends with its line"
+        );
+        assert!(matches!(plain("tab\there\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_line_is_one_line_of_the_asked_length() {
+        assert_eq!(line("a\n b\t c", 40), "a b c");
+        assert_eq!(line("abcdef", 4), "abc…");
+        assert_eq!(line("ab cdef", 5), "ab c…");
+        assert_eq!(line(&"x ".repeat(5000), 9), "x x x x …");
+        assert_eq!(line("##[error]x", 40), "## [error]x");
+        assert!(!line("::set-output name=a::b", 60).starts_with("::"));
+    }
+
+    #[test]
+    fn an_excerpt_says_what_is_missing() {
+        assert_eq!(excerpt("short", 10), "short");
+        let long = "ä".repeat(100);
+        let cut = excerpt(&long, 20);
+        assert!(cut.contains("180 bytes left out"), "{cut}");
+    }
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(duration(850), "850 ms");
+        assert_eq!(duration(12_340), "12.3 s");
+        assert_eq!(duration(245_000), "4m 05s");
+        assert_eq!(duration(3_725_000), "1h 02m");
+        assert_eq!(dollars(12_345), "$0.0123");
+        assert_eq!(dollars(2_000_000), "$2.0000");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(count(1, "file"), "1 file");
+    }
+}
