@@ -5,6 +5,7 @@ use super::deps::{Baseline, Deps};
 use super::ledger::Ledger;
 use super::prompt;
 use super::response;
+use super::state::State;
 use crate::base::event::{Confined, EventKind, PatchTaken, PromptReason};
 use crate::base::ids::CallId;
 use crate::base::message::Message;
@@ -114,7 +115,16 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, Stop> {
 
 /// A command's text with the outputs of earlier steps in it, quoted for the shell.
 fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, Stop> {
-    template::render_command(text, &deps.plan, &ledger.state.outputs).map_err(unrendered)
+    template::render_command(text, &scope(deps, &ledger.state)).map_err(unrendered)
+}
+
+/// The names that a step's templates may use.
+fn scope<'a>(deps: &'a Deps, state: &'a State) -> template::Scope<'a> {
+    template::Scope {
+        values: &deps.plan.values,
+        input: deps.plan.input.as_ref(),
+        steps: &state.outputs,
+    }
 }
 
 fn unrendered(error: template::TemplateError) -> Stop {
@@ -176,7 +186,7 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let StepWork::Prompt { template } = &step.work else {
                 return Err(Stop::Environment("a command step has no prompt".to_owned()));
             };
-            template::render(template, &deps.plan, &state.outputs).map_err(unrendered)?
+            template::render(template, &scope(deps, state)).map_err(unrendered)?
         }
         PromptReason::Feedback => prompt::feedback(&state.checks),
         PromptReason::Repair => {

@@ -84,7 +84,7 @@ pub struct State {
     pub judged: Option<Vec<String>>,
     pub repairs: u32,
     pub nudged: bool,
-    pub outputs: BTreeMap<StepId, String>,
+    pub outputs: BTreeMap<String, String>,
     pub results: Vec<(StepId, StepResult)>,
     /// Checks of this attempt so far.
     pub checks: Vec<CheckResult>,
@@ -324,7 +324,7 @@ impl State {
     }
 
     fn step_finished(&mut self, step: &StepId, result: &StepResult) {
-        self.outputs.insert(step.clone(), result.output.clone());
+        self.outputs.insert(step.0.clone(), result.output.clone());
         self.results.push((step.clone(), result.clone()));
         self.step += 1;
         self.phase = Phase::Between;

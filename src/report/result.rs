@@ -194,7 +194,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
             removed,
         },
         base: base.and_then(|base| base.commit.clone()),
-        base_dirty: base.is_some_and(|base| base.dirty),
+        base_dirty: sum.dirty,
         sandbox: sum.sandbox.map(|confined| confined.level.clone()),
         mcp_servers: sum.servers().to_vec(),
         warnings: warnings(sum),

@@ -30,6 +30,8 @@ pub struct RunSummary<'a> {
     pub sandbox: Option<&'a Confined>,
     /// The tree that the patch is made against.
     pub baseline: Option<&'a str>,
+    /// Whether the tree differed from the base commit at the start.
+    pub dirty: bool,
     pub equipped: Option<&'a Equipped>,
     /// The steps that were begun, in order.
     pub steps: Vec<StepSummary<'a>>,

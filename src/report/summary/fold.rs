@@ -41,6 +41,7 @@ fn empty<'a>() -> RunSummary<'a> {
         model: "",
         sandbox: None,
         baseline: None,
+        dirty: false,
         equipped: None,
         steps: Vec::new(),
         turns: Vec::new(),
@@ -72,7 +73,10 @@ impl<'a> Fold<'a> {
         match &event.kind {
             EventKind::RunStarted(head) => self.begin(at, head),
             EventKind::Confined(confined) => self.sum.sandbox = Some(confined),
-            EventKind::Baseline { tree } => self.sum.baseline = Some(tree),
+            EventKind::Baseline { tree, dirty } => {
+                self.sum.baseline = Some(tree);
+                self.sum.dirty = *dirty;
+            }
             EventKind::Equipped(equipped) => self.sum.equipped = Some(equipped),
             EventKind::PatchTaken(patch) => self.sum.patch = Some(patch),
             EventKind::Warned { code, message } => self.sum.warnings.push(Warning { code, message }),

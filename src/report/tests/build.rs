@@ -57,7 +57,6 @@ impl Run {
             workspace: "/work/repo".to_owned(),
             base: Base {
                 commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
-                dirty: false,
             },
             recorded: false,
         })));
