@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::budget::Spent;
-use super::call::{CallState, ExitInfo, FileDiff, ToolOutput};
+use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
 use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
@@ -35,7 +35,7 @@ pub enum EventKind {
         /// Whether the tree differed from the base commit.
         dirty: bool,
     },
-    /// MCP servers and discovered tools after start-up.
+    /// What the model is told beside the messages; MCP servers and discovered tools after start-up. Before the first request.
     Equipped(Equipped),
     StepStarted {
         step: StepId,
@@ -182,6 +182,12 @@ pub struct Equipped {
     pub discovered: Vec<String>,
     /// SHA-256 of all tool definitions as declared.
     pub definitions: String,
+    /// The system prompt.
+    #[serde(default)]
+    pub system: String,
+    /// The tools as the model is told of them.
+    #[serde(default)]
+    pub tools: Vec<ToolSpec>,
 }
 
 /// One MCP server.
