@@ -1,1 +1,26 @@
 //! The policy file and its ruling on a call. Pure: knows no provider, no engine, no file system.
+
+pub mod bounds;
+pub mod calls;
+pub mod cases;
+pub mod codes;
+pub mod decide;
+pub mod files;
+pub mod fit;
+pub mod hosts;
+pub mod load;
+pub mod model;
+pub mod names;
+pub mod needs;
+pub mod parse;
+pub mod presets;
+pub mod protected;
+pub mod rule;
+pub mod secrets_like;
+pub mod set;
+pub mod shell;
+
+pub use decide::decide;
+pub use load::{Source, check_names, load};
+pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
+pub use set::Protected;

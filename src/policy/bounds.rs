@@ -1,0 +1,199 @@
+//! What no rule allows, or only one that names it literally: outside, secrets, protected paths, special files, odd names. Sees no rule order.
+
+use super::files::PathPattern;
+use super::hosts;
+use super::model::{Effect, Policy, PolicySet, Rule};
+use super::names::{fold, fold_path, is_deceptive, is_invisible};
+use super::needs::{Need, shown};
+use super::protected;
+use super::secrets_like::{secret_like, secret_like_dir};
+use super::shell::Refusal;
+use crate::base::access::{Found, Place, Terrain};
+use crate::base::ruling::Asked;
+
+/// What stands against an access whatever the rules say.
+pub fn refuse(
+    need: &Need<'_>,
+    policy: &Policy,
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    terrain: &Terrain<'_>,
+) -> Option<Refusal> {
+    if let Need::ShellWrite(used, _) = need
+        && used.place.is_none()
+    {
+        let reason = format!("where `{}` is written is not known before the command runs", used.asked);
+        return Some(stop("opaque_write", reason, "write the path out".to_owned()));
+    }
+    if let Need::Url(url) = need {
+        return refuse_url(url);
+    }
+    let (place, writing) = need.place()?;
+    plain_bounds(place, writing, set)
+        .or_else(|| {
+            if writing {
+                written(place, need, policy, set, asked, terrain)
+            } else {
+                None
+            }
+        })
+        .or_else(|| secret(place, writing, need, policy, asked))
+}
+
+fn stop(code: &str, reason: String, fix: String) -> Refusal {
+    Refusal {
+        code: code.to_owned(),
+        reason,
+        fix,
+    }
+}
+
+fn refuse_url(url: &str) -> Option<Refusal> {
+    let why = hosts::target(url).err()?;
+    let fix = "ask for a plain https URL with a host name and without a user part".to_owned();
+    Some(stop(&format!("url_refused:{}", why.as_str()), why.to_string(), fix))
+}
+
+fn plain_bounds(place: &Place, writing: bool, set: &PolicySet) -> Option<Refusal> {
+    let path = shown(place);
+    if is_deceptive(&place.path) || is_deceptive(&place.asked) {
+        let reason = format!("the name {:?} holds control or bidirectional characters", place.asked);
+        return Some(stop("deceptive_name", reason, "use a plain name".to_owned()));
+    }
+    if !place.inside {
+        let reason = format!("{path} lies outside the workspace");
+        return Some(stop(
+            "outside_path",
+            reason,
+            "use a path inside the workspace".to_owned(),
+        ));
+    }
+    if set.is_hidden(&place.path) {
+        let reason = format!("{path} belongs to a run directory");
+        return Some(stop(
+            "hidden_path",
+            reason,
+            "read results as `overnight:result/ID`".to_owned(),
+        ));
+    }
+    if place.found == Found::Special {
+        let reason = format!("{path} is a device, socket or pipe");
+        return Some(stop("special_file", reason, "use a regular file".to_owned()));
+    }
+    if writing && place.found == Found::HardLinked {
+        let reason = format!("{path} has a second name that may lie outside the workspace");
+        let fix = format!("remove {path} and create it anew");
+        return Some(stop("hard_link", reason, fix));
+    }
+    None
+}
+
+fn secret(place: &Place, writing: bool, need: &Need<'_>, policy: &Policy, asked: &Asked<'_>) -> Option<Refusal> {
+    let why = if place.found == Found::Dir {
+        secret_like_dir(&place.path)?
+    } else {
+        let name = place.asked.rsplit('/').next().unwrap_or_default();
+        secret_like(&place.path).or_else(|| secret_like(name))?
+    };
+    if names(policy, need, asked, |pattern| {
+        pattern.names_secret() && pattern.covers(place, writing)
+    }) {
+        return None;
+    }
+    let path = shown(place);
+    let reason = format!("{path} looks like a secret: {why}");
+    let fix = format!("only a rule that names {path} itself in `paths` opens it");
+    Some(stop("secret_like_path", reason, fix))
+}
+
+fn written(
+    place: &Place,
+    need: &Need<'_>,
+    policy: &Policy,
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    terrain: &Terrain<'_>,
+) -> Option<Refusal> {
+    let path = shown(place);
+    let last = place.path.rsplit('/').next().unwrap_or_default();
+    if place.path.chars().any(|c| is_invisible(c) || c == '\u{fffd}') {
+        let reason = format!("the name {:?} holds characters that nobody sees", place.asked);
+        return Some(stop("deceptive_name", reason, "use a plain name".to_owned()));
+    }
+    if last.starts_with('-') {
+        let reason = format!("the name {path} begins with a dash and could be taken for an option");
+        return Some(stop("leading_dash", reason, "use another name".to_owned()));
+    }
+    let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
+    if let Some(entry) = protected::entry_of(&place.path)
+        && !names(policy, need, asked, |pattern| {
+            pattern.names_protected(entry) && pattern.covers(place, true)
+        })
+    {
+        let reason = format!("{path} is protected ({})", entry.what);
+        return Some(stop("protected_path", reason, fix(path)));
+    }
+    if set.is_run_file(&place.path) {
+        let reason = format!("{path} is the policy or recipe of this run");
+        return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
+    }
+    let below = if place.found == Found::Dir {
+        below(place, set, terrain)
+    } else {
+        None
+    }?;
+    let reason = format!("{path} holds {below}, which is protected");
+    Some(stop(
+        "protected_path",
+        reason,
+        "name the files to be changed instead of the directory".to_owned(),
+    ))
+}
+
+/// A protected path below a directory that is changed as a whole.
+fn below(place: &Place, set: &PolicySet, terrain: &Terrain<'_>) -> Option<String> {
+    let fixed = protected::below(&place.path).into_iter();
+    let found = fixed.filter(|(path, always)| *always || (terrain.locate)(path).found != Found::Nothing);
+    let dir = fold_path(&place.path);
+    let ours = set
+        .protect
+        .iter()
+        .filter(|path| fold_path(path).starts_with(&dir))
+        .cloned();
+    found.map(|(path, _)| path).chain(ours).next()
+}
+
+/// Whether an allow rule about this access has a path pattern with the property.
+fn names(policy: &Policy, need: &Need<'_>, asked: &Asked<'_>, has: impl Fn(&PathPattern) -> bool) -> bool {
+    let writing = matches!(need, Need::Write(_) | Need::ShellWrite(..));
+    policy
+        .rules
+        .iter()
+        .filter(|rule| rule.effect == Effect::Allow && concerns(rule, need, asked, writing))
+        .any(|rule| rule.paths.iter().flatten().any(&has))
+}
+
+/// Whether a rule speaks of an access: of the tool that was asked for or, for a command's files, of the tool that does the same.
+pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) -> bool {
+    let same = if writing { "write_file" } else { "read_file" };
+    rule.is_about(asked.tool, asked.kind, asked.origin) || (need.is_shell() && rule.is_about_builtin(same))
+}
+
+impl PolicySet {
+    /// Whether a workspace path belongs to a run directory.
+    pub(super) fn is_hidden(&self, path: &str) -> bool {
+        let parts = fold_path(path);
+        parts.first().is_some_and(|first| first == ".overnight")
+            || self.hidden.iter().any(|dir| is_at_or_below(&parts, dir))
+    }
+
+    fn is_run_file(&self, path: &str) -> bool {
+        let parts = fold_path(path);
+        self.protect.iter().any(|file| is_at_or_below(&parts, file))
+    }
+}
+
+fn is_at_or_below(parts: &[String], dir: &str) -> bool {
+    let wanted: Vec<String> = dir.split('/').filter(|part| !part.is_empty()).map(fold).collect();
+    !wanted.is_empty() && parts.starts_with(&wanted)
+}

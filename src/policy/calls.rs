@@ -1,0 +1,96 @@
+//! What a call of a built-in tool would touch, by its arguments alone: for explanations without a workspace. The tools themselves say it exactly.
+
+use super::load::lexical;
+use super::model::{KnownTools, SHELL};
+use crate::base::access::{Access, CommandAccess, Found, Place, Terrain};
+use crate::base::call::{Kind, Origin};
+use serde_json::Value;
+
+/// The canonical name, kind, origin and access of a call; names decide where no tree is looked at.
+///
+/// Unknown tools touch nothing that is known: `SERVER__TOOL` is an MCP tool, everything else a discovered one.
+pub fn by_name(tool: &str, args: &Value) -> (String, Kind, Origin, Access) {
+    let known = KnownTools::builtin();
+    let Some(name) = known.canonical(tool) else {
+        let origin = match tool.split_once("__") {
+            Some((server, _)) => Origin::Mcp(server.to_owned()),
+            None => Origin::Discovered,
+        };
+        let access = Access {
+            origin: origin.clone(),
+            ..Access::none()
+        };
+        return (tool.to_owned(), Kind::Other, origin, access);
+    };
+    let kind = known.kind(name).unwrap_or(Kind::Other);
+    (name.to_owned(), kind, Origin::Builtin, access(name, args))
+}
+
+fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| args.get(name).and_then(Value::as_str))
+}
+
+fn access(tool: &str, args: &Value) -> Access {
+    let dir = || lexical_dir(text(args, &["dir_path", "path", "directory"]).unwrap_or_default());
+    let file = || lexical(text(args, &["file_path", "absolute_path", "path"]).unwrap_or_default());
+    match tool {
+        SHELL => Access {
+            commands: vec![CommandAccess {
+                text: text(args, &["command"]).unwrap_or_default().to_owned(),
+                dir: text(args, &["dir_path", "directory"]).unwrap_or_default().to_owned(),
+            }],
+            ..Access::none()
+        },
+        "list_directory" | "glob" | "grep_search" => Access::read(dir()),
+        "read_file" => Access::read(file()),
+        "read_many_files" => {
+            let patterns = args
+                .get("include")
+                .or_else(|| args.get("paths"))
+                .and_then(Value::as_array);
+            let texts = patterns.into_iter().flatten().filter_map(Value::as_str);
+            Access {
+                reads: texts.map(lexical).collect(),
+                ..Access::none()
+            }
+        }
+        "write_file" | "replace" => Access::write(file()),
+        "web_fetch" => Access {
+            urls: urls(args),
+            ..Access::none()
+        },
+        _ => Access::none(),
+    }
+}
+
+fn lexical_dir(path: &str) -> Place {
+    Place {
+        asked: path.to_owned(),
+        ..lexical(&format!("{path}/").replace("//", "/"))
+    }
+}
+
+fn urls(args: &Value) -> Vec<String> {
+    if let Some(url) = text(args, &["url"]) {
+        return vec![url.to_owned()];
+    }
+    let prompt = text(args, &["prompt"]).unwrap_or_default();
+    prompt
+        .split_whitespace()
+        .filter(|word| word.contains("://"))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+/// A terrain without a tree: names alone say what lies inside, nothing is there yet, no glob matches anything.
+pub fn without_tree<T>(then: impl FnOnce(&Terrain<'_>) -> T) -> T {
+    let expand = |_: &str| Vec::new();
+    let locate = |path: &str| Place {
+        found: Found::Nothing,
+        ..lexical(path)
+    };
+    then(&Terrain {
+        locate: &locate,
+        expand: &expand,
+    })
+}

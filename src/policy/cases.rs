@@ -1,0 +1,169 @@
+//! `policy test`: a table of calls with the rulings that they must get. Prepares no call: the judge is handed in.
+//!
+//! ```yaml
+//! version: 1
+//! cases:
+//!   - { command: cargo test, expect: allow }
+//!   - { write: .github/workflows/ci.yml, expect: deny, code: protected_path }
+//!   - { fetch: "https://docs.rs/", expect: allow, rule: docs }
+//!   - { tool: replace, args: { file_path: src/a.rs, old_string: a, new_string: b }, expect: modify, name: rustfmt runs }
+//! ```
+//!
+//! Each case has one of `command`, `read`, `write`, `list`, `fetch` and `tool` (with `args`, with or without a `dir` for `command`), and `expect`;
+//! `rule` (an id or `FILE:LINE`) and `code` (with or without its detail) are compared when they are there.
+
+use super::model::SHELL;
+use super::parse::string;
+use crate::base::ruling::{Decision, Ruling};
+use crate::diag::diagnostic::{any_error, sort};
+use crate::diag::reader::Problems;
+use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Span, parse as parse_yaml};
+use serde_json::{Value, json};
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// For people: its `name`, else the call.
+    pub title: String,
+    pub tool: String,
+    /// A JSON object.
+    pub args: Value,
+    pub expect: Decision,
+    pub rule: Option<String>,
+    pub code: Option<String>,
+    pub span: Span,
+}
+
+/// What came of a table.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub total: usize,
+    /// One error for each case that was ruled otherwise.
+    pub failed: Vec<Diagnostic>,
+}
+
+impl Report {
+    /// One line: `12 cases, 1 failed`.
+    pub fn summary(&self) -> String {
+        let cases = if self.total == 1 { "case" } else { "cases" };
+        match self.failed.len() {
+            0 => format!("{} {cases}, all as expected", self.total),
+            failed => format!("{} {cases}, {failed} failed", self.total),
+        }
+    }
+}
+
+const DECISIONS: [(&str, Decision); 4] = [
+    ("allow", Decision::Allow),
+    ("modify", Decision::Modify),
+    ("suspend", Decision::Suspend),
+    ("deny", Decision::Deny),
+];
+
+/// Reads a table.
+///
+/// # Errors
+/// All problems of the file.
+pub fn parse(files: &Files, file: FileId) -> Result<Vec<Case>, Vec<Diagnostic>> {
+    let root = parse_yaml(files, file)?;
+    let mut problems = Vec::new();
+    let mut cases = Vec::new();
+    if let Some(mut reader) = Reader::open(&root, "the table", &mut problems) {
+        reader.version(&mut problems);
+        if reader.need("cases", &mut problems).is_some() {
+            let nodes = reader.items("cases", &mut problems).unwrap_or_default();
+            cases.extend(nodes.iter().filter_map(|node| case(node, &mut problems)));
+        }
+        reader.finish(&mut problems);
+    }
+    sort(&mut problems);
+    if any_error(&problems) { Err(problems) } else { Ok(cases) }
+}
+
+const CALLS: [&str; 6] = ["command", "read", "write", "list", "fetch", "tool"];
+
+fn case(node: &Node, problems: &mut Problems) -> Option<Case> {
+    let mut reader = Reader::open(node, "this case", problems)?;
+    let head = reader.head();
+    let calls = CALLS.map(|key| (key, reader.node(key)));
+    let given: Vec<_> = calls
+        .into_iter()
+        .filter_map(|(key, node)| node.map(|node| (key, node)))
+        .collect();
+    let args = reader.node("args").map(Node::to_json);
+    let dir = reader.text("dir", problems).map(|dir| dir.value);
+    let expect = match reader.need("expect", problems) {
+        Some(_) => reader.choice("expect", &DECISIONS, problems),
+        None => None,
+    };
+    let rule = reader.text("rule", problems).map(|rule| rule.value);
+    let code = reader.text("code", problems).map(|code| code.value);
+    let name = reader.text("name", problems).map(|name| name.value);
+    reader.finish(problems);
+    let [(key, node)] = given.as_slice() else {
+        let message = format!("this case has {} calls", given.len());
+        problems.push(
+            Diagnostic::error("bad-case", head, message)
+                .help("write one of command, read, write, list, fetch and tool"),
+        );
+        return None;
+    };
+    let text = string(node, key, problems)?.value;
+    let title = name.unwrap_or_else(|| format!("{key} {text}"));
+    let (tool, args) = match *key {
+        "command" => (SHELL, json!({ "command": text, "dir_path": dir.unwrap_or_default() })),
+        "read" => ("read_file", json!({ "file_path": text })),
+        "write" => ("write_file", json!({ "file_path": text, "content": "" })),
+        "list" => ("list_directory", json!({ "dir_path": text })),
+        "fetch" => ("web_fetch", json!({ "url": text })),
+        _ => (text.as_str(), args.unwrap_or_else(|| json!({}))),
+    };
+    Some(Case {
+        title,
+        tool: tool.to_owned(),
+        args,
+        expect: expect?.value,
+        rule,
+        code,
+        span: head,
+    })
+}
+
+/// Puts every case before the judge. What the judge cannot prepare (an unknown tool, bad arguments) is a failed case.
+pub fn run(cases: &[Case], mut judge: impl FnMut(&Case) -> Result<Ruling, String>) -> Report {
+    let failed = cases.iter().filter_map(|case| match judge(case) {
+        Ok(ruling) => mismatch(case, &ruling),
+        Err(why) => {
+            let message = format!("{}: the call cannot be prepared: {why}", case.title);
+            Some(Diagnostic::error("case-not-judged", case.span, message).help("correct the call"))
+        }
+    });
+    Report {
+        total: cases.len(),
+        failed: failed.collect(),
+    }
+}
+
+fn mismatch(case: &Case, ruling: &Ruling) -> Option<Diagnostic> {
+    let found = ruling.rule.as_deref().unwrap_or("no rule");
+    let wrong = if ruling.decision != case.expect {
+        format!("expected {}, ruled {}", case.expect.as_str(), ruling.decision.as_str())
+    } else if let Some(rule) = case.rule.as_deref().filter(|rule| *rule != found) {
+        format!("expected rule {rule}, ruled by {found}")
+    } else if let Some(code) = case.code.as_deref().filter(|code| !code_fits(code, &ruling.code)) {
+        format!("expected code {code}, got {}", ruling.code)
+    } else {
+        return None;
+    };
+    let message = format!("{}: {wrong} ({}: {})", case.title, ruling.code, ruling.reason);
+    let problem = Diagnostic::error("case-failed", case.span, message);
+    Some(if ruling.fix.is_empty() {
+        problem
+    } else {
+        problem.help(ruling.fix.clone())
+    })
+}
+
+fn code_fits(expected: &str, code: &str) -> bool {
+    expected == code || code.strip_prefix(expected).is_some_and(|rest| rest.starts_with(':'))
+}

@@ -1,0 +1,211 @@
+//! The closed list of reason codes: what each means and what to do about it. Decides nothing.
+
+/// One reason code. Those with `detail` are followed by `:` and a value, as `unknown_option:--pre`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    pub code: &'static str,
+    pub detail: bool,
+    pub meaning: &'static str,
+    pub fix: &'static str,
+}
+
+const fn plain(code: &'static str, meaning: &'static str, fix: &'static str) -> Code {
+    Code {
+        code,
+        detail: false,
+        meaning,
+        fix,
+    }
+}
+
+const fn detailed(code: &'static str, meaning: &'static str, fix: &'static str) -> Code {
+    Code {
+        code,
+        detail: true,
+        meaning,
+        fix,
+    }
+}
+
+/// Every code that a ruling can have.
+pub const CODES: &[Code] = &[
+    plain(
+        "allowed",
+        "every access is covered by an allow rule, or needs none",
+        "nothing to do",
+    ),
+    plain(
+        "modify_rule",
+        "allowed, and a modify rule rewrites the call first",
+        "nothing to do",
+    ),
+    plain(
+        "deny_rule",
+        "a deny rule matched",
+        "narrow the rule with `except`, or go another way",
+    ),
+    plain(
+        "suspend_rule",
+        "a suspend rule matched",
+        "approve with `overnight resume RUN --approve CALL`",
+    ),
+    plain(
+        "no_rule",
+        "no allow rule covers an access",
+        "add an allow rule that covers it",
+    ),
+    plain(
+        "redirect_write",
+        "a command writes a file that no rule lets `write_file` write",
+        "allow `write_file` on that path",
+    ),
+    plain(
+        "times_used_up",
+        "the only rules that cover it were used as often as their `times` says",
+        "raise `times`",
+    ),
+    plain(
+        "modify_conflict",
+        "two modify rules with different programs matched",
+        "narrow one of them",
+    ),
+    plain(
+        "protected_path",
+        "the path is protected and no rule names it literally",
+        "name the path itself in `paths`",
+    ),
+    plain(
+        "secret_like_path",
+        "the path looks like a secret and no rule names it literally",
+        "name the path itself in `paths`",
+    ),
+    plain(
+        "outside_path",
+        "the path lies outside the workspace",
+        "use a path inside the workspace",
+    ),
+    plain(
+        "hidden_path",
+        "the path belongs to a run directory",
+        "read results as `overnight:result/ID`",
+    ),
+    plain(
+        "special_file",
+        "the path is a device, socket or pipe",
+        "use a regular file",
+    ),
+    plain(
+        "hard_link",
+        "the file to be written has a second name that may lie elsewhere",
+        "copy the file and remove the old name first",
+    ),
+    plain(
+        "deceptive_name",
+        "the name holds control, bidirectional or invisible characters",
+        "use a plain name",
+    ),
+    plain(
+        "leading_dash",
+        "the name to be written begins with a dash and could be taken for an option",
+        "use another name",
+    ),
+    plain(
+        "opaque_write",
+        "where the command writes is not known before it runs",
+        "write the path out",
+    ),
+    detailed(
+        "url_refused",
+        "the URL is not of the strict form",
+        "use a plain https URL with a host name",
+    ),
+    plain(
+        "host_not_listed",
+        "no rule lists the host",
+        "list the host under `hosts`",
+    ),
+    plain("empty_command", "the command holds no program", "write a command"),
+    plain(
+        "control_character",
+        "the command holds a character that shells and people read differently",
+        "use plain text",
+    ),
+    plain(
+        "parse_error",
+        "the command is not valid shell text",
+        "correct the syntax",
+    ),
+    plain(
+        "parse_disagree",
+        "two parsers read the command differently",
+        "write it more plainly",
+    ),
+    detailed(
+        "refused_construct",
+        "a shell construct that is refused whatever the rules say",
+        "write it without the construct",
+    ),
+    detailed(
+        "unknown_option",
+        "the program's argument profile does not know the option",
+        "leave the option out, or set `args: any` on the rule",
+    ),
+    plain(
+        "opaque_argument",
+        "an argument that is not known could become a dangerous one",
+        "write the argument out",
+    ),
+    plain(
+        "program_argument",
+        "an argument names a program to run",
+        "leave it out, or set `args: any` on the rule",
+    ),
+    detailed(
+        "assignment",
+        "a variable that must not be set before a command",
+        "leave the assignment out",
+    ),
+    plain(
+        "redirect_opaque",
+        "the target of a redirect is not known before it runs",
+        "write the path out",
+    ),
+    detailed(
+        "script",
+        "a script for sed, awk or jq does more than transform text",
+        "use only printing and substitution",
+    ),
+    detailed("limit", "a limit was reached", "make it smaller, or raise the limit"),
+    plain("secret_hit", "outgoing data holds a secret", "leave the secret out"),
+];
+
+/// The entry of a code with or without its detail.
+pub fn find(code: &str) -> Option<&'static Code> {
+    let base = code.split(':').next().unwrap_or_default();
+    CODES
+        .iter()
+        .find(|known| known.code == base && known.detail == code.contains(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_found_once() {
+        for code in CODES {
+            assert_eq!(
+                CODES.iter().filter(|other| other.code == code.code).count(),
+                1,
+                "{}",
+                code.code
+            );
+            assert!(!code.fix.is_empty() && !code.meaning.is_empty());
+        }
+        assert_eq!(
+            find("unknown_option:--pre").map(|code| code.code),
+            Some("unknown_option")
+        );
+        assert!(find("no_rule:x").is_none() && find("unknown_option").is_none() && find("nonsense").is_none());
+    }
+}

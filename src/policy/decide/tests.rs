@@ -1,0 +1,142 @@
+//! The ruling against tables, and what must hold whatever the rules are.
+
+use super::*;
+use crate::base::access::{CommandAccess, Found, Place};
+use crate::base::call::{Kind, Origin};
+use crate::diag::{Files, parse as parse_yaml};
+use crate::policy::hosts::{HostPattern, judge as judge_url};
+use crate::policy::load::{Source, lexical, load};
+use crate::policy::model::KnownTools;
+use serde_json::{Value, json};
+
+mod properties;
+mod rules;
+
+pub(super) fn fixture(text: &str) -> Value {
+    let mut files = Files::new();
+    let id = files.add("fixture", text);
+    parse_yaml(&files, id).unwrap().to_json()
+}
+
+/// A set from texts; JSON is YAML.
+pub(super) fn set_of(texts: &[&str]) -> PolicySet {
+    let sources: Vec<Source> = texts
+        .iter()
+        .enumerate()
+        .map(|(index, text)| Source {
+            name: format!("p{index}.yaml"),
+            text: (*text).to_owned(),
+        })
+        .collect();
+    let mut files = Files::new();
+    match load(&mut files, &sources, &KnownTools::builtin()) {
+        Ok((set, _)) => set,
+        Err(problems) => panic!("{}", crate::diag::render_all(&files, &problems)),
+    }
+}
+
+/// Rules on a call of a built-in tool.
+pub(super) fn ruled(set: &PolicySet, tool: &str, kind: Kind, access: &Access, uses: &Uses) -> Ruling {
+    let args = json!({});
+    let asked = Asked {
+        tool,
+        kind,
+        origin: &Origin::Builtin,
+        args: &args,
+    };
+    crate::policy::calls::without_tree(|terrain| decide(set, &asked, access, terrain, uses))
+}
+
+pub(super) fn command(set: &PolicySet, text: &str) -> Ruling {
+    let access = Access {
+        commands: vec![CommandAccess {
+            text: text.to_owned(),
+            dir: String::new(),
+        }],
+        ..Access::none()
+    };
+    ruled(set, "run_shell_command", Kind::Execute, &access, &Uses::default())
+}
+
+fn place_of(case: &Value, asked: &str) -> Place {
+    let found = match case.get("found").and_then(Value::as_str) {
+        None => Found::File,
+        Some(found) => serde_json::from_value(json!(found)).unwrap(),
+    };
+    let to = case.get("to").and_then(Value::as_str).unwrap_or(asked);
+    let inside = case.get("inside").and_then(Value::as_bool);
+    let place = lexical(to);
+    Place {
+        asked: asked.to_owned(),
+        inside: inside.unwrap_or(place.inside),
+        found,
+        ..place
+    }
+}
+
+#[test]
+fn paths_are_ruled_as_the_table_says() {
+    let table = fixture(include_str!("../../../fixtures/policy/paths/cases.yaml"));
+    let mut sets = std::collections::BTreeMap::new();
+    for (name, policy) in table["policies"].as_object().unwrap() {
+        let mut set = set_of(&[&policy.to_string()]);
+        set.protect(["ci/policy.yaml".to_owned()]);
+        sets.insert(name.clone(), set);
+    }
+    let cases = table["cases"].as_array().unwrap();
+    assert!(cases.len() >= 100);
+    let mut wrong = Vec::new();
+    for case in cases {
+        let set = &sets[case["policy"].as_str().unwrap()];
+        let ruling = match (case.get("read"), case.get("write")) {
+            (Some(path), None) => {
+                let access = Access::read(place_of(case, path.as_str().unwrap()));
+                ruled(set, "read_file", Kind::Read, &access, &Uses::default())
+            }
+            (None, Some(path)) => {
+                let access = Access::write(place_of(case, path.as_str().unwrap()));
+                ruled(set, "write_file", Kind::Edit, &access, &Uses::default())
+            }
+            _ => panic!("{case}"),
+        };
+        let code = case.get("code").map_or("allowed", |code| code.as_str().unwrap());
+        if ruling.decision.as_str() != case["expect"].as_str().unwrap() || ruling.code != code {
+            wrong.push(format!(
+                "{case}: {} {} {}",
+                ruling.decision.as_str(),
+                ruling.code,
+                ruling.reason
+            ));
+        }
+        assert!(crate::policy::codes::find(&ruling.code).is_some(), "{}", ruling.code);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn urls_are_granted_as_the_table_says() {
+    let table = fixture(include_str!("../../../fixtures/policy/urls/grants.yaml"));
+    let hosts = table["hosts"].as_array().unwrap();
+    let patterns: Vec<HostPattern> = hosts
+        .iter()
+        .map(|host| HostPattern::parse(host.as_str().unwrap()).unwrap())
+        .collect();
+    let cases = table["cases"].as_array().unwrap();
+    assert!(cases.len() >= 60);
+    for case in cases {
+        let url = case["url"].as_str().unwrap();
+        let refused = judge_url(url, &patterns).err().map(|why| why.as_str());
+        assert_eq!(refused, case.get("refused").map(|why| why.as_str().unwrap()), "{case}");
+    }
+}
+
+#[test]
+fn host_patterns_are_strict() {
+    let table = fixture(include_str!("../../../fixtures/policy/urls/patterns.yaml"));
+    for good in table["good"].as_array().unwrap() {
+        assert!(HostPattern::parse(good.as_str().unwrap()).is_ok(), "{good}");
+    }
+    for bad in table["bad"].as_array().unwrap() {
+        assert!(HostPattern::parse(bad.as_str().unwrap()).is_err(), "{bad}");
+    }
+}

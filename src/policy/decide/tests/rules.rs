@@ -1,0 +1,143 @@
+//! Rules: strictest wins, coverage, counts, several files, commands with files and hosts.
+
+use super::*;
+
+/// Each entry of the table: policies, a call, what is ruled.
+#[test]
+fn rules_as_the_table_says() {
+    let table = fixture(include_str!("../../../../fixtures/policy/rules/cases.yaml"));
+    let mut wrong = Vec::new();
+    for group in table["groups"].as_array().unwrap() {
+        let policies: Vec<String> = group["policies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Value::to_string)
+            .collect();
+        let set = set_of(&policies.iter().map(String::as_str).collect::<Vec<_>>());
+        for case in group["cases"].as_array().unwrap() {
+            let args = case.get("args").cloned().unwrap_or_else(|| json!({}));
+            let (name, args) = match case.get("command") {
+                Some(command) => ("run_shell_command", json!({ "command": command })),
+                None => (case["tool"].as_str().unwrap(), args),
+            };
+            let (tool, kind, origin, access) = crate::policy::calls::by_name(name, &args);
+            let asked = Asked {
+                tool: &tool,
+                kind,
+                origin: &origin,
+                args: &args,
+            };
+            let ruling =
+                crate::policy::calls::without_tree(|terrain| decide(&set, &asked, &access, terrain, &Uses::default()));
+            let rule = case.get("rule").map(|rule| rule.as_str().unwrap());
+            let code = case.get("code").map(|code| code.as_str().unwrap());
+            let right = ruling.decision.as_str() == case["expect"].as_str().unwrap()
+                && rule.is_none_or(|rule| ruling.rule.as_deref() == Some(rule))
+                && code.is_none_or(|code| ruling.code == code);
+            if !right {
+                wrong.push(format!(
+                    "{case}: {} {} {:?} {}",
+                    ruling.decision.as_str(),
+                    ruling.code,
+                    ruling.rule,
+                    ruling.reason
+                ));
+            }
+            assert!(crate::policy::codes::find(&ruling.code).is_some(), "{}", ruling.code);
+            assert!(
+                ruling.decision == Decision::Allow || ruling.decision == Decision::Modify || !ruling.fix.is_empty()
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn counted_rules_run_out_and_uncounted_ones_go_first() {
+    let set = set_of(&[
+        "version: 1\nrules:\n  - { id: once, allow: write_file, paths: [a.txt], times: 1 }\n  - { id: free, allow: write_file, paths: [b.txt] }\n",
+    ]);
+    let write = |path: &str, uses: &Uses| ruled(&set, "write_file", Kind::Edit, &Access::write(lexical(path)), uses);
+    let first = write("a.txt", &Uses::default());
+    assert_eq!(
+        (first.decision, first.uses.as_slice()),
+        (Decision::Allow, ["once".to_owned()].as_slice())
+    );
+    let mut uses = Uses::default();
+    uses.counts.insert("once".to_owned(), 1);
+    let second = write("a.txt", &uses);
+    assert_eq!(
+        (second.decision, second.code.as_str()),
+        (Decision::Deny, "times_used_up")
+    );
+    assert!(write("b.txt", &uses).uses.is_empty());
+}
+
+#[test]
+fn a_fix_names_the_real_path() {
+    let set = set_of(&["version: 1\nrules:\n  - { allow: run_shell_command, commands: [ls] }\n"]);
+    let ruling = command(&set, "ls > out.txt");
+    assert_eq!(ruling.code, "redirect_write");
+    assert!(
+        ruling.fix.contains("`> out.txt`") && ruling.fix.contains("allows write_file on out.txt"),
+        "{}",
+        ruling.fix
+    );
+    assert!(command(&set, "cargo test").fix.contains("`cargo test`"));
+}
+
+#[test]
+fn without_a_policy_read_only_holds() {
+    let set = set_of(&[]);
+    assert_eq!(
+        ruled(
+            &set,
+            "read_file",
+            Kind::Read,
+            &Access::read(lexical("a.rs")),
+            &Uses::default()
+        )
+        .rule
+        .as_deref(),
+        Some("builtin:read")
+    );
+    assert_eq!(command(&set, "true").decision, Decision::Deny);
+    assert_eq!(
+        ruled(
+            &set,
+            "write_file",
+            Kind::Edit,
+            &Access::write(lexical("a.rs")),
+            &Uses::default()
+        )
+        .decision,
+        Decision::Deny
+    );
+}
+
+#[test]
+fn a_result_of_this_run_is_free_to_read() {
+    let set = set_of(&["version: 1\nrules: [{ allow: read_file, paths: [a] }]"]);
+    let asked = "overnight:result/c12-0";
+    let place = Place {
+        asked: asked.to_owned(),
+        path: asked.to_owned(),
+        inside: true,
+        found: Found::File,
+    };
+    assert_eq!(
+        ruled(&set, "read_file", Kind::Read, &Access::read(place), &Uses::default()).decision,
+        Decision::Allow
+    );
+    let other = Place {
+        asked: "overnight:result/../x".to_owned(),
+        path: "x".to_owned(),
+        inside: true,
+        found: Found::File,
+    };
+    assert_eq!(
+        ruled(&set, "read_file", Kind::Read, &Access::read(other), &Uses::default()).decision,
+        Decision::Deny
+    );
+}

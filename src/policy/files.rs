@@ -1,0 +1,261 @@
+//! Path patterns of rules: what they cover when they allow, what they touch when they deny. Looks at no tree.
+
+use super::names::{fold_path, tidy};
+use super::protected::Entry;
+use super::secrets_like::secret_like;
+use crate::base::access::{Found, Place};
+use globset::{GlobBuilder, GlobMatcher};
+
+/// One entry of `paths` or `except`.
+///
+/// `*` and `?` stay within a component, `**` crosses them, `[…]` and `{a,b}` work as usual. Relative to the workspace.
+/// `dir/` is `dir/**`. A pattern that ends in `/**` also means the directory itself when it is listed or searched.
+#[derive(Clone, Debug)]
+pub struct PathPattern {
+    /// As it was written, without a leading `./`.
+    text: String,
+    exact: GlobMatcher,
+    folded: GlobMatcher,
+    /// For `X/**`: `X`.
+    base: Option<(GlobMatcher, GlobMatcher)>,
+    all: bool,
+    /// Written as `dir/`.
+    dir: bool,
+}
+
+impl PathPattern {
+    /// From the text of a policy file.
+    ///
+    /// # Errors
+    /// Why it can match nothing or is no pattern; one fragment for people.
+    pub fn parse(written: &str) -> Result<Self, String> {
+        let mut text = written;
+        while let Some(rest) = text.strip_prefix("./") {
+            text = rest;
+        }
+        if text.is_empty() {
+            return Err("the pattern is empty; write `.` for the workspace itself".to_owned());
+        }
+        if text.starts_with('/') || text.starts_with('~') {
+            return Err("patterns are relative to the workspace; nothing outside it can be allowed".to_owned());
+        }
+        if text.starts_with('!') {
+            return Err("`!` has no meaning here; use `except`".to_owned());
+        }
+        if text.split('/').any(|part| part == "..") {
+            return Err("`..` leads outside the workspace; nothing outside it can be allowed".to_owned());
+        }
+        if text.chars().any(char::is_control) {
+            return Err("the pattern holds a control character".to_owned());
+        }
+        let dir = text.ends_with('/');
+        let text = match text.strip_suffix('/') {
+            Some(dir) => format!("{}/**", dir.trim_end_matches('/')),
+            None => text.to_owned(),
+        };
+        let base = match text.strip_suffix("/**") {
+            Some(base) => Some((glob(base)?, glob(&fold_pattern(base))?)),
+            None => None,
+        };
+        let all = text.split('/').all(|part| part == "**") || text == "**/*";
+        Ok(Self {
+            exact: glob(if text == "." { "" } else { &text })?,
+            folded: glob(&fold_pattern(&text))?,
+            base,
+            all,
+            dir,
+            text,
+        })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether every path fits.
+    pub fn is_all(&self) -> bool {
+        self.all
+    }
+
+    /// Whether it stands for one path only.
+    pub fn is_literal(&self) -> bool {
+        !self.text.contains(WILD)
+    }
+
+    /// For an allow rule: whether the resolved path fits as it stands. A directory that is written to must fit with all below it.
+    pub fn covers(&self, place: &Place, writing: bool) -> bool {
+        let dir = place.found == Found::Dir;
+        if dir && writing {
+            return self.covers_tree(&place.path);
+        }
+        self.covers_path(&place.path, dir)
+    }
+
+    fn covers_path(&self, path: &str, dir: bool) -> bool {
+        let below = dir && self.base.as_ref().is_some_and(|(base, _)| base.is_match(path));
+        self.all || self.exact.is_match(path) || below
+    }
+
+    /// Whether all that lies below a directory fits.
+    fn covers_tree(&self, dir: &str) -> bool {
+        let Some((base, _)) = &self.base else {
+            return self.all;
+        };
+        self.all || ancestors(dir).any(|above| base.is_match(above))
+    }
+
+    /// For a deny rule: whether the path, as it was asked for or resolved, may fit under any reading of names.
+    /// A directory that is written to fits when something below it may.
+    pub fn touches(&self, place: &Place, writing: bool) -> bool {
+        if self.all {
+            return true;
+        }
+        let asked = tidy(&place.asked);
+        let hit = [place.path.as_str(), asked.as_str()].into_iter().any(|path| {
+            let folded = fold_path(path).join("/");
+            self.hits(path, false) || self.hits(&folded, true)
+        });
+        hit || (writing && place.found == Found::Dir && self.may_fit_below(&place.path))
+    }
+
+    fn hits(&self, path: &str, folded: bool) -> bool {
+        let (whole, base) = if folded {
+            (&self.folded, self.base.as_ref().map(|(_, base)| base))
+        } else {
+            (&self.exact, self.base.as_ref().map(|(base, _)| base))
+        };
+        whole.is_match(path) || base.is_some_and(|base| base.is_match(path))
+    }
+
+    /// Whether the pattern could fit some path below a directory: its literal beginning does not lead elsewhere.
+    fn may_fit_below(&self, dir: &str) -> bool {
+        let dir = fold_path(dir);
+        let lead = fold_path(self.lead());
+        lead.iter().zip(&dir).all(|(a, b)| a == b)
+    }
+
+    /// The components before the first one with a wildcard.
+    fn lead(&self) -> &str {
+        match self.text.find(WILD) {
+            None => &self.text,
+            Some(at) => {
+                let before = self.text.get(..at).unwrap_or_default();
+                before.rsplit_once('/').map_or("", |(lead, _)| lead)
+            }
+        }
+    }
+
+    /// The path that is written out: the whole pattern, or what follows one leading `**/`. `dir/` is written out, `dir/**` is not.
+    pub fn spelled(&self) -> Option<&str> {
+        let text = if self.dir {
+            self.text.strip_suffix("/**").unwrap_or(&self.text)
+        } else {
+            &self.text
+        };
+        let text = text.strip_prefix("**/").unwrap_or(text);
+        (!text.contains(WILD)).then_some(text)
+    }
+
+    /// Whether it names a protected path literally: no wildcard but a leading `**/`, and the protected name is written out.
+    pub fn names_protected(&self, entry: &Entry) -> bool {
+        self.spelled().is_some_and(|text| entry.holds(&fold_path(text)))
+    }
+
+    /// Whether it names a secret-like file or directory literally: no wildcard but a leading `**/`.
+    pub fn names_secret(&self) -> bool {
+        self.spelled().is_some_and(|text| secret_like(text).is_some())
+    }
+}
+
+const WILD: [char; 6] = ['*', '?', '[', '{', ']', '}'];
+
+fn ancestors(dir: &str) -> impl Iterator<Item = &str> {
+    let cuts = dir.match_indices('/').filter_map(|(at, _)| dir.get(..at));
+    cuts.chain(std::iter::once(dir))
+}
+
+fn glob(text: &str) -> Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(text)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .empty_alternates(true)
+        .build();
+    glob.map(|glob| glob.compile_matcher())
+        .map_err(|error| format!("not a path pattern: {}", error.kind()))
+}
+
+/// Folds the plain components of a pattern as names are folded; those with wildcards only in case.
+fn fold_pattern(text: &str) -> String {
+    let parts = text.split('/').map(|part| match part {
+        "." => String::new(),
+        part if part.contains(WILD) || part.contains('\\') => part.to_lowercase(),
+        part => super::names::fold(part),
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str, found: Found) -> Place {
+        Place {
+            asked: path.to_owned(),
+            path: path.to_owned(),
+            inside: true,
+            found,
+        }
+    }
+
+    fn pattern(text: &str) -> PathPattern {
+        PathPattern::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_covered() {
+        for (text, path, covered) in [
+            ("src/**", "src/a/b.rs", true),
+            ("src/**", "src-evil/a.rs", false),
+            ("src/*.rs", "src/a/b.rs", false),
+            ("**/*.rs", "b.rs", true),
+            ("src/", "src/x", true),
+            ("./src/x", "src/x", true),
+            ("Src/x", "src/x", false),
+            ("*", ".git", true),
+            ("**", "a", true),
+        ] {
+            assert_eq!(
+                pattern(text).covers(&place(path, Found::File), true),
+                covered,
+                "{text} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn directories() {
+        assert!(pattern("src/**").covers(&place("src", Found::Dir), false));
+        assert!(pattern("src/**").covers(&place("src/a", Found::Dir), true));
+        assert!(!pattern("src/*").covers(&place("src/a", Found::Dir), true));
+        assert!(pattern("**").covers(&place("", Found::Dir), false));
+        assert!(pattern(".").covers(&place("", Found::Dir), false));
+        assert!(pattern("src/gen/**").touches(&place("src", Found::Dir), true));
+        assert!(!pattern("src/gen/**").touches(&place("src", Found::Dir), false));
+        assert!(!pattern("docs/**").touches(&place("src", Found::Dir), true));
+    }
+
+    #[test]
+    fn denials_fold_names() {
+        assert!(pattern("secrets/**").touches(&place("Secrets/a", Found::File), false));
+        assert!(pattern("**/*.pem").touches(&place("a/K.PEM", Found::File), false));
+        assert!(pattern("a.txt").touches(&place("a.txt.", Found::Nothing), true));
+    }
+
+    #[test]
+    fn refused_patterns() {
+        for text in ["", "/etc/x", "../x", "a/../../x", "!x", "~/x", "a[", "{a"] {
+            assert!(PathPattern::parse(text).is_err(), "{text}");
+        }
+    }
+}

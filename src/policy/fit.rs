@@ -1,0 +1,355 @@
+//! One rule against one access: does it cover it (to allow), may it match it (to deny). Knows nothing of other rules.
+
+use super::bounds::concerns;
+use super::hosts::{self, HostPattern, Refused};
+use super::model::{Effect, Except, Prefix, Rule};
+use super::needs::Need;
+use super::shell::{Refusal, Simple, covers, deny_covers, lifts};
+use crate::base::access::Place;
+use crate::base::ruling::Asked;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Why a rule does not fit.
+#[derive(Clone, Debug)]
+pub struct Miss {
+    pub why: Cow<'static, str>,
+    /// Set when it would fit but for this.
+    pub near: Option<Refusal>,
+}
+
+fn miss<T>(why: &'static str) -> Result<T, Miss> {
+    Err(Miss {
+        why: Cow::Borrowed(why),
+        near: None,
+    })
+}
+
+/// Whether a rule allows (or, for `modify`, rewrites) an access. Strict: what is not known is not covered.
+pub fn allows(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
+    let about = rule.is_about(asked.tool, asked.kind, asked.origin);
+    match need {
+        Need::ShellWrite(used, by) => return allows_shell_write(rule, used.place.as_ref(), *by, about, asked),
+        Need::ShellHost(url, by) => return allows_shell_host(rule, url, by, about, asked),
+        _ => {}
+    }
+    if !about {
+        return miss("another tool");
+    }
+    arguments(rule, asked, false)?;
+    match need {
+        Need::Tool if rule.is_narrowed() => miss("the call touches nothing that the rule could judge"),
+        Need::Tool => Ok(()),
+        Need::Read(place) => file(rule, place, false),
+        Need::Write(place) => file(rule, place, true),
+        Need::Url(url) => url_fits(rule, url),
+        Need::Command(simple) | Need::State(simple) => command(rule, simple),
+        Need::ShellRead(_) => Ok(()),
+        Need::ShellWrite(..) | Need::ShellHost(..) => miss("not reached"),
+    }
+}
+
+fn file(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+    if rule.paths.is_none() && rule.is_narrowed() {
+        return miss("narrowed to something else than paths");
+    }
+    path_fits(rule, place, writing)
+}
+
+fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+    if rule.except.paths.iter().any(|pattern| pattern.touches(place, writing)) {
+        return miss("excepted");
+    }
+    match &rule.paths {
+        Some(patterns) if !patterns.iter().any(|pattern| pattern.covers(place, writing)) => miss("no path fits"),
+        _ => Ok(()),
+    }
+}
+
+fn url_fits(rule: &Rule, url: &str) -> Result<(), Miss> {
+    if rule.hosts.is_none() && rule.is_narrowed() {
+        return miss("narrowed to something else than hosts");
+    }
+    let all = [HostPattern::everywhere()];
+    let patterns = rule.hosts.as_deref().unwrap_or(&all);
+    let target = match hosts::judge(url, patterns) {
+        Ok(target) => target,
+        Err(Refused::NotListed) => return miss("no host fits"),
+        Err(why) => {
+            return Err(Miss {
+                why: Cow::Owned(why.to_string()),
+                near: None,
+            });
+        }
+    };
+    if rule.except.hosts.iter().any(|pattern| pattern.touches(&target)) {
+        return miss("excepted");
+    }
+    Ok(())
+}
+
+fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
+    let Some(prefixes) = &rule.commands else {
+        if rule.is_narrowed() {
+            return miss("narrowed to something else than commands");
+        }
+        return if excepted(&rule.except, simple) {
+            miss("excepted")
+        } else {
+            Ok(())
+        };
+    };
+    let mut fitting = prefixes
+        .iter()
+        .filter(|prefix| covers(&prefix.words, simple))
+        .peekable();
+    if fitting.peek().is_none() {
+        return miss("no command fits");
+    }
+    if excepted(&rule.except, simple) {
+        return miss("excepted");
+    }
+    if let Some(concern) = &simple.concern
+        && !rule.any_args
+        && !fitting.any(|prefix| lifts(&prefix.words, simple))
+    {
+        return Err(Miss {
+            why: Cow::Owned(format!("the command fits, but {}", concern.reason)),
+            near: Some(concern.clone()),
+        });
+    }
+    let files = simple
+        .reads
+        .iter()
+        .map(|used| (used, false))
+        .chain(simple.writes.iter().map(|used| (used, true)));
+    for (used, writing) in files {
+        match &used.place {
+            Some(place) => path_fits(rule, place, writing)?,
+            None if rule.paths.is_some() => return miss("a path is not known before the command runs"),
+            None => {}
+        }
+    }
+    match &rule.hosts {
+        Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host fits"),
+        _ => Ok(()),
+    }
+}
+
+fn excepted(except: &Except, simple: &Simple) -> bool {
+    except.commands.iter().any(|prefix| deny_covers(&prefix.words, simple))
+}
+
+/// Commands name hosts with and without a scheme; without one, `http` is what they take.
+fn shell_url_fits(url: &str, patterns: &[HostPattern]) -> bool {
+    hosts::judge(&with_scheme(url), patterns).is_ok()
+}
+
+fn with_scheme(url: &str) -> Cow<'_, str> {
+    if url.contains("://") {
+        Cow::Borrowed(url)
+    } else {
+        Cow::Owned(format!("http://{url}"))
+    }
+}
+
+fn allows_shell_write(
+    rule: &Rule,
+    place: Option<&Place>,
+    by: Option<&Simple>,
+    about: bool,
+    asked: &Asked<'_>,
+) -> Result<(), Miss> {
+    let Some(place) = place else {
+        return miss("the path is not known before the command runs");
+    };
+    if about && rule.paths.is_some() && arguments(rule, asked, false).is_ok() {
+        let command_fits = match (&rule.commands, by) {
+            (None, _) => rule.hosts.is_none(),
+            (Some(_), Some(simple)) => command(rule, simple).is_ok(),
+            (Some(_), None) => false,
+        };
+        if command_fits && path_fits(rule, place, true).is_ok() {
+            return Ok(());
+        }
+    }
+    if !rule.is_about_builtin("write_file") {
+        return miss("does not allow `write_file`");
+    }
+    if !rule.with.is_empty() || rule.commands.is_some() || rule.hosts.is_some() {
+        return miss("narrowed to something else than paths");
+    }
+    path_fits(rule, place, true)
+}
+
+fn allows_shell_host(rule: &Rule, url: &str, by: &Simple, about: bool, asked: &Asked<'_>) -> Result<(), Miss> {
+    let unnarrowed = about && !rule.is_narrowed();
+    if unnarrowed && arguments(rule, asked, false).is_ok() && !excepted(&rule.except, by) {
+        return Ok(());
+    }
+    let Some(patterns) = &rule.hosts else {
+        return miss("lists no hosts");
+    };
+    let by_shell =
+        about && arguments(rule, asked, false).is_ok() && (rule.commands.is_none() || command(rule, by).is_ok());
+    let by_fetch = rule.is_about_builtin("web_fetch") && rule.commands.is_none() && rule.with.is_empty();
+    if (!by_shell && !by_fetch) || !shell_url_fits(url, patterns) {
+        return miss("no host fits");
+    }
+    match hosts::target(&with_scheme(url)) {
+        Ok(target) if !rule.except.hosts.iter().any(|pattern| pattern.touches(&target)) => Ok(()),
+        _ => miss("excepted"),
+    }
+}
+
+/// Whether a deny or suspend rule matches an access. Generous: what may match does.
+pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
+    let about = rule.is_about(asked.tool, asked.kind, asked.origin);
+    let place = need.place();
+    let writing = place.is_some_and(|(_, writing)| writing);
+    if !about && !(place.is_some() && need.is_shell() && concerns_by_path(rule, need, asked, writing)) {
+        return miss("another tool");
+    }
+    if about {
+        arguments(rule, asked, true)?;
+    } else if !rule.with.is_empty() {
+        return miss("speaks of the arguments of another tool");
+    }
+    if let Some(prefixes) = &rule.commands {
+        return forbids_command(rule, prefixes, need);
+    }
+    if let Some(patterns) = &rule.hosts
+        && rule.paths.is_none()
+    {
+        return forbids_host(rule, patterns, need);
+    }
+    match (place, &rule.paths) {
+        (Some((place, _)), Some(patterns)) if patterns.iter().any(|pattern| pattern.touches(place, writing)) => {
+            path_not_excepted(rule, place, writing)
+        }
+        (_, Some(_)) => miss("no path fits"),
+        (Some((place, _)), None) => {
+            path_not_excepted(rule, place, writing)?;
+            unnarrowed(rule, need)
+        }
+        (None, None) => unnarrowed(rule, need),
+    }
+}
+
+fn concerns_by_path(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) -> bool {
+    if writing {
+        concerns(rule, need, asked, true) || rule.is_about_builtin("replace")
+    } else {
+        let reads = ["read_file", "read_many_files", "grep_search"];
+        rule.paths.is_some() && reads.iter().any(|tool| rule.is_about_builtin(tool))
+    }
+}
+
+fn path_not_excepted(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+    if rule.except.paths.iter().any(|pattern| pattern.covers(place, writing)) {
+        return miss("excepted");
+    }
+    Ok(())
+}
+
+fn unnarrowed(rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
+    let excepted = match need {
+        Need::Command(simple) | Need::State(simple) => {
+            rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple))
+        }
+        Need::Url(url) => shell_url_fits(url, &rule.except.hosts),
+        // A rule with exceptions matches what is not excepted: what touches nothing of that sort decides nothing.
+        Need::ShellRead(_) | Need::ShellHost(..) | Need::ShellWrite(..) => !rule.except.commands.is_empty(),
+        _ => false,
+    };
+    if excepted { miss("excepted") } else { Ok(()) }
+}
+
+fn forbids_command(rule: &Rule, prefixes: &[Prefix], need: &Need<'_>) -> Result<(), Miss> {
+    let (Need::Command(simple) | Need::State(simple)) = need else {
+        return miss("narrowed to commands");
+    };
+    if !prefixes.iter().any(|prefix| deny_covers(&prefix.words, simple)) {
+        return miss("no command fits");
+    }
+    if rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple)) {
+        return miss("excepted");
+    }
+    let places = || {
+        let reads = simple.reads.iter().map(|used| (used, false));
+        reads.chain(simple.writes.iter().map(|used| (used, true)))
+    };
+    let touched = |patterns: &[super::files::PathPattern]| {
+        places().any(|(used, writing)| match &used.place {
+            Some(place) => patterns.iter().any(|pattern| pattern.touches(place, writing)),
+            None => true,
+        })
+    };
+    match (&rule.paths, &rule.hosts) {
+        (Some(patterns), _) if !touched(patterns) => miss("no path fits"),
+        (_, Some(patterns)) if !simple.hosts.iter().any(|url| host_touched(url, patterns)) => miss("no host fits"),
+        _ => Ok(()),
+    }
+}
+
+fn forbids_host(rule: &Rule, patterns: &[HostPattern], need: &Need<'_>) -> Result<(), Miss> {
+    let (Need::Url(url) | Need::ShellHost(url, _)) = need else {
+        return miss("narrowed to hosts");
+    };
+    if !host_touched(url, patterns) {
+        return miss("no host fits");
+    }
+    if shell_url_fits(url, &rule.except.hosts) {
+        return miss("excepted");
+    }
+    Ok(())
+}
+
+fn host_touched(url: &str, patterns: &[HostPattern]) -> bool {
+    match hosts::target(&with_scheme(url)) {
+        Ok(target) => patterns.iter().any(|pattern| pattern.touches(&target)),
+        Err(_) => true,
+    }
+}
+
+/// Whether the arguments are as `with` says. Of a list every item must fit to allow, one is enough to deny.
+fn arguments(rule: &Rule, asked: &Asked<'_>, generous: bool) -> Result<(), Miss> {
+    for (name, pattern) in &rule.with {
+        let value = asked.args.get(name);
+        let fits = |value: &Value| {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            pattern.glob.is_match(&text) || (generous && pattern.glob.is_match(text.to_lowercase()))
+        };
+        let fine = match value {
+            None | Some(Value::Null) => false,
+            Some(Value::Array(items)) if generous => items.iter().any(fits),
+            Some(Value::Array(items)) => !items.is_empty() && items.iter().all(fits),
+            Some(value) => fits(value),
+        };
+        if !fine {
+            return miss("an argument does not fit `with`");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a modify rule rewrites the call: it must be about the tool, and some access of it must fit.
+pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &Asked<'_>) -> bool {
+    matches!(rule.effect, Effect::Modify { .. })
+        && needs
+            .iter()
+            .any(|need| !need.is_side() && allows(rule, need, asked).is_ok())
+}
+
+impl Need<'_> {
+    /// Whether it only accompanies another access of the same call.
+    fn is_side(&self) -> bool {
+        matches!(
+            self,
+            Need::ShellRead(_) | Need::ShellWrite(..) | Need::ShellHost(..) | Need::State(_)
+        )
+    }
+}

@@ -1,0 +1,287 @@
+//! URLs and host patterns: what a URL asks for, and whether a list of hosts grants it. Resolves no name.
+
+use std::fmt;
+
+/// One entry of `hosts`: `docs.rs`, `*.rust-lang.org`, `docs.rs:8443`, `http://intranet.example`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPattern {
+    secure: bool,
+    port: u16,
+    /// Any name below `name`.
+    below: bool,
+    /// Empty together with `below` for `*`.
+    name: String,
+}
+
+/// What a URL asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub secure: bool,
+    /// Lower case, without a trailing dot.
+    pub host: String,
+    pub port: u16,
+}
+
+/// Why a URL is not asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    TooLong,
+    Characters,
+    Shape,
+    Scheme,
+    UserPart,
+    Host,
+    Address,
+    NotAscii,
+    Port,
+    /// A sound URL that no entry lists.
+    NotListed,
+}
+
+impl Refused {
+    /// The last part of the code `url_refused:…`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Refused::TooLong => "length",
+            Refused::Characters => "characters",
+            Refused::Shape => "shape",
+            Refused::Scheme => "scheme",
+            Refused::UserPart => "user_part",
+            Refused::Host => "host",
+            Refused::Address => "address",
+            Refused::NotAscii => "not_ascii",
+            Refused::Port => "port",
+            Refused::NotListed => "not_listed",
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::TooLong => "the URL is longer than 2,048 bytes",
+            Refused::Characters => "the URL holds a blank, a control character or a backslash",
+            Refused::Shape => "the URL is not of the form https://HOST/PATH",
+            Refused::Scheme => "only https is asked for",
+            Refused::UserPart => "the URL holds a user part",
+            Refused::Host => "the host name has characters other than letters, digits, dashes and dots, or an empty or overlong label",
+            Refused::Address => "the host is an address, not a name",
+            Refused::NotAscii => "the host name is not ASCII",
+            Refused::Port => "the port is no number from 1 to 65535",
+            Refused::NotListed => "no rule lists the host",
+        })
+    }
+}
+
+const MAX_URL: usize = 2048;
+
+/// What `url` asks for, by the strict grammar: ASCII names only, no address, no user part, http or https.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn target(url: &str) -> Result<Target, Refused> {
+    if url.len() > MAX_URL {
+        return Err(Refused::TooLong);
+    }
+    if url
+        .chars()
+        .any(|c| c.is_control() || c.is_whitespace() || c == '\\' || super::names::is_invisible(c))
+    {
+        return Err(Refused::Characters);
+    }
+    let (scheme, rest) = url.split_once("://").ok_or(Refused::Shape)?;
+    let secure = match scheme.to_ascii_lowercase().as_str() {
+        "https" => true,
+        "http" => false,
+        _ => return Err(Refused::Scheme),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = rest.get(..end).unwrap_or_default();
+    if authority.contains('@') {
+        return Err(Refused::UserPart);
+    }
+    let (name, port) = split_port(authority, secure)?;
+    Ok(Target {
+        secure,
+        host: host_name(name)?,
+        port,
+    })
+}
+
+fn split_port(authority: &str, secure: bool) -> Result<(&str, u16), Refused> {
+    let standard = if secure { 443 } else { 80 };
+    if authority.starts_with('[') {
+        return Err(Refused::Address);
+    }
+    match authority.split_once(':') {
+        None => Ok((authority, standard)),
+        Some((name, digits)) => {
+            let plain = !digits.is_empty() && digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());
+            let port = digits.parse::<u16>().ok().filter(|port| plain && *port > 0);
+            Ok((name, port.ok_or(Refused::Port)?))
+        }
+    }
+}
+
+/// The name in lower case without a trailing dot.
+fn host_name(name: &str) -> Result<String, Refused> {
+    if !name.is_ascii() {
+        return Err(Refused::NotAscii);
+    }
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let label_ok = |label: &str| {
+        let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        (1..=63).contains(&label.len()) && inner && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if name.len() > 253 || !name.split('.').all(label_ok) {
+        return Err(Refused::Host);
+    }
+    // A last label of digits, or of `0x…`, is read as an IPv4 address by URL parsers and resolvers.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let hex = last
+        .strip_prefix("0x")
+        .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
+    if hex || last.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Refused::Address);
+    }
+    Ok(name)
+}
+
+impl HostPattern {
+    /// From the text of a policy file.
+    ///
+    /// # Errors
+    /// One fragment for people.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (secure, rest) = match text.split_once("://") {
+            None => (true, text),
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            Some((scheme, _)) => return Err(format!("`{scheme}` is not asked for; write a host, as `docs.rs`")),
+        };
+        if rest.contains('/') {
+            return Err("a host has no path; write only the name, as `docs.rs`".to_owned());
+        }
+        let (name, port) = split_port(rest, secure).map_err(|why| why.to_string())?;
+        if name == "*" {
+            return Ok(Self {
+                secure,
+                port,
+                ..Self::everywhere()
+            });
+        }
+        let (below, name) = match name.strip_prefix("*.") {
+            Some(suffix) => (true, suffix),
+            None => (false, name),
+        };
+        if name.contains('*') {
+            return Err("`*` stands only for the whole first part, as `*.example.org`".to_owned());
+        }
+        let name = host_name(name).map_err(|why| match why {
+            Refused::NotAscii => "write the name in its ASCII form (`xn--…`)".to_owned(),
+            Refused::Address => "addresses cannot be listed; write a name".to_owned(),
+            why => why.to_string(),
+        })?;
+        if below && !name.contains('.') {
+            return Err(format!(
+                "`*.{name}` is a whole top-level domain; name the hosts below it"
+            ));
+        }
+        Ok(Self {
+            secure,
+            port,
+            below,
+            name,
+        })
+    }
+
+    /// Every host, by https on its standard port.
+    pub fn everywhere() -> Self {
+        Self {
+            secure: true,
+            port: 443,
+            below: true,
+            name: String::new(),
+        }
+    }
+
+    /// Whether a target fits: scheme, port, and the name exactly or below on a label border.
+    pub fn fits(&self, target: &Target) -> bool {
+        let name = if self.below {
+            self.name.is_empty()
+                || target
+                    .host
+                    .strip_suffix(&self.name)
+                    .is_some_and(|left| left.len() > 1 && left.ends_with('.'))
+        } else {
+            target.host == self.name
+        };
+        name && self.secure == target.secure && self.port == target.port
+    }
+
+    /// Whether a target's host fits, whatever scheme and port: the reading for denials.
+    pub fn touches(&self, target: &Target) -> bool {
+        let any = Target {
+            secure: self.secure,
+            port: self.port,
+            host: target.host.clone(),
+        };
+        self.fits(&any)
+    }
+
+    /// Whether all that fits `other` fits here too.
+    pub fn includes(&self, other: &HostPattern) -> bool {
+        let name = match (self.below, other.below) {
+            (false, true) => false,
+            (false, false) => self.name == other.name,
+            (true, true) if self.name == other.name => true,
+            (true, _) => {
+                self.name.is_empty()
+                    || other
+                        .name
+                        .strip_suffix(&self.name)
+                        .is_some_and(|left| left.ends_with('.'))
+            }
+        };
+        name && self.secure == other.secure && self.port == other.port
+    }
+
+    /// Whether it stands for every host.
+    pub fn is_all(&self) -> bool {
+        self.below && self.name.is_empty()
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.secure {
+            f.write_str("http://")?;
+        }
+        match (self.below, self.name.as_str()) {
+            (true, "") => f.write_str("*")?,
+            (true, name) => write!(f, "*.{name}")?,
+            (false, name) => f.write_str(name)?,
+        }
+        let standard = if self.secure { 443 } else { 80 };
+        if self.port == standard {
+            Ok(())
+        } else {
+            write!(f, ":{}", self.port)
+        }
+    }
+}
+
+/// Whether `patterns` grant `url`; what it asks for when they do.
+///
+/// # Errors
+/// What is wrong with the URL, or [`Refused::NotListed`]. An `http` URL without an entry that says `http` is a wrong scheme.
+pub fn judge(url: &str, patterns: &[HostPattern]) -> Result<Target, Refused> {
+    let target = target(url)?;
+    if patterns.iter().any(|pattern| pattern.fits(&target)) {
+        return Ok(target);
+    }
+    if !target.secure && !patterns.iter().any(|pattern| !pattern.secure) {
+        return Err(Refused::Scheme);
+    }
+    Err(Refused::NotListed)
+}

@@ -1,0 +1,253 @@
+//! From several texts to the set of policies: ids, examples, names that turn up later. Reads no file.
+
+use super::fit::{forbids, modifies};
+use super::model::{Effect, KnownTools, Policy, PolicySet, Rule, SHELL, ToolPattern, Uses};
+use super::names::tidy;
+use super::needs::gather;
+use super::parse;
+use super::shell::{self, Grants};
+use crate::base::access::{Access, CommandAccess, Found, Place, Terrain};
+use crate::base::call::{Kind, Origin};
+use crate::base::ruling::{Asked, Decision};
+use crate::diag::diagnostic::{any_error, sort};
+use crate::diag::{Diagnostic, Files, Span};
+use serde_json::{Value, json};
+
+/// A policy text and its name: the path as it was given on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub name: String,
+    pub text: String,
+}
+
+/// The name of the policy that holds when none is given.
+pub const DEFAULT: &str = "builtin:read-only";
+
+/// Reads all policies; without any, `builtin:read-only` holds. A source that is given twice counts once.
+///
+/// Texts are added to `files`, so that the problems can be rendered. Warnings come with the set.
+///
+/// # Errors
+/// All problems of all files, sorted, when one of them is an error.
+pub fn load(
+    files: &mut Files,
+    sources: &[Source],
+    known: &KnownTools,
+) -> Result<(PolicySet, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let builtin = [Source {
+        name: DEFAULT.to_owned(),
+        text: super::presets::text(DEFAULT, &[]).unwrap_or_default(),
+    }];
+    let sources = if sources.is_empty() { &builtin } else { sources };
+    let mut problems = Vec::new();
+    let mut policies: Vec<Policy> = Vec::new();
+    for (index, source) in sources.iter().enumerate() {
+        if sources.iter().take(index).any(|earlier| earlier == source) {
+            continue;
+        }
+        let file = files.add(source.name.clone(), source.text.clone());
+        policies.extend(parse::policy(files, file, known, &mut problems));
+    }
+    duplicate_ids(&policies, &mut problems);
+    let set = PolicySet {
+        files: policies,
+        protect: Vec::new(),
+        hidden: Vec::new(),
+    };
+    if !any_error(&problems) {
+        for policy in &set.files {
+            problems.extend(policy.rules.iter().flat_map(|rule| failed_examples(policy, rule)));
+        }
+    }
+    sort(&mut problems);
+    if any_error(&problems) {
+        Err(problems)
+    } else {
+        Ok((set, problems))
+    }
+}
+
+fn duplicate_ids(policies: &[Policy], problems: &mut Vec<Diagnostic>) {
+    let mut seen: Vec<(&str, Span)> = Vec::new();
+    for rule in policies.iter().flat_map(|policy| &policy.rules) {
+        if rule.name.starts_with("builtin:") {
+            continue;
+        }
+        match seen.iter().find(|(name, _)| *name == rule.name) {
+            Some((_, first)) => {
+                let problem = Diagnostic::error("duplicate-id", rule.span, format!("`{}` names two rules", rule.name));
+                problems.push(
+                    problem
+                        .label(*first, "first used here")
+                        .help("give one of them another `id`"),
+                );
+            }
+            None => seen.push((&rule.name, rule.span)),
+        }
+    }
+}
+
+/// Names of MCP and discovered tools that no tool has; to be called when all tools are known, before the first request.
+pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)]) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    for rule in set.files.iter().flat_map(|policy| &policy.rules) {
+        for pattern in &rule.tools {
+            let later = matches!(pattern, ToolPattern::Name(_) | ToolPattern::Glob(_));
+            if later
+                && !tools
+                    .iter()
+                    .any(|(name, kind, origin)| pattern.fits(name, *kind, origin))
+                && !is_builtin(pattern)
+            {
+                let text = pattern.text();
+                let problem = Diagnostic::error("unknown-tool", rule.span, format!("no tool is named `{text}`"));
+                let server = text.split("__").next().unwrap_or_default();
+                let near = tools
+                    .iter()
+                    .map(|(name, ..)| name.as_str())
+                    .filter(|name| name.starts_with(server));
+                let help = crate::diag::did_you_mean(&text, near);
+                problems
+                    .push(problem.help(help.unwrap_or_else(|| "see `overnight tools list` for the names".to_owned())));
+            }
+        }
+    }
+    problems
+}
+
+/// Built-in names were checked at load; a recipe may exclude the tool.
+fn is_builtin(pattern: &ToolPattern) -> bool {
+    matches!(pattern, ToolPattern::Name(name) if KnownTools::builtin().canonical(name).is_some())
+}
+
+fn failed_examples(policy: &Policy, rule: &Rule) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    let examples = &rule.examples;
+    let wanted = examples.matching.iter().map(|example| (example, true));
+    for ((text, span), wanted) in wanted.chain(examples.not_matching.iter().map(|example| (example, false))) {
+        match example(policy, rule, text) {
+            Ok(()) if wanted => {}
+            Err(_) if !wanted => {}
+            Ok(()) => {
+                let problem = Diagnostic::error("example-matches", *span, format!("the rule matches `{text}`"));
+                problems.push(problem.help("narrow the rule, or move the example to `match`"));
+            }
+            Err(why) => {
+                let problem = Diagnostic::error(
+                    "example-does-not-match",
+                    *span,
+                    format!("the rule does not match `{text}`: {why}"),
+                );
+                problems.push(problem.help("widen the rule, or move the example to `not_match`"));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether a rule alone matches an example; why not.
+fn example(policy: &Policy, rule: &Rule, text: &str) -> Result<(), String> {
+    super::calls::without_tree(|terrain| example_on(policy, rule, text, terrain))
+}
+
+fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -> Result<(), String> {
+    let (tool, kind, access, args) = example_call(rule, text);
+    let asked = Asked {
+        tool,
+        kind,
+        origin: &Origin::Builtin,
+        args: &args,
+    };
+    if rule.effect == Effect::Allow {
+        let alone = PolicySet {
+            files: vec![Policy {
+                rules: vec![Rule {
+                    times: None,
+                    ..rule.clone()
+                }],
+                default: Decision::Deny,
+                ..policy.clone()
+            }],
+            protect: Vec::new(),
+            hidden: Vec::new(),
+        };
+        let ruling = super::decide::decide(&alone, &asked, &access, terrain, &Uses::default());
+        return if ruling.decision == Decision::Allow {
+            Ok(())
+        } else {
+            Err(ruling.reason)
+        };
+    }
+    let granted = policy.env_pass.clone().unwrap_or_default();
+    let grants = Grants { assignments: &granted };
+    let mut readings = Vec::new();
+    for command in &access.commands {
+        readings.push(shell::read(&command.text, &command.dir, terrain, &grants).map_err(|refusal| refusal.reason)?);
+    }
+    let needs = gather(&access, &readings);
+    let hit = match rule.effect {
+        Effect::Modify { .. } => modifies(rule, &needs, &asked),
+        _ => needs.iter().any(|need| forbids(rule, need, &asked).is_ok()),
+    };
+    if hit {
+        Ok(())
+    } else {
+        Err("nothing in it fits the rule".to_owned())
+    }
+}
+
+/// The call that an example stands for: a command, a URL or a path, as the rule is narrowed.
+fn example_call(rule: &Rule, text: &str) -> (&'static str, Kind, Access, Value) {
+    let about = |tool: &str| rule.is_about_builtin(tool);
+    if rule.commands.is_some() || (!rule.is_narrowed() && about(SHELL)) {
+        let command = CommandAccess {
+            text: text.to_owned(),
+            dir: String::new(),
+        };
+        let access = Access {
+            commands: vec![command],
+            ..Access::none()
+        };
+        return (SHELL, Kind::Execute, access, json!({ "command": text }));
+    }
+    if (rule.hosts.is_some() && rule.paths.is_none()) || (!rule.is_narrowed() && about("web_fetch")) {
+        let access = Access {
+            urls: vec![text.to_owned()],
+            ..Access::none()
+        };
+        return ("web_fetch", Kind::Fetch, access, json!({ "url": text }));
+    }
+    let place = lexical(text);
+    let reading = ["read_file", "read_many_files", "list_directory", "grep_search", "glob"];
+    if let Some(tool) = reading.into_iter().find(|tool| about(tool)) {
+        let kind = if tool == "glob" || tool == "grep_search" {
+            Kind::Search
+        } else {
+            Kind::Read
+        };
+        return (tool, kind, Access::read(place), json!({ "file_path": text }));
+    }
+    let tool = if about("replace") && !about("write_file") {
+        "replace"
+    } else {
+        "write_file"
+    };
+    (tool, Kind::Edit, Access::write(place), json!({ "file_path": text }))
+}
+
+/// A place by its name alone: what does not lead out is a file inside, `dir/` a directory.
+pub fn lexical(path: &str) -> Place {
+    let tidied = tidy(path);
+    let inside = !path.starts_with('/') && tidied != ".." && !tidied.starts_with("../");
+    let found = if tidied.is_empty() || path.ends_with('/') {
+        Found::Dir
+    } else {
+        Found::File
+    };
+    Place {
+        asked: path.to_owned(),
+        path: if inside { tidied } else { path.to_owned() },
+        inside,
+        found,
+    }
+}

@@ -1,0 +1,135 @@
+//! File names as the strictest file system would compare them. Knows no list of names.
+
+use unicode_normalization::UnicodeNormalization;
+
+/// Characters that show nothing and that some file systems ignore when they compare names.
+pub fn is_invisible(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Characters that turn the direction of what is shown.
+pub fn is_bidi(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a name holds what no honest name holds: control, bidirectional or separator characters.
+pub fn is_deceptive(name: &str) -> bool {
+    name.chars()
+        .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}'))
+}
+
+/// One component in the form for comparing: case folded, NFKC, invisible characters out, blanks and trailing dots off,
+/// cut at a stream mark (`.git::$INDEX_ALLOCATION`), short names (`git~1`) written out.
+///
+/// Two names that some file system takes for one have one form. The reverse does not hold: use it to deny, never to allow.
+pub fn fold(component: &str) -> String {
+    let visible: String = component.chars().filter(|c| !is_invisible(*c)).collect();
+    let lower: String = visible.nfkc().flat_map(char::to_lowercase).nfkc().collect();
+    let folded: String = lower
+        .chars()
+        .filter(|c| !is_invisible(*c) && *c != '\u{307}')
+        .map(|c| match c {
+            'ı' => 'i',
+            'ſ' => 's',
+            other => other,
+        })
+        .collect();
+    let plain = folded.split(':').next().unwrap_or_default();
+    let trimmed = plain
+        .trim_start()
+        .trim_end_matches(|c: char| c == '.' || c.is_whitespace());
+    match trimmed {
+        "" => plain.trim().to_owned(),
+        "git~1" | "git~2" | "git~3" | "git~4" => ".git".to_owned(),
+        other => other.replace('ß', "ss"),
+    }
+}
+
+/// The folded components of a path; `\` separates as `/` does, `.` and empty components are dropped.
+pub fn fold_path(path: &str) -> Vec<String> {
+    let whole: String = path.nfkc().collect();
+    whole
+        .split(['/', '\\'])
+        .filter(|component| !component.is_empty() && *component != ".")
+        .map(fold)
+        .collect()
+}
+
+/// A path without `.`, empty components and inner `..`; a leading `..` stays.
+pub fn tidy(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            other => parts.push(other),
+        }
+    }
+    parts.join("/")
+}
+
+/// Whether `text` fits a pattern in which only `*` is special: it stands for any characters. Linear in practice, total.
+pub fn wild(pattern: &str, text: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut pieces: Vec<&str> = pieces.collect();
+    let Some(last) = pieces.pop() else {
+        return rest.is_empty();
+    };
+    for piece in pieces {
+        match rest.find(piece) {
+            Some(at) => rest = rest.get(at + piece.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_some_file_system_takes_for_git() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".gIt",
+            ".git.",
+            ".git ",
+            ".git. .",
+            ".g\u{200c}it",
+            ".git\u{feff}",
+            "GIT~1",
+            ".git::$INDEX_ALLOCATION",
+            "．git",
+            ".ｇｉｔ",
+            " .git",
+            ".gİt",
+            ".gıt",
+            ".git\u{fe0f}",
+        ] {
+            assert_eq!(fold(name), ".git", "{name:?}");
+        }
+        assert_ne!(fold(".gitignore"), ".git");
+        assert_eq!(fold_path("a\\.GIT/./hooks"), ["a", ".git", "hooks"]);
+    }
+
+    #[test]
+    fn stars_and_paths() {
+        assert!(wild("docs__*", "docs__read"));
+        assert!(!wild("docs__*", "doc__read"));
+        assert!(wild("a*b*c", "aXbYc") && !wild("a*b*c", "ac") && wild("*", "") && !wild("ab", "abc"));
+        assert!(!wild("ab*ba", "aba"));
+        assert_eq!(tidy("./a//b/../c/."), "a/c");
+        assert_eq!(tidy("../a"), "../a");
+    }
+}

@@ -1,0 +1,168 @@
+//! The single accesses of a call, each of which must be covered. Decides nothing.
+
+use super::shell::{FileUse, Reading, Simple, Word, WordKind};
+use crate::base::access::{Access, Place};
+use crate::base::ruling::Asked;
+
+/// More accesses than this in one call are denied unread.
+pub const MAX_NEEDS: usize = 5_000;
+
+/// One access of a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// The call touches nothing: only the tool itself is asked for.
+    Tool,
+    Read(&'a Place),
+    Write(&'a Place),
+    Url(&'a str),
+    /// A simple command that needs a rule.
+    Command(&'a Simple),
+    /// One that needs none (`cd`, `true`); deny rules still see it.
+    State(&'a Simple),
+    ShellRead(&'a FileUse),
+    /// With the command that writes; `None` for a redirect of a group.
+    ShellWrite(&'a FileUse, Option<&'a Simple>),
+    ShellHost(&'a str, &'a Simple),
+}
+
+impl<'a> Need<'a> {
+    /// The place it is about, and whether it is written.
+    pub fn place(&self) -> Option<(&'a Place, bool)> {
+        match self {
+            Need::Read(place) => Some((place, false)),
+            Need::Write(place) => Some((place, true)),
+            Need::ShellRead(used) => used.place.as_ref().map(|place| (place, false)),
+            Need::ShellWrite(used, _) => used.place.as_ref().map(|place| (place, true)),
+            _ => None,
+        }
+    }
+
+    /// Whether it comes from shell text.
+    pub fn is_shell(&self) -> bool {
+        !matches!(self, Need::Tool | Need::Read(_) | Need::Write(_) | Need::Url(_))
+    }
+
+    /// In a few words, for people: `write src/a.rs`.
+    pub fn describe(&self, asked: &Asked<'_>) -> String {
+        match self {
+            Need::Tool => format!("use {}", asked.tool),
+            Need::Read(place) => format!("read {}", shown(place)),
+            Need::Write(place) => format!("write {}", shown(place)),
+            Need::Url(url) | Need::ShellHost(url, _) => format!("fetch {url}"),
+            Need::Command(simple) | Need::State(simple) => format!("run `{}`", line(simple)),
+            Need::ShellRead(used) => format!("read {}", used_path(used)),
+            Need::ShellWrite(used, _) => format!("write {}", used_path(used)),
+        }
+    }
+}
+
+/// A place for people; the root of the workspace is `.`.
+pub fn shown(place: &Place) -> &str {
+    if place.inside && place.path.is_empty() {
+        "."
+    } else {
+        &place.path
+    }
+}
+
+fn used_path(used: &FileUse) -> &str {
+    used.place.as_ref().map_or(&used.asked, shown)
+}
+
+/// The words of a command, at most 200 characters.
+pub fn line(simple: &Simple) -> String {
+    let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
+        None => line,
+    }
+}
+
+/// All accesses of a call, those of its commands included. Reads of `overnight:result/ID` need nothing and are left out.
+pub fn gather<'a>(access: &'a Access, readings: &'a [Reading]) -> Vec<Need<'a>> {
+    let mut needs = Vec::new();
+    for reading in readings {
+        for simple in &reading.commands {
+            needs.push(if simple.state_only {
+                Need::State(simple)
+            } else {
+                Need::Command(simple)
+            });
+            needs.extend(simple.reads.iter().map(Need::ShellRead));
+            needs.extend(simple.writes.iter().map(|used| Need::ShellWrite(used, Some(simple))));
+            needs.extend(simple.hosts.iter().map(|url| Need::ShellHost(url, simple)));
+        }
+        needs.extend(reading.reads.iter().map(Need::ShellRead));
+        needs.extend(reading.writes.iter().map(|used| Need::ShellWrite(used, None)));
+    }
+    needs.extend(access.reads.iter().filter(|place| !is_result(place)).map(Need::Read));
+    needs.extend(access.writes.iter().map(Need::Write));
+    needs.extend(access.urls.iter().map(|url| Need::Url(url)));
+    let touches_nothing =
+        access.commands.is_empty() && access.reads.is_empty() && access.writes.is_empty() && access.urls.is_empty();
+    if touches_nothing {
+        needs.push(Need::Tool);
+    }
+    needs
+}
+
+/// Whether a place is a kept result of this run.
+fn is_result(place: &Place) -> bool {
+    let id = place.asked.strip_prefix("overnight:result/");
+    place.path == place.asked
+        && id.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
+}
+
+/// Programs whose first operand says what they do.
+const WITH_SUBCOMMANDS: &[&str] = &[
+    "bun",
+    "bundle",
+    "cargo",
+    "deno",
+    "docker",
+    "dotnet",
+    "gh",
+    "git",
+    "go",
+    "gradle",
+    "just",
+    "kubectl",
+    "make",
+    "mvn",
+    "npm",
+    "pip",
+    "pip3",
+    "pnpm",
+    "poetry",
+    "ruff",
+    "rustup",
+    "terraform",
+    "uv",
+    "yarn",
+    "./gradlew",
+    "./mvnw",
+];
+
+/// The smallest prefix that says what a command is about: the program, its subcommand, the script of `npm run`, the module of `python -m`.
+pub fn prefix_of(simple: &Simple) -> String {
+    let words: Vec<&str> = simple
+        .words
+        .iter()
+        .take(3)
+        .filter(|word| is_plain(word))
+        .map(|word| word.text.as_str())
+        .collect();
+    match words.as_slice() {
+        ["npm" | "pnpm" | "yarn" | "bun", "run", script] => format!("{} run {script}", words[0]),
+        ["python" | "python3", "-m", module] => format!("{} -m {module}", words[0]),
+        [program, sub, ..] if WITH_SUBCOMMANDS.contains(program) && !sub.starts_with('-') => format!("{program} {sub}"),
+        [program, ..] if simple.words.first().is_some_and(|word| word.text == *program) => (*program).to_owned(),
+        _ => line(simple),
+    }
+}
+
+fn is_plain(word: &Word) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:./+".contains(&byte);
+    word.kind == WordKind::Known && !word.text.is_empty() && word.text.bytes().all(plain)
+}

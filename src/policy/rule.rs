@@ -1,0 +1,354 @@
+//! One rule of a policy file, from YAML to values. Knows no other rule.
+
+use super::files::PathPattern;
+use super::hosts::HostPattern;
+pub use super::model::Rule;
+use super::model::{Effect, Examples, Except, KnownTools, Prefix, SHELL, ToolPattern, ValuePattern};
+use super::parse::{string, strings};
+use super::shell::parse_prefix;
+use crate::base::call::Kind;
+use crate::diag::reader::{Problems, wrong_type};
+use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Shape, Spanned, did_you_mean, file_line};
+use globset::GlobBuilder;
+
+/// Where a rule is written and what it may name.
+pub struct Home<'a> {
+    pub file: FileId,
+    pub known: &'a KnownTools,
+}
+
+const EFFECTS: [&str; 4] = ["allow", "deny", "suspend", "modify"];
+
+/// Reads one entry of `rules`.
+pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problems) -> Option<Rule> {
+    let mut reader = Reader::open(node, "this rule", problems)?;
+    let head = reader.head();
+    let tools_of = EFFECTS.map(|effect| (effect, reader.node(effect)));
+    let given: Vec<_> = tools_of
+        .iter()
+        .filter_map(|(effect, node)| node.map(|node| (*effect, node)))
+        .collect();
+    let texts = |reader: &mut Reader<'_>, key: &'static str, problems: &mut Problems| {
+        reader.node(key).map(|node| strings(node, key, problems))
+    };
+    let paths = texts(&mut reader, "paths", problems).map(|list| path_list(&list, problems));
+    let commands = texts(&mut reader, "commands", problems).map(|list| command_list(&list, problems));
+    let hosts = texts(&mut reader, "hosts", problems).map(|list| host_list(&list, problems));
+    let with = reader.node("with").map(|node| with(node, problems)).unwrap_or_default();
+    let except = reader.node("except");
+    let times = reader.whole("times", problems);
+    let pipe = reader.node("pipe").and_then(|node| string(node, "pipe", problems));
+    let because = reader.text("because", problems);
+    let id = reader.node("id").and_then(|node| string(node, "id", problems));
+    let args = reader.choice("args", &[("any", true), ("profile", false)], problems);
+    let matching = texts(&mut reader, "match", problems);
+    let not_matching = texts(&mut reader, "not_match", problems);
+    reader.finish(problems);
+    let [(word, tools)] = given.as_slice() else {
+        problems.push(effect_problem(head, &given));
+        return None;
+    };
+    let effect = effect(word, head, pipe, problems)?;
+    if let Some(times) = &times {
+        check_times(times, &effect, problems);
+    }
+    if let Some(args) = args.as_ref().filter(|_| commands.is_none()) {
+        let problem = Diagnostic::error("misplaced-key", args.span, "`args` belongs to a rule with `commands`");
+        problems.push(problem.help("add `commands`, or leave `args` out"));
+    }
+    let tools: Vec<_> = strings(tools, word, problems)
+        .iter()
+        .filter_map(|text| tool(text, home.known, problems))
+        .collect();
+    let name = name(files, head, id, home, problems);
+    let mut rule = Rule {
+        name,
+        span: head,
+        effect,
+        tools,
+        paths,
+        commands,
+        hosts,
+        with,
+        except: Except::default(),
+        times: times.map(|times| times.value),
+        because: because.map(|text| text.value),
+        any_args: args.is_some_and(|args| args.value),
+        examples: Examples {
+            matching: pairs(matching),
+            not_matching: pairs(not_matching),
+        },
+    };
+    rule.except = except.map(|node| except_of(&rule, node, problems)).unwrap_or_default();
+    Some(rule)
+}
+
+fn pairs(texts: Option<Vec<Spanned<String>>>) -> Vec<(String, crate::diag::Span)> {
+    texts
+        .unwrap_or_default()
+        .into_iter()
+        .map(|text| (text.value, text.span))
+        .collect()
+}
+
+fn effect_problem(head: crate::diag::Span, given: &[(&str, &Node)]) -> Diagnostic {
+    let help = "write one of `allow`, `deny`, `suspend` and `modify` with the tools it is about";
+    match given {
+        [] => Diagnostic::error(
+            "rule-without-effect",
+            head,
+            "this rule says neither allow, deny, suspend nor modify",
+        )
+        .help(help),
+        [_, (second, node), ..] => {
+            let message = format!(
+                "this rule says `{}` and `{second}`",
+                given.first().map_or("", |(first, _)| first)
+            );
+            Diagnostic::error("rule-with-two-effects", node.span, message).help(help)
+        }
+        [_] => Diagnostic::error("rule-without-effect", head, "this rule is empty").help(help),
+    }
+}
+
+fn effect(
+    word: &str,
+    head: crate::diag::Span,
+    pipe: Option<Spanned<String>>,
+    problems: &mut Problems,
+) -> Option<Effect> {
+    if let Some(pipe) = pipe.as_ref().filter(|_| word != "modify") {
+        let problem = Diagnostic::error("misplaced-key", pipe.span, "`pipe` belongs to a `modify` rule");
+        problems.push(problem.help(format!("leave it out, or write `modify` instead of `{word}`")));
+    }
+    match word {
+        "allow" => Some(Effect::Allow),
+        "deny" => Some(Effect::Deny),
+        "suspend" => Some(Effect::Suspend),
+        _ => match pipe {
+            Some(pipe) if !pipe.value.trim().is_empty() => Some(Effect::Modify { pipe: pipe.value }),
+            _ => {
+                let problem = Diagnostic::error("missing-key", head, "a `modify` rule needs the program that rewrites");
+                problems.push(problem.help("add `pipe: PROGRAM`"));
+                None
+            }
+        },
+    }
+}
+
+fn check_times(times: &Spanned<u64>, effect: &Effect, problems: &mut Problems) {
+    if *effect != Effect::Allow {
+        let problem = Diagnostic::error("misplaced-key", times.span, "`times` belongs to an `allow` rule");
+        problems.push(problem.help("leave it out"));
+    } else if times.value == 0 {
+        let problem = Diagnostic::error("bad-number", times.span, "`times: 0` allows nothing");
+        problems.push(problem.help("write 1 or more, or remove the rule"));
+    }
+}
+
+fn name(
+    files: &Files,
+    head: crate::diag::Span,
+    id: Option<Spanned<String>>,
+    home: &Home<'_>,
+    problems: &mut Problems,
+) -> String {
+    let Some(id) = id else {
+        return file_line(files, head);
+    };
+    let ours = files.name(home.file).starts_with("builtin:");
+    let odd =
+        id.value.is_empty() || id.value.len() > 100 || id.value.chars().any(|c| c.is_whitespace() || c.is_control());
+    if odd || (id.value.starts_with("builtin:") && !ours) {
+        let problem = Diagnostic::error("bad-id", id.span, format!("`{}` cannot be an id", id.value));
+        problems.push(problem.help("use up to 100 characters without blanks that do not begin with `builtin:`"));
+    }
+    id.value
+}
+
+fn path_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<PathPattern> {
+    let parse = |text: &Spanned<String>| {
+        PathPattern::parse(&text.value)
+            .map_err(|why| {
+                problems.push(
+                    Diagnostic::error("bad-path", text.span, format!("`{}`: {why}", text.value))
+                        .help("as `src/**` or `docs/a.md`"),
+                )
+            })
+            .ok()
+    };
+    texts.iter().filter_map(parse).collect()
+}
+
+fn command_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<Prefix> {
+    let mut list = Vec::new();
+    for text in texts {
+        match parse_prefix(&text.value) {
+            Ok(words) => list.push(Prefix {
+                text: text.value.clone(),
+                words,
+                span: text.span,
+            }),
+            Err(why) => {
+                let problem = Diagnostic::error("bad-command", text.span, format!("`{}`: {why}", text.value));
+                problems.push(problem.help("write the first words of one command, as `cargo test`"));
+            }
+        }
+    }
+    list
+}
+
+fn host_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<HostPattern> {
+    texts.iter().filter_map(|text| host(text, problems)).collect()
+}
+
+/// One host pattern.
+pub fn host(text: &Spanned<String>, problems: &mut Problems) -> Option<HostPattern> {
+    HostPattern::parse(&text.value)
+        .map_err(|why| {
+            let problem = Diagnostic::error("bad-host", text.span, format!("`{}`: {why}", text.value));
+            problems.push(problem.help("as `docs.rs` or `*.rust-lang.org`"));
+        })
+        .ok()
+}
+
+fn with(node: &Node, problems: &mut Problems) -> Vec<(String, ValuePattern)> {
+    let Shape::Map(entries) = &node.shape else {
+        problems.push(wrong_type(node, "`with`", "a map from arguments to patterns"));
+        return Vec::new();
+    };
+    let mut list = Vec::new();
+    for entry in entries {
+        let Shape::Scalar(scalar) = &entry.value.shape else {
+            problems.push(wrong_type(&entry.value, &format!("`{}`", entry.key), "a pattern"));
+            continue;
+        };
+        let glob = GlobBuilder::new(&scalar.text)
+            .literal_separator(false)
+            .backslash_escape(true)
+            .build();
+        match glob {
+            Ok(glob) => list.push((
+                entry.key.clone(),
+                ValuePattern {
+                    text: scalar.text.clone(),
+                    glob: glob.compile_matcher(),
+                },
+            )),
+            Err(error) => {
+                let message = format!("`{}`: {}", scalar.text, error.kind());
+                problems
+                    .push(Diagnostic::error("bad-pattern", entry.value.span, message).help("`*` stands for any text"));
+            }
+        }
+    }
+    list
+}
+
+/// `except` as a list is in the terms of the rule's own narrowing; as a map it says which it is.
+fn except_of(rule: &Rule, node: &Node, problems: &mut Problems) -> Except {
+    if let Shape::Map(_) = node.shape {
+        let Some(mut reader) = Reader::open(node, "`except`", problems) else {
+            return Except::default();
+        };
+        let mut texts = |key: &'static str| {
+            reader
+                .node(key)
+                .map(|node| strings(node, key, &mut *problems))
+                .unwrap_or_default()
+        };
+        let (paths, commands, hosts) = (texts("paths"), texts("commands"), texts("hosts"));
+        reader.finish(problems);
+        return Except {
+            paths: path_list(&paths, problems),
+            commands: command_list(&commands, problems),
+            hosts: host_list(&hosts, problems),
+        };
+    }
+    let texts = strings(node, "except", problems);
+    let mut except = Except::default();
+    match (rule.paths.is_some(), rule.commands.is_some(), rule.hosts.is_some()) {
+        (true, false, false) => except.paths = path_list(&texts, problems),
+        (false, true, false) => except.commands = command_list(&texts, problems),
+        (false, false, true) => except.hosts = host_list(&texts, problems),
+        (false, false, false) if only(rule, SHELL) => except.commands = command_list(&texts, problems),
+        (false, false, false) if only(rule, "web_fetch") => except.hosts = host_list(&texts, problems),
+        (false, false, false) => except.paths = path_list(&texts, problems),
+        _ => {
+            let problem = Diagnostic::error(
+                "ambiguous-except",
+                node.span.point(),
+                "the rule is narrowed in more than one way",
+            );
+            problems.push(
+                problem.help("say what is excepted: `except: { paths: […] }`, `{ commands: […] }` or `{ hosts: […] }`"),
+            );
+        }
+    }
+    except
+}
+
+fn only(rule: &Rule, tool: &str) -> bool {
+    matches!(rule.tools.as_slice(), [ToolPattern::Name(name)] if name == tool)
+}
+
+/// One entry of the tools that a rule is about.
+fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> Option<ToolPattern> {
+    let word = text.value.as_str();
+    if word == "*" {
+        return Some(ToolPattern::Any);
+    }
+    if let Some(kind) = word.strip_prefix("kind:") {
+        const KINDS: [Kind; 7] = [
+            Kind::Read,
+            Kind::Search,
+            Kind::Edit,
+            Kind::Execute,
+            Kind::Fetch,
+            Kind::Plan,
+            Kind::Other,
+        ];
+        let found = KINDS.into_iter().find(|known| known.as_str() == kind);
+        if found.is_none() {
+            let problem = Diagnostic::error("unknown-kind", text.span, format!("there is no kind `{kind}`"));
+            problems.push(problem.help(did_you_mean(kind, KINDS.iter().map(|kind| kind.as_str())).unwrap_or_default()));
+        }
+        return found.map(ToolPattern::Kind);
+    }
+    if let Some(origin) = word.strip_prefix("origin:") {
+        const ORIGINS: [&str; 3] = ["builtin", "discovered", "mcp"];
+        let found = ORIGINS.into_iter().find(|known| *known == origin);
+        if found.is_none() {
+            let problem = Diagnostic::error("unknown-origin", text.span, format!("there is no origin `{origin}`"));
+            problems.push(problem.help(did_you_mean(origin, ORIGINS).unwrap_or_default()));
+        }
+        return found.map(ToolPattern::Origin);
+    }
+    if word.contains('*') && is_later(word) {
+        return Some(ToolPattern::Glob(word.to_owned()));
+    }
+    tool_name(text, known, problems).map(ToolPattern::Name)
+}
+
+/// Whether a name is one that only turns up after start-up.
+fn is_later(name: &str) -> bool {
+    name.contains("__") || name.starts_with("discovered_tool_")
+}
+
+/// The canonical name of a tool; a problem when it is none.
+pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> Option<String> {
+    let name = text.value.as_str();
+    if let Some(canonical) = known.canonical(name) {
+        return Some(canonical.to_owned());
+    }
+    if is_later(name) && !name.contains('*') && !name.chars().any(char::is_whitespace) {
+        return Some(name.to_owned());
+    }
+    let mut problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
+    problem.help = did_you_mean(name, known.names());
+    if let Some(help) = problem.help.as_mut().filter(|help| help.starts_with("known")) {
+        help.push_str("; MCP tools are `SERVER__TOOL`, discovered ones `discovered_tool_NAME`");
+    }
+    problems.push(problem);
+    None
+}

@@ -1,0 +1,204 @@
+//! What several policy files say together: sandbox, limits, environment, texts, what stays unread. Rules on no call.
+
+use super::bounds::refuse;
+use super::fit::{allows, forbids};
+use super::hosts::HostPattern;
+use super::model::{Effect, Policy, PolicySet, SHELL, SandboxWish};
+use super::needs::Need;
+use super::protected;
+use super::shell::FileUse;
+use crate::base::access::{Found, Place, Terrain};
+use crate::base::budget::Budget;
+use crate::base::call::{Kind, Origin};
+use crate::base::event::PolicyText;
+use crate::base::ruling::Asked;
+use serde_json::Value;
+
+/// What stays unwritten by commands, for the sandbox and its seal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Protected {
+    /// Workspace paths. Everything below is meant too.
+    pub paths: Vec<String>,
+    /// Paths that are meant below any directory.
+    pub anywhere: Vec<String>,
+    /// As `paths` and `anywhere`, but the last component is only a beginning.
+    pub beginnings: Vec<String>,
+    pub beginnings_anywhere: Vec<String>,
+    /// Literal paths that every file opens by name.
+    pub opened: Vec<String>,
+}
+
+impl PolicySet {
+    /// What all files ask of the sandbox: the strictest level, only hosts and toolchains that all agree on.
+    ///
+    /// A file that says nothing of `network` grants none; one that says nothing of `toolchains` leaves them to the others.
+    pub fn sandbox(&self) -> SandboxWish {
+        let spoken = self
+            .files
+            .iter()
+            .filter(|file| !file.narrows || file.sandbox.level.is_some());
+        let level = spoken.map(|file| file.sandbox.level.unwrap_or_default()).max();
+        let toolchains = self.files.iter().filter_map(|file| file.sandbox.toolchains.clone());
+        let toolchains =
+            toolchains.reduce(|ours, theirs| ours.into_iter().filter(|name| theirs.contains(name)).collect());
+        SandboxWish {
+            level: level.unwrap_or_default(),
+            network: self.network().iter().map(ToString::to_string).collect(),
+            toolchains: toolchains.unwrap_or_default(),
+        }
+    }
+
+    /// Hosts that commands may reach by every file.
+    pub fn network(&self) -> Vec<HostPattern> {
+        self.agreed(|file| file.sandbox.network.clone())
+            .into_iter()
+            .reduce(|ours, theirs| {
+                let narrower = |a: &[HostPattern], b: &[HostPattern]| -> Vec<HostPattern> {
+                    a.iter()
+                        .filter(|one| b.iter().any(|other| other.includes(one)))
+                        .cloned()
+                        .collect()
+                };
+                let mut both = narrower(&ours, &theirs);
+                both.extend(narrower(&theirs, &ours).into_iter().filter(|one| !ours.contains(one)));
+                both
+            })
+            .unwrap_or_default()
+    }
+
+    /// Names of environment variables that every file passes to commands.
+    pub fn env_pass(&self) -> Vec<String> {
+        self.agreed(|file| file.env_pass.clone())
+            .into_iter()
+            .reduce(|ours, theirs| ours.into_iter().filter(|name| theirs.contains(name)).collect())
+            .unwrap_or_default()
+    }
+
+    /// What each file grants; nothing for one that is silent, except a narrowing one, which is left out.
+    fn agreed<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
+        self.files
+            .iter()
+            .filter_map(|file| match grant(file) {
+                None if file.narrows => None,
+                granted => Some(granted.unwrap_or_default()),
+            })
+            .collect()
+    }
+
+    /// The lowest figure of each limit.
+    pub fn limits(&self) -> Budget {
+        self.files
+            .iter()
+            .fold(Budget::default(), |limits, file| limits.lowered_by(&file.limits))
+    }
+
+    /// The files as they were read, for the journal.
+    pub fn texts(&self) -> Vec<PolicyText> {
+        self.files.iter().map(|file| file.source.clone()).collect()
+    }
+
+    /// Both sets together; `other` (a recipe's own policy) can only narrow.
+    #[must_use]
+    pub fn narrowed_by(mut self, other: &PolicySet) -> PolicySet {
+        let narrowing = other.files.iter().cloned().map(|file| Policy { narrows: true, ..file });
+        self.files.extend(narrowing);
+        self.protect.extend(other.protect.iter().cloned());
+        self.hidden.extend(other.hidden.iter().cloned());
+        self
+    }
+
+    /// Never lets these workspace paths be written: the policy and recipe files of the run.
+    pub fn protect(&mut self, paths: impl IntoIterator<Item = String>) {
+        self.protect.extend(paths);
+    }
+
+    /// Lets no call see these workspace directories: run directories.
+    pub fn hide(&mut self, dirs: impl IntoIterator<Item = String>) {
+        self.hidden.extend(dirs);
+    }
+
+    /// What commands must not write, without what every file opens by name.
+    pub fn protected(&self) -> Protected {
+        let mut all = Protected {
+            paths: self.protect.clone(),
+            ..Protected::default()
+        };
+        for entry in protected::LIST {
+            let list = match (entry.anywhere, entry.prefix) {
+                (false, false) => &mut all.paths,
+                (true, false) => &mut all.anywhere,
+                (false, true) => &mut all.beginnings,
+                (true, true) => &mut all.beginnings_anywhere,
+            };
+            list.push(entry.path.to_owned());
+        }
+        all.opened = self.opened();
+        all
+    }
+
+    /// Protected paths that an allow rule for writing or for commands names literally, in every file.
+    fn opened(&self) -> Vec<String> {
+        let named = |policy: &Policy| -> Vec<String> {
+            let allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            let writing = allows.filter(|rule| rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL));
+            let spelled = writing
+                .flat_map(|rule| rule.paths.iter().flatten())
+                .filter_map(|pattern| pattern.spelled());
+            spelled
+                .filter(|path| protected::entry_of(path).is_some())
+                .map(ToOwned::to_owned)
+                .collect()
+        };
+        let mut lists = self.files.iter().map(named);
+        let first = lists.next().unwrap_or_default();
+        lists.fold(first, |ours, theirs| {
+            ours.into_iter().filter(|path| theirs.contains(path)).collect()
+        })
+    }
+
+    /// Whether a file must stay unread by a search tool or, for `run_shell_command`, by commands: secret-like, hidden,
+    /// denied, or (for other tools than the shell) not covered.
+    pub fn unreadable(&self, tool: &str, kind: Kind, path: &str) -> bool {
+        let place = Place {
+            asked: path.to_owned(),
+            path: path.to_owned(),
+            inside: true,
+            found: Found::File,
+        };
+        let used = FileUse {
+            place: Some(place.clone()),
+            asked: path.to_owned(),
+            opaque: false,
+        };
+        let asked = Asked {
+            tool,
+            kind,
+            origin: &Origin::Builtin,
+            args: &Value::Null,
+        };
+        let shell = tool == SHELL;
+        let need = if shell {
+            Need::ShellRead(&used)
+        } else {
+            Need::Read(&place)
+        };
+        let locate = |_: &str| place.clone();
+        let expand = |_: &str| Vec::new();
+        let terrain = Terrain {
+            locate: &locate,
+            expand: &expand,
+        };
+        self.files.iter().any(|policy| {
+            let strict = policy
+                .rules
+                .iter()
+                .filter(|rule| matches!(rule.effect, Effect::Deny | Effect::Suspend));
+            let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            refuse(&need, policy, self, &asked, &terrain).is_some()
+                || strict
+                    .into_iter()
+                    .any(|rule| rule.is_narrowed() && forbids(rule, &need, &asked).is_ok())
+                || (!shell && !allow.any(|rule| allows(rule, &need, &asked).is_ok()))
+        })
+    }
+}
