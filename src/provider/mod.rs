@@ -7,6 +7,7 @@ mod json;
 pub mod open;
 mod prefix;
 pub mod pricing;
+pub mod replay;
 pub mod scripted;
 pub mod wire;
 

@@ -1,0 +1,195 @@
+//! `replay:RUN`: the replies of a recorded run, given out only for the very requests that were recorded. Reads no file:
+//! whoever opens it folds the journal.
+
+use super::scripted::{readable, tell};
+use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use crate::base::call::ToolSpec;
+use crate::base::message::{Message, Reply, Role};
+use futures_util::future::BoxFuture;
+use similar::{ChangeTag, TextDiff};
+
+/// The most lines of a difference that are shown, and the longest of them.
+const LINES: usize = 60;
+const COLUMNS: usize = 400;
+
+/// One recorded turn.
+#[derive(Clone, Debug)]
+pub struct RecordedTurn {
+    pub turn: u64,
+    /// The digest of the request, as `Replied` tells it.
+    pub asked: String,
+    pub reply: Reply,
+}
+
+/// A recorded request, made again from the journal when a difference must be shown.
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    pub system: String,
+    pub messages: Vec<Message>,
+    /// `None` where the journal does not tell the declarations.
+    pub tools: Option<Vec<ToolSpec>>,
+}
+
+/// Gives the recorded request of a turn. Asked only when a request differs.
+pub type Recall = Box<dyn Fn(u64) -> Option<RecordedRequest> + Send + Sync>;
+
+/// The replies of a recorded run.
+pub struct Replay {
+    info: ModelInfo,
+    turns: Vec<RecordedTurn>,
+    recall: Recall,
+}
+
+impl Replay {
+    /// A provider for a recording. `id` is the model as the user named it (`replay:RUN`); several recordings of one
+    /// turn (a run that was resumed) are told apart by their digests.
+    pub fn new(id: &str, turns: Vec<RecordedTurn>, recall: Recall) -> Self {
+        Self {
+            info: ModelInfo {
+                id: id.to_owned(),
+                window: None,
+                recorded: true,
+            },
+            turns,
+            recall,
+        }
+    }
+
+    fn answer(&self, request: &Request<'_>, cx: &AskContext<'_>) -> Result<Reply, ProviderError> {
+        if cx.cancel.is_cancelled() {
+            let message = "cancelled before the reply came";
+            return Err(ProviderError::new(ProviderClass::Cancelled, message));
+        }
+        let mut of_turn = self.turns.iter().filter(|turn| turn.turn == request.turn).peekable();
+        if of_turn.peek().is_none() {
+            return Err(miss(format!(
+                "the recording has {} turns, but turn {} was asked for",
+                self.turns.len(),
+                request.turn
+            )));
+        }
+        match of_turn.find(|turn| turn.asked == request.digest) {
+            Some(turn) => {
+                tell(&turn.reply, cx.live);
+                Ok(turn.reply.clone())
+            }
+            None => Err(miss(self.difference(request))),
+        }
+    }
+
+    fn difference(&self, request: &Request<'_>) -> String {
+        let turn = request.turn;
+        let Some(recorded) = (self.recall)(turn) else {
+            return format!("turn {turn}: the request is not the recorded one, and the recorded one cannot be told");
+        };
+        if recorded.system != request.system {
+            let shown = diff(&recorded.system, request.system);
+            return format!("turn {turn}: the system text is not the recorded one\n{shown}");
+        }
+        let differing = recorded
+            .messages
+            .iter()
+            .zip(request.messages)
+            .position(|(old, new)| old != new)
+            .or_else(|| {
+                let shorter = recorded.messages.len().min(request.messages.len());
+                (recorded.messages.len() != request.messages.len()).then_some(shorter)
+            });
+        if let Some(at) = differing {
+            let (old, new) = (recorded.messages.get(at), request.messages.get(at));
+            let shown = diff_messages(old, new);
+            let who = role(old.or(new));
+            return format!(
+                "turn {turn}: message {} ({who}) is not the recorded one\n{shown}",
+                at + 1
+            );
+        }
+        match &recorded.tools {
+            Some(tools) if tools.as_slice() != request.tools => {
+                let shown = diff(&declarations(tools), &declarations(request.tools));
+                format!("turn {turn}: the tools declared are not the recorded ones\n{shown}")
+            }
+            _ => format!(
+                "turn {turn}: system text and messages are the recorded ones; the tools declared or the response schema are not"
+            ),
+        }
+    }
+}
+
+impl Provider for Replay {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        Box::pin(async move { self.answer(request, &cx) })
+    }
+}
+
+fn miss(message: String) -> ProviderError {
+    ProviderError::new(ProviderClass::ReplayMiss, message)
+}
+
+fn role(message: Option<&Message>) -> &'static str {
+    match message.map(|message| message.role) {
+        Some(Role::User) => "user",
+        Some(Role::Assistant) => "assistant",
+        Some(Role::Tool) => "tool results",
+        None => "none",
+    }
+}
+
+fn diff_messages(old: Option<&Message>, new: Option<&Message>) -> String {
+    let text = |message: Option<&Message>| message.map(readable).unwrap_or_default();
+    let (before, after) = (text(old), text(new));
+    if before != after {
+        return diff(&before, &after);
+    }
+    // What differs is nothing that people read, for example a signature: the whole is shown.
+    let whole = |message: Option<&Message>| {
+        message
+            .and_then(|message| serde_json::to_string_pretty(message).ok())
+            .unwrap_or_default()
+    };
+    diff(&whole(old), &whole(new))
+}
+
+fn declarations(tools: &[ToolSpec]) -> String {
+    let lines: Vec<String> = tools
+        .iter()
+        .map(|tool| format!("{}: {}\n{:#}", tool.name, tool.description, tool.parameters))
+        .collect();
+    lines.join("\n")
+}
+
+/// Changed lines with two lines around them: `-` recorded, `+` new.
+fn diff(old: &str, new: &str) -> String {
+    let diff = TextDiff::from_lines(old, new);
+    let mut out = Vec::new();
+    for group in diff.grouped_ops(2) {
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let sign = match change.tag() {
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+                ChangeTag::Equal => ' ',
+            };
+            out.push(format!("{sign} {}", cut(change.value().trim_end_matches(['\n', '\r']))));
+        }
+    }
+    let more = out.len().saturating_sub(LINES);
+    out.truncate(LINES);
+    if more > 0 {
+        out.push(format!("  … {more} lines more"));
+    }
+    out.join("\n")
+}
+
+fn cut(line: &str) -> String {
+    match line.char_indices().nth(COLUMNS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
