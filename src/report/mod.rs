@@ -6,6 +6,7 @@ pub mod result;
 pub mod stream;
 pub mod summary;
 mod text;
+pub mod transcript;
 
 #[cfg(test)]
 mod tests;

@@ -57,8 +57,10 @@ impl Lines {
             EventKind::RunFinished { outcome, .. } => self.end(outcome),
             EventKind::Replied { reply, cost_micros, .. } => self.replied(reply, *cost_micros),
             EventKind::Decided(decided) => {
-                self.titles
-                    .insert(decided.call.clone(), text::line(&decided.title, 120));
+                let named = decided.title.starts_with(&decided.tool) || decided.title.is_empty();
+                let tool = if named { "" } else { decided.tool.as_str() };
+                let title = text::line(&format!("{tool} {}", decided.title), 140);
+                self.titles.insert(decided.call.clone(), title);
                 let told = match decided.ruling.decision {
                     Decision::Allow => self.level >= Level::Verbose,
                     _ => normal,

@@ -5,3 +5,4 @@ mod junit;
 mod result;
 mod sinks;
 mod summary;
+mod transcript;
