@@ -1,7 +1,7 @@
 //! What the user gives: recipe, policies, parameters, input, prompt. Reads; judges none of it.
 
 use super::refusal::Refusal;
-use crate::policy::Source;
+use crate::policy::{Source, presets};
 use crate::process::plain;
 use crate::workspace::patch;
 use std::io::Read;
@@ -25,7 +25,7 @@ fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
-        Refusal::Invalid(format!("{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\n  help: save it as UTF-8"))
+        Refusal::Invalid(format!("{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\nhelp: save it as UTF-8"))
     })
 }
 
@@ -36,7 +36,7 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
     }
     let name = path.display();
     Err(Refusal::Invalid(format!(
-        "{name}:1:1: error[no-file]: there is no recipe file {name}\n  help: `overnight recipe list` shows the recipes of ./recipes"
+        "{name}:1:1: error[no-file]: there is no recipe file {name}\nhelp: `overnight recipe list` shows the recipes of ./recipes"
     )))
 }
 
@@ -84,15 +84,18 @@ pub async fn policies(names: &[String], workspace: &Path) -> Result<Vec<Source>,
 
 async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
     let text = if name.starts_with("builtin:") {
-        // The policy room has them; naming one is the same as extending nothing else.
-        format!("version: 1\nextends: [{name}]\n")
+        presets::text(name, &[]).ok_or_else(|| {
+            Refusal::Invalid(format!(
+                "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: builtin:read-only, builtin:edit or builtin:build"
+            ))
+        })?
     } else if let Some(spec) = name.strip_prefix("git:") {
         committed(spec, workspace).await?
     } else {
         let path = Path::new(name);
         if !path.is_file() {
             return Err(Refusal::Invalid(format!(
-                "{name}:1:1: error[no-file]: there is no policy file {name}\n  help: name a file, builtin:read-only, builtin:edit, builtin:build or git:REV:PATH"
+                "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, builtin:read-only, builtin:edit, builtin:build or git:REV:PATH"
             )));
         }
         text(path)?
@@ -107,7 +110,7 @@ async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
 async fn committed(spec: &str, workspace: &Path) -> Result<String, Refusal> {
     let bad = |why: &str| {
         Refusal::Invalid(format!(
-            "git:{spec}:1:1: error[no-file]: {why}\n  help: write git:REV:PATH, as git:origin/main:ci/policy.yaml"
+            "git:{spec}:1:1: error[no-file]: {why}\nhelp: write git:REV:PATH, as git:origin/main:ci/policy.yaml"
         ))
     };
     let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is named"))?;

@@ -1,1 +1,12 @@
 //! What users type. Wires all rooms together; nobody imports it.
+
+pub mod args;
+pub mod commands;
+pub mod exit;
+pub mod inputs;
+pub mod out;
+pub mod outputs;
+pub mod refusal;
+pub mod settings;
+pub mod signals;
+pub mod wire;

@@ -2,7 +2,6 @@
 
 use super::exit;
 use crate::base::outcome::Verdict;
-use crate::diag::{self, Diagnostic, Files};
 use crate::journal::JournalError;
 
 /// A command that cannot be carried out.
@@ -23,12 +22,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All problems of the user's files, as they are printed.
-    pub fn problems(problems: &[Diagnostic], files: &Files) -> Self {
-        let texts: Vec<String> = problems.iter().map(|problem| diag::render(problem, files)).collect();
-        Self::Invalid(texts.join("\n"))
-    }
-
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {
