@@ -48,18 +48,23 @@ fn plain(unit: &Unit) -> Option<char> {
 
 /// The leftmost pair of braces that expands: where it is, and what it stands for.
 fn first_group(units: &[Unit]) -> Option<(usize, usize, Vec<Vec<Unit>>)> {
-    (0..units.len()).filter(|&start| plain(&units[start]) == Some('{')).find_map(|start| {
-        let (end, commas) = matching(units, start)?;
-        let choices = if commas.is_empty() {
-            sequence(&units[start + 1..end])?
-        } else {
-            let mut edges = vec![start];
-            edges.extend(commas);
-            edges.push(end);
-            edges.windows(2).map(|pair| units[pair[0] + 1..pair[1]].to_vec()).collect()
-        };
-        Some((start, end, choices))
-    })
+    (0..units.len())
+        .filter(|&start| plain(&units[start]) == Some('{'))
+        .find_map(|start| {
+            let (end, commas) = matching(units, start)?;
+            let choices = if commas.is_empty() {
+                sequence(&units[start + 1..end])?
+            } else {
+                let mut edges = vec![start];
+                edges.extend(commas);
+                edges.push(end);
+                edges
+                    .windows(2)
+                    .map(|pair| units[pair[0] + 1..pair[1]].to_vec())
+                    .collect()
+            };
+            Some((start, end, choices))
+        })
 }
 
 /// The closing brace and the commas at its own level.
@@ -90,7 +95,10 @@ fn sequence(units: &[Unit]) -> Option<Vec<Vec<Unit>>> {
     };
     let letters = first.len() == 1 && last.len() == 1 && !first.starts_with(|c: char| c.is_ascii_digit());
     let (low, high) = if letters {
-        (i64::from(u32::from(first.chars().next()?)), i64::from(u32::from(last.chars().next()?)))
+        (
+            i64::from(u32::from(first.chars().next()?)),
+            i64::from(u32::from(last.chars().next()?)),
+        )
     } else {
         (first.parse().ok()?, last.parse().ok()?)
     };
@@ -100,7 +108,11 @@ fn sequence(units: &[Unit]) -> Option<Vec<Vec<Unit>>> {
         let offset = i64::try_from(index * step).unwrap_or(0);
         let value = if low <= high { low + offset } else { low - offset };
         let text = if letters {
-            u32::try_from(value).ok().and_then(char::from_u32).map(String::from).unwrap_or_default()
+            u32::try_from(value)
+                .ok()
+                .and_then(char::from_u32)
+                .map(String::from)
+                .unwrap_or_default()
         } else {
             value.to_string()
         };

@@ -20,11 +20,6 @@ mod walk;
 mod words;
 mod wrappers;
 
-#[cfg(test)]
-mod corpus;
-#[cfg(test)]
-mod properties;
-
 use crate::base::access::{Place, Terrain};
 
 pub use cover::{PrefixWord, covers, deny_covers, lifts, parse_prefix, texts};

@@ -23,7 +23,9 @@ pub fn parse(text: &str, openers: usize) -> Result<Program, Refusal> {
     // The parser recurses, and a stack that runs out cannot be caught. Deep trees are dropped where they were made.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK);
-        let parsed = thread.spawn_scoped(scope, || shallow(text)).map(std::thread::ScopedJoinHandle::join);
+        let parsed = thread
+            .spawn_scoped(scope, || shallow(text))
+            .map(std::thread::ScopedJoinHandle::join);
         match parsed {
             Ok(Ok(parsed)) => parsed,
             Ok(Err(_)) | Err(_) => Err(unreadable()),
@@ -36,9 +38,15 @@ fn shallow(text: &str) -> Result<Program, Refusal> {
         enable_extended_globbing: false,
         ..ParserOptions::default()
     };
-    let program = Parser::new(text.as_bytes(), &options).parse_program().map_err(|_| unreadable())?;
+    let program = Parser::new(text.as_bytes(), &options)
+        .parse_program()
+        .map_err(|_| unreadable())?;
     if program.complete_commands.iter().any(|list| deeper(list, MAX_DEPTH)) {
-        return Err(Refusal::new("limit:nesting", "groups are nested more than 12 deep", "write it flatter"));
+        return Err(Refusal::new(
+            "limit:nesting",
+            "groups are nested more than 12 deep",
+            "write it flatter",
+        ));
     }
     Ok(program)
 }
@@ -75,9 +83,10 @@ fn command_is_deeper(command: &Command, left: usize) -> bool {
         CompoundCommand::BraceGroup(group) => deeper(&group.list, next),
         CompoundCommand::Subshell(group) => deeper(&group.list, next),
         CompoundCommand::ForClause(clause) => deeper(&clause.body.list, next),
-        CompoundCommand::CaseClause(clause) => {
-            clause.cases.iter().any(|case| case.cmd.as_ref().is_some_and(|list| deeper(list, next)))
-        }
+        CompoundCommand::CaseClause(clause) => clause
+            .cases
+            .iter()
+            .any(|case| case.cmd.as_ref().is_some_and(|list| deeper(list, next))),
         CompoundCommand::IfClause(clause) => {
             deeper(&clause.condition, next)
                 || deeper(&clause.then, next)

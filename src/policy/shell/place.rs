@@ -5,11 +5,30 @@ use super::{FileUse, Range, Tame, Word, WordKind};
 use crate::base::access::{Found, Place};
 
 /// Device files that any command may read and write.
-const FREE: [&str; 6] = ["/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "-"];
+const FREE: [&str; 6] = [
+    "/dev/null",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/zero",
+    "-",
+];
 /// Names that hold secrets in most repositories: a pattern that reaches one names it.
 const SECRETS: [&str; 14] = [
-    ".env", ".env.local", ".env.production", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".ssh", ".aws", ".gnupg",
-    "id_rsa", "id_ed25519", "key.pem", "server.key",
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    "id_rsa",
+    "id_ed25519",
+    "key.pem",
+    "server.key",
 ];
 
 /// The places that a word may name; an entry without place when the value is tame but not known. Nothing for standard streams.
@@ -36,7 +55,12 @@ fn of_range(walk: &Walk<'_>, state: &State, source: &str, range: &Range, kind: W
 
 /// Where one exact text lies, from each directory that the command may be in.
 pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Vec<FileUse> {
-    if text.is_empty() || FREE.contains(&text) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.parse::<u8>().is_ok()) {
+    if text.is_empty()
+        || FREE.contains(&text)
+        || text
+            .strip_prefix("/dev/fd/")
+            .is_some_and(|rest| rest.parse::<u8>().is_ok())
+    {
         return Vec::new();
     }
     if text.starts_with('~') {
@@ -139,7 +163,9 @@ fn simplify(pattern: &str) -> Vec<char> {
     let mut simple = Vec::new();
     let mut rest = pattern;
     while let Some(next) = rest.chars().next() {
-        let bracket = (next == '[').then(|| rest.get(2..).and_then(|tail| tail.find(']'))).flatten();
+        let bracket = (next == '[')
+            .then(|| rest.get(2..).and_then(|tail| tail.find(']')))
+            .flatten();
         if let Some(end) = bracket {
             simple.push('?');
             rest = &rest[2 + end + 1..];

@@ -23,19 +23,30 @@ const MAX_HEREDOCS: usize = 4;
 /// A [`Refusal`] with `limit:*` or `control_character`.
 pub fn scan(text: &str) -> Result<usize, Refusal> {
     if text.len() > MAX_BYTES {
-        return Err(limit("size", "the command is longer than 16 KiB", "split it into several calls"));
+        return Err(limit(
+            "size",
+            "the command is longer than 16 KiB",
+            "split it into several calls",
+        ));
     }
     if let Some(found) = text.chars().find(|&found| is_refused(found)) {
         return Err(Refusal::new(
             "control_character",
-            format!("the command holds the invisible or control character U+{:04X}", u32::from(found)),
+            format!(
+                "the command holds the invisible or control character U+{:04X}",
+                u32::from(found)
+            ),
             "write the command with visible characters, tabs and newlines only",
         ));
     }
     depth(text)?;
     let openers = openers(text)?;
     if heredocs(text) > MAX_HEREDOCS {
-        return Err(limit("heredocs", "the command opens more than 4 here-documents", "write the files with `write_file`"));
+        return Err(limit(
+            "heredocs",
+            "the command opens more than 4 here-documents",
+            "write the files with `write_file`",
+        ));
     }
     Ok(openers)
 }
@@ -61,12 +72,20 @@ fn depth(text: &str) -> Result<(), Refusal> {
             b')' | b'}' | b']' => depth = depth.saturating_sub(1),
             b'`' => {
                 in_backtick = !in_backtick;
-                depth = if in_backtick { depth + 1 } else { depth.saturating_sub(1) };
+                depth = if in_backtick {
+                    depth + 1
+                } else {
+                    depth.saturating_sub(1)
+                };
             }
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err(limit("nesting", "brackets are nested more than 8 deep", "write it flatter"));
+            return Err(limit(
+                "nesting",
+                "brackets are nested more than 8 deep",
+                "write it flatter",
+            ));
         }
     }
     Ok(())
@@ -83,8 +102,15 @@ fn openers(text: &str) -> Result<usize, Refusal> {
                 twins += usize::from(last == b'(');
             }
             b'`' => openers += 1,
-            b'!' if bytes.get(at + 1).is_none_or(|next| next.is_ascii_whitespace() || *next == b'\\') => openers += 1,
-            b'{' if last_raw(bytes, at) == b'$' || bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace) => openers += 1,
+            b'!' if bytes
+                .get(at + 1)
+                .is_none_or(|next| next.is_ascii_whitespace() || *next == b'\\') =>
+            {
+                openers += 1
+            }
+            b'{' if last_raw(bytes, at) == b'$' || bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace) => {
+                openers += 1
+            }
             _ => keywords += usize::from(opens_compound(bytes, at)),
         }
         if !byte.is_ascii_whitespace() && byte != b'\\' {
@@ -92,13 +118,20 @@ fn openers(text: &str) -> Result<usize, Refusal> {
         }
     }
     if openers > MAX_OPENERS || twins > MAX_TWINS || keywords > MAX_KEYWORDS {
-        return Err(limit("nesting", "the command opens too many groups", "split it into several calls"));
+        return Err(limit(
+            "nesting",
+            "the command opens too many groups",
+            "split it into several calls",
+        ));
     }
     Ok(openers + keywords)
 }
 
 fn last_raw(bytes: &[u8], at: usize) -> u8 {
-    at.checked_sub(1).and_then(|before| bytes.get(before)).copied().unwrap_or(b';')
+    at.checked_sub(1)
+        .and_then(|before| bytes.get(before))
+        .copied()
+        .unwrap_or(b';')
 }
 
 /// Whether a word at `at` would open a compound command: quotes are not looked at, so text may count too.
@@ -110,7 +143,10 @@ fn opens_compound(bytes: &[u8], at: usize) -> bool {
     }
     let rest = bytes.get(at..).unwrap_or_default();
     WORDS.iter().any(|word| {
-        rest.starts_with(word) && rest.get(word.len()).is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_')
+        rest.starts_with(word)
+            && rest
+                .get(word.len())
+                .is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_')
     })
 }
 

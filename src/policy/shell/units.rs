@@ -5,17 +5,32 @@ use super::{Range, Refusal};
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Unit {
-    Char { value: char, quoted: bool },
+    Char {
+        value: char,
+        quoted: bool,
+    },
     /// An empty pair of quotes: the word exists even when nothing else is in it.
     Nothing,
     /// `$name` and the forms of `${name…}` that are accepted.
-    Param { name: String, form: Form, quoted: bool },
+    Param {
+        name: String,
+        form: Form,
+        quoted: bool,
+    },
     /// `$(text)`.
-    Substitution { text: String, quoted: bool },
+    Substitution {
+        text: String,
+        quoted: bool,
+    },
     /// Arithmetic on literal numbers, `${#name}`, `$?`: digits.
-    Number { quoted: bool },
+    Number {
+        quoted: bool,
+    },
     /// An expansion that was looked at: what it may become.
-    Hole { range: Range, quoted: bool },
+    Hole {
+        range: Range,
+        quoted: bool,
+    },
 }
 
 /// What a parameter expansion does with its value.
@@ -83,7 +98,11 @@ pub fn split_body(source: &str) -> Result<Vec<Unit>, Refusal> {
 fn single(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
     let end = find(chars, start, '\'')?;
     units.push(Unit::Nothing);
-    units.extend(chars[start..end].iter().map(|&value| Unit::Char { value, quoted: true }));
+    units.extend(
+        chars[start..end]
+            .iter()
+            .map(|&value| Unit::Char { value, quoted: true }),
+    );
     Ok(end + 1)
 }
 
@@ -110,10 +129,16 @@ fn quoted_char(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>)
                     units.push(Unit::Char { value, quoted: true });
                 }
                 Some(&value) => {
-                    units.push(Unit::Char { value: '\\', quoted: true });
+                    units.push(Unit::Char {
+                        value: '\\',
+                        quoted: true,
+                    });
                     units.push(Unit::Char { value, quoted: true });
                 }
-                None => units.push(Unit::Char { value: '\\', quoted: true }),
+                None => units.push(Unit::Char {
+                    value: '\\',
+                    quoted: true,
+                }),
             }
             Ok(at + 2)
         }
@@ -131,7 +156,10 @@ fn backtick(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) ->
     if text.contains(['"', '\'', '\\', '$', '#', '<']) {
         return Err(Refusal::construct("backtick", "use `$( )` instead of backticks"));
     }
-    units.push(Unit::Substitution { text, quoted: quotes != Quotes::None });
+    units.push(Unit::Substitution {
+        text,
+        quoted: quotes != Quotes::None,
+    });
     Ok(end + 1)
 }
 
@@ -152,7 +180,11 @@ fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> R
         Some(&next) if next == '_' || next.is_ascii_alphabetic() => {
             let name: String = name_at(chars, at + 1);
             let end = at + 1 + name.len();
-            units.push(Unit::Param { name, form: Form::Plain, quoted });
+            units.push(Unit::Param {
+                name,
+                form: Form::Plain,
+                quoted,
+            });
             Ok(end)
         }
         Some('?' | '#') => {
@@ -160,18 +192,28 @@ fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> R
             Ok(at + 2)
         }
         Some(&next) if next.is_ascii_digit() || "@*!-$".contains(next) => {
-            units.push(Unit::Param { name: next.to_string(), form: Form::Plain, quoted });
+            units.push(Unit::Param {
+                name: next.to_string(),
+                form: Form::Plain,
+                quoted,
+            });
             Ok(at + 2)
         }
         _ => {
-            units.push(Unit::Char { value: '$', quoted: true });
+            units.push(Unit::Char {
+                value: '$',
+                quoted: true,
+            });
             Ok(at + 1)
         }
     }
 }
 
 fn name_at(chars: &[char], at: usize) -> String {
-    chars[at..].iter().take_while(|next| **next == '_' || next.is_ascii_alphanumeric()).collect()
+    chars[at..]
+        .iter()
+        .take_while(|next| **next == '_' || next.is_ascii_alphanumeric())
+        .collect()
 }
 
 /// `$'…'`: the escapes that C and bash share.
@@ -196,8 +238,12 @@ fn escape(chars: &[char], at: usize) -> Result<(char, usize), Refusal> {
         Some('n') => ('\n', 1),
         Some('t') => ('\t', 1),
         Some(&value) if "\\'\"?".contains(value) => (value, 1),
-        Some('x') => number(chars, at + 1, 2, 16).map(|(value, length)| (value, length + 1)).ok_or_else(refused)?,
-        Some('u') => number(chars, at + 1, 4, 16).map(|(value, length)| (value, length + 1)).ok_or_else(refused)?,
+        Some('x') => number(chars, at + 1, 2, 16)
+            .map(|(value, length)| (value, length + 1))
+            .ok_or_else(refused)?,
+        Some('u') => number(chars, at + 1, 4, 16)
+            .map(|(value, length)| (value, length + 1))
+            .ok_or_else(refused)?,
         Some(digit) if digit.is_digit(8) => number(chars, at, 3, 8).ok_or_else(refused)?,
         _ => return Err(refused()),
     };
@@ -206,7 +252,11 @@ fn escape(chars: &[char], at: usize) -> Result<(char, usize), Refusal> {
 
 /// A printable ASCII character by its number: anything else is left to `refused`.
 fn number(chars: &[char], at: usize, most: usize, radix: u32) -> Option<(char, usize)> {
-    let digits: String = chars[at.min(chars.len())..].iter().take(most).take_while(|next| next.is_digit(radix)).collect();
+    let digits: String = chars[at.min(chars.len())..]
+        .iter()
+        .take(most)
+        .take_while(|next| next.is_digit(radix))
+        .collect();
     let value = char::from_u32(u32::from_str_radix(&digits, radix).ok()?)?;
     (value.is_ascii_graphic() || " \t\n".contains(value)).then_some((value, digits.len()))
 }
@@ -221,7 +271,11 @@ fn arithmetic(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>)
             '(' => depth += 1,
             ')' if depth == 0 => {
                 units.push(Unit::Number { quoted });
-                return if chars.get(at + 1) == Some(&')') { Ok(at + 2) } else { Err(refused()) };
+                return if chars.get(at + 1) == Some(&')') {
+                    Ok(at + 2)
+                } else {
+                    Err(refused())
+                };
             }
             ')' => depth -= 1,
             _ if here.is_ascii_digit() || " +-*/%".contains(here) => {}
@@ -270,7 +324,9 @@ fn form(rest: &str) -> Option<Form> {
         return Some(Form::Plain);
     }
     if let Some(numbers) = rest.strip_prefix(':') {
-        let plain = numbers.chars().all(|next| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-');
+        let plain = numbers
+            .chars()
+            .all(|next| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-');
         return plain.then_some(Form::Changed);
     }
     rest.starts_with(['#', '%', '/', '^', ',']).then_some(Form::Changed)
@@ -296,7 +352,9 @@ fn closing(chars: &[char], start: usize) -> Result<usize, Refusal> {
             '(' => depth += 1,
             ')' if depth == 0 => return Ok(at),
             ')' => depth -= 1,
-            '$' if chars.get(at + 1) == Some(&'\'') => return Err(Refusal::construct("$'", "write the characters themselves")),
+            '$' if chars.get(at + 1) == Some(&'\'') => {
+                return Err(Refusal::construct("$'", "write the characters themselves"));
+            }
             '#' if at == start || chars.get(at - 1).is_some_and(|before| " \t\n;&|(".contains(*before)) => {
                 return Err(Refusal::construct("comment", "leave comments out of `$( )`"));
             }
@@ -315,7 +373,10 @@ fn closing(chars: &[char], start: usize) -> Result<usize, Refusal> {
 fn is_case(chars: &[char], at: usize) -> bool {
     chars[at..].starts_with(&['c', 'a', 's', 'e'])
         && chars.get(at + 4).is_some_and(char::is_ascii_whitespace)
-        && at.checked_sub(1).and_then(|before| chars.get(before)).is_none_or(|before| " \t\n;&|({".contains(*before))
+        && at
+            .checked_sub(1)
+            .and_then(|before| chars.get(before))
+            .is_none_or(|before| " \t\n;&|({".contains(*before))
 }
 
 /// The index of the double quote that closes; expansions inside may hold quotes of their own.

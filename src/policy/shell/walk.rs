@@ -5,8 +5,8 @@ use super::scope::{Ends, MAX_NESTED, State, Walk, union};
 use super::{Grants, Range, Reading, Refusal, Word, agree, assign, parse, scan, simple, words};
 use crate::base::access::{Place, Terrain};
 use brush_parser::ast::{
-    AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, ExtendedTestExpr, ForClauseCommand, IfClauseCommand, IoRedirect,
-    Pipeline, RedirectList, SeparatorOperator, UnaryPredicate, WhileOrUntilClauseCommand,
+    AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, ExtendedTestExpr, ForClauseCommand,
+    IfClauseCommand, IoRedirect, Pipeline, RedirectList, SeparatorOperator, UnaryPredicate, WhileOrUntilClauseCommand,
 };
 
 /// Simple commands in one text, those of its substitutions included.
@@ -19,7 +19,11 @@ const MAX_COMMANDS: usize = 200;
 pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
     let start: Place = (terrain.locate)(if dir.is_empty() { "." } else { dir });
     if !start.inside {
-        return Err(Refusal::new("outside_path", format!("`{dir}` lies outside the workspace"), "start in a directory inside"));
+        return Err(Refusal::new(
+            "outside_path",
+            format!("`{dir}` lies outside the workspace"),
+            "start in a directory inside",
+        ));
     }
     let mut walk = Walk {
         terrain: *terrain,
@@ -34,7 +38,11 @@ pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -
     };
     whole(&mut walk, &State::new(vec![start.path]))?;
     if walk.reading == Reading::default() {
-        return Err(Refusal::new("parse_error", "there is no command in the text", "write a command"));
+        return Err(Refusal::new(
+            "parse_error",
+            "there is no command in the text",
+            "write a command",
+        ));
     }
     Ok(walk.reading)
 }
@@ -79,11 +87,12 @@ fn heredoc_lines(text: &str) -> Result<(), Refusal> {
 /// # Errors
 /// A [`Refusal`] of the commands in it.
 pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<Range, Refusal> {
-    if text.starts_with([' ', '\t', '\n']) && text.trim_start().starts_with('|') {
-        return Err(Refusal::construct("${", "write `$( )`"));
-    }
     if state.nested >= MAX_NESTED {
-        return Err(Refusal::new("limit:nesting", "substitutions are nested more than 8 deep", "write it flatter"));
+        return Err(Refusal::new(
+            "limit:nesting",
+            "substitutions are nested more than 8 deep",
+            "write it flatter",
+        ));
     }
     let openers = scan::scan(text)?;
     let program = parse::parse(text, openers)?;
@@ -114,7 +123,10 @@ fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<E
     let start = state.dirs.clone();
     for item in &list.0 {
         if matches!(item.1, SeparatorOperator::Async) {
-            return Err(Refusal::construct("&", "use `is_background` of the tool, or leave the command in the foreground"));
+            return Err(Refusal::construct(
+                "&",
+                "use `is_background` of the tool, or leave the command in the foreground",
+            ));
         }
         state.dirs = ends.all()?;
         ends = pipeline(walk, state, &item.0.first)?;
@@ -128,7 +140,11 @@ fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<E
                         ok: after.ok,
                         failed: union(&ends.failed, &after.failed)?,
                         // `cd x && git ls-files` prints what the second prints.
-                        output: if output.head == "silent" { after.output } else { Range::wild() },
+                        output: if output.head == "silent" {
+                            after.output
+                        } else {
+                            Range::wild()
+                        },
                     };
                 }
                 AndOr::Or(otherwise) => {
@@ -137,7 +153,11 @@ fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<E
                     ends = Ends {
                         ok: union(&ends.ok, &after.ok)?,
                         failed: after.failed,
-                        output: if after.output.head == "silent" { output } else { Range::wild() },
+                        output: if after.output.head == "silent" {
+                            output
+                        } else {
+                            Range::wild()
+                        },
                     };
                 }
             }
@@ -176,7 +196,11 @@ fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Resu
 
 fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<Ends, Refusal> {
     if walk.reading.commands.len() > MAX_COMMANDS || walk.names.len() > MAX_COMMANDS {
-        return Err(Refusal::new("limit:commands", "the text holds more than 200 commands", "split it into several calls"));
+        return Err(Refusal::new(
+            "limit:commands",
+            "the text holds more than 200 commands",
+            "split it into several calls",
+        ));
     }
     match command {
         Command::Simple(command) => simple::command(walk, state, command),
@@ -197,7 +221,7 @@ fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<
             outer(walk, state, redirects.as_ref())?;
             walk.names.push("[[".to_owned());
             extended(walk, state, &test.expr)?;
-            simple::note_test(walk, Vec::new());
+            simple::note(walk, vec![Word::known("[[")]);
             Ok(stay(state, silent()))
         }
     }
@@ -259,14 +283,21 @@ fn only_output_of_one(ends: Ends, list: &CompoundList) -> Ends {
 fn for_loop(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand) -> Result<Ends, Refusal> {
     let name = clause.variable_name.as_str();
     if state.vars.contains_key(name) || !assign::may_be_set(name) {
-        return Err(Refusal::construct("for", "use a fresh lower-case name for each loop variable"));
+        return Err(Refusal::construct(
+            "for",
+            "use a fresh lower-case name for each loop variable",
+        ));
     }
     let mut values: Vec<Word> = Vec::new();
     for value in clause.values.iter().flatten() {
         values.extend(words::evaluate(walk, state, &value.value)?);
     }
     let set_elsewhere = assign::times_set(walk.text, name) > 0;
-    let range = if clause.values.is_none() || set_elsewhere { Range::wild() } else { any_of(&values) };
+    let range = if clause.values.is_none() || set_elsewhere {
+        Range::wild()
+    } else {
+        any_of(&values)
+    };
     state.vars.insert(name.to_owned(), range);
     let ends = list(walk, state, &clause.body.list)?;
     state.vars.insert(name.to_owned(), Range::wild());
@@ -305,7 +336,10 @@ fn in_place(state: &State, ends: Ends) -> Result<Ends, Refusal> {
     if ends.all()?.iter().all(|dir| state.dirs.contains(dir)) {
         return Ok(stay(state, Range::wild()));
     }
-    Err(Refusal::construct("cd_in_loop", "put the body into a subshell: `(cd x && …)`"))
+    Err(Refusal::construct(
+        "cd_in_loop",
+        "put the body into a subshell: `(cd x && …)`",
+    ))
 }
 
 fn while_loop(walk: &mut Walk<'_>, state: &mut State, clause: &WhileOrUntilClauseCommand) -> Result<Ends, Refusal> {
@@ -396,7 +430,10 @@ fn extended(walk: &mut Walk<'_>, state: &State, expr: &ExtendedTestExpr) -> Resu
             for side in [left, right] {
                 let word = words::evaluate_one(walk, state, &side.value)?;
                 if counts && !simple::is_number(&word) {
-                    return Err(Refusal::construct("[[ -eq", "use `[ … -eq … ]`, which evaluates no text"));
+                    return Err(Refusal::construct(
+                        "[[ -eq",
+                        "use `[ … -eq … ]`, which evaluates no text",
+                    ));
                 }
             }
             Ok(())

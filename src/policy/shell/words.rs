@@ -65,7 +65,16 @@ fn param(state: &State, name: &str, form: Form) -> Result<Range, Refusal> {
 
 /// Whether a variable's name says that its value is a secret.
 pub fn looks_secret(name: &str) -> bool {
-    const MARKS: [&str; 8] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "PRIVATE"];
+    const MARKS: [&str; 8] = [
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "API_KEY",
+        "APIKEY",
+        "CREDENTIAL",
+        "PRIVATE",
+    ];
     let name = name.to_ascii_uppercase();
     MARKS.iter().any(|mark| name.contains(mark)) || name.ends_with("_KEY") || name == "KEY" || name.starts_with("AWS_")
 }
@@ -92,7 +101,7 @@ fn word(units: &[Unit], source: &str) -> Word {
     Word::opaque(source, range_of(units, glob))
 }
 
-fn range_of(units: &[Unit], glob: bool) -> Range {
+fn range_of(units: &[Unit], mut glob: bool) -> Range {
     let mut values = Some(vec![String::new()]);
     let mut many = glob;
     let (mut worst, mut literals, mut head, mut in_head) = (Tame::Token, String::new(), String::new(), true);
@@ -107,10 +116,24 @@ fn range_of(units: &[Unit], glob: bool) -> Range {
             }
             Unit::Hole { range, quoted } => {
                 in_head = false;
-                worst = worst.max(if range.values.is_some() { Tame::Token } else { range.tame });
-                let splits = range.values.as_ref().is_none_or(|all| all.iter().any(|text| is_split(text)));
-                many |= if *quoted { range.many && range.tame == Tame::Wild && range.head == "@" } else { range.many || splits };
-                values = values.zip(range.values.as_ref()).and_then(|(left, right)| product(&left, right));
+                worst = worst.max(if range.values.is_some() {
+                    Tame::Token
+                } else {
+                    range.tame
+                });
+                let splits = range
+                    .values
+                    .as_ref()
+                    .is_none_or(|all| all.iter().any(|text| text.contains([' ', '\t', '\n'])));
+                many |= if *quoted {
+                    range.head == "@"
+                } else {
+                    range.many || splits || may_be_empty(range)
+                };
+                glob |= !quoted && range.values.iter().flatten().any(|text| text.contains(['*', '?', '[']));
+                values = values
+                    .zip(range.values.as_ref())
+                    .and_then(|(left, right)| product(&left, right));
                 if !quoted && splits && range.values.is_some() {
                     values = None;
                     worst = Tame::Wild;
@@ -119,7 +142,11 @@ fn range_of(units: &[Unit], glob: bool) -> Range {
             _ => {}
         }
     }
-    if values.is_none() && units.iter().any(|unit| matches!(unit, Unit::Hole { range, .. } if range.values.is_some())) {
+    if values.is_none()
+        && units
+            .iter()
+            .any(|unit| matches!(unit, Unit::Hole { range, .. } if range.values.is_some()))
+    {
         // A part with known values may be a path of any kind: only plain names keep the word tame.
         let plain = |text: &String| !text.contains("..") && !text.starts_with(['/', '~', '-']);
         let all_plain = units.iter().all(|unit| match unit {
@@ -135,8 +162,13 @@ fn range_of(units: &[Unit], glob: bool) -> Range {
             worst = Tame::Inside;
         }
     }
-    let dash = values.as_ref().map_or_else(|| may_dash(units), |all| all.iter().any(|text| text.starts_with('-')));
-    let glob = glob || units.iter().any(|unit| matches!(unit, Unit::Hole { range, .. } if range.glob));
+    let dash = values
+        .as_ref()
+        .map_or_else(|| may_dash(units), |all| all.iter().any(|text| text.starts_with('-')));
+    let glob = glob
+        || units
+            .iter()
+            .any(|unit| matches!(unit, Unit::Hole { range, .. } if range.glob));
     Range {
         values,
         tame: worst,
@@ -147,16 +179,20 @@ fn range_of(units: &[Unit], glob: bool) -> Range {
     }
 }
 
-/// Whether a value, unquoted, becomes other than one word as it stands.
-fn is_split(text: &str) -> bool {
-    text.is_empty() || text.contains([' ', '\t', '\n'])
+fn may_be_empty(range: &Range) -> bool {
+    range
+        .values
+        .as_ref()
+        .map_or(range.many, |all| all.iter().any(String::is_empty))
 }
 
 fn product(left: &[String], right: &[String]) -> Option<Vec<String>> {
     if left.len() * right.len() > MAX_VALUES {
         return None;
     }
-    let joined = left.iter().flat_map(|head| right.iter().map(move |tail| format!("{head}{tail}")));
+    let joined = left
+        .iter()
+        .flat_map(|head| right.iter().map(move |tail| format!("{head}{tail}")));
     Some(joined.collect())
 }
 
@@ -167,8 +203,7 @@ fn may_dash(units: &[Unit]) -> bool {
             Unit::Char { value, .. } => return *value == '-',
             Unit::Hole { range, .. } if range.dash => return true,
             Unit::Hole { range, .. } => {
-                let empty = range.values.as_ref().map_or(range.many, |all| all.iter().any(String::is_empty));
-                if !empty {
+                if !may_be_empty(range) {
                     return false;
                 }
             }
