@@ -1,5 +1,4 @@
 //! The policy file and its ruling on a call. Pure: knows no provider, no engine, no file system.
-
 pub mod bounds;
 pub mod calls;
 pub mod cases;
@@ -19,8 +18,8 @@ pub mod rule;
 pub mod secrets_like;
 pub mod set;
 pub mod shell;
-
 pub use decide::decide;
 pub use load::{Source, check_names, load};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
 pub use set::Protected;
+pub mod profiles;
