@@ -1,0 +1,212 @@
+//! Rulings as people and scripts read them: a trace, a JSON line, what differs between two policies. Decides nothing.
+
+use crate::base::ruling::{Asked, Ruling};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A call of a `--calls` file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallLine {
+    pub tool: String,
+    /// A JSON object.
+    pub args: Value,
+}
+
+/// Reads one line of a `--calls` file: `{"tool": …, "args": {…}}`; `args` may be absent.
+///
+/// # Errors
+/// What is wrong with the line, one fragment for people.
+pub fn call_line(line: &str) -> Result<CallLine, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
+    let tool = value
+        .get("tool")
+        .and_then(Value::as_str)
+        .ok_or("`tool` is missing or no text")?;
+    let args = value.get("args").cloned().unwrap_or_else(|| json!({}));
+    if !args.is_object() {
+        return Err("`args` is no object".to_owned());
+    }
+    Ok(CallLine {
+        tool: tool.to_owned(),
+        args,
+    })
+}
+
+/// The line for scripts, without its break: `decision`, `rule`, `code`, `reason`.
+pub fn json_line(ruling: &Ruling) -> String {
+    json!({
+        "decision": ruling.decision.as_str(),
+        "rule": ruling.rule,
+        "code": ruling.code,
+        "reason": ruling.reason,
+    })
+    .to_string()
+}
+
+/// The line of a call that could not be judged: a call that nobody can read is not allowed.
+pub fn json_error(why: &str) -> String {
+    json!({ "decision": "deny", "rule": null, "code": "no_rule", "reason": format!("the call cannot be judged: {why}") }).to_string()
+}
+
+/// The ruling and how it came about. `title` says what the call would do; ends with a newline.
+pub fn render(title: &str, ruling: &Ruling) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}: {}", ruling.decision.as_str(), plain(title));
+    let _ = writeln!(out, "  rule:   {}", plain(ruling.rule.as_deref().unwrap_or("none")));
+    let _ = writeln!(out, "  code:   {}", plain(&ruling.code));
+    let _ = writeln!(out, "  reason: {}", plain(&ruling.reason));
+    if !ruling.fix.is_empty() {
+        let _ = writeln!(out, "  fix:    {}", plain(&ruling.fix));
+    }
+    if let Some(pipe) = &ruling.pipe {
+        let _ = writeln!(out, "  pipe:   {}", plain(pipe));
+    }
+    for words in &ruling.words {
+        let _ = writeln!(out, "  runs:   {}", plain(&quoted(words)));
+    }
+    if !ruling.considered.is_empty() {
+        out.push_str("  considered:\n");
+    }
+    for considered in &ruling.considered {
+        let mark = if considered.matched { "x" } else { " " };
+        let (decision, rule, why) = (
+            considered.decision.as_str(),
+            plain(&considered.rule),
+            plain(&considered.why),
+        );
+        let _ = writeln!(out, "    [{mark}] {decision:<7} {rule}: {why}");
+    }
+    out
+}
+
+fn plain(text: &str) -> String {
+    crate::diag::render::escape(text)
+}
+
+/// Words with quotes where a shell would need them.
+fn quoted(words: &[String]) -> String {
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%^*?".contains(&byte);
+    let quote = |word: &String| {
+        if !word.is_empty() && word.bytes().all(safe) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// What a call is, when nobody prepared a title: the command, path or URL of its arguments.
+pub fn title(asked: &Asked<'_>) -> String {
+    let what = ["command", "file_path", "dir_path", "url", "pattern", "prompt"];
+    match what.iter().find_map(|key| asked.args.get(key).and_then(Value::as_str)) {
+        Some(what) => format!("{} {what}", asked.tool),
+        None => asked.tool.to_owned(),
+    }
+}
+
+/// One call of a recorded run that another policy rules otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    pub call: String,
+    pub title: String,
+    pub was: Ruling,
+    pub now: Ruling,
+}
+
+/// The calls whose decision or code differs, in order. Rules may have other names in another file: they are not compared.
+pub fn differs(calls: impl IntoIterator<Item = (String, String, Ruling, Ruling)>) -> Vec<Difference> {
+    calls
+        .into_iter()
+        .filter(|(_, _, was, now)| was.decision != now.decision || was.code != now.code)
+        .map(|(call, title, was, now)| Difference { call, title, was, now })
+        .collect()
+}
+
+/// The differences for people: three lines each.
+pub fn render_differences(differences: &[Difference]) -> String {
+    if differences.is_empty() {
+        return "every call is ruled as it was\n".to_owned();
+    }
+    let mut out = String::new();
+    for Difference { call, title, was, now } in differences {
+        let _ = writeln!(out, "{}: {}", plain(call), plain(title));
+        for (mark, ruling) in [("-", was), ("+", now)] {
+            let rule = ruling.rule.as_deref().unwrap_or("no rule");
+            let (decision, code) = (ruling.decision.as_str(), &ruling.code);
+            let _ = writeln!(
+                out,
+                "  {mark} {decision} ({}, {}): {}",
+                plain(rule),
+                plain(code),
+                plain(&ruling.reason)
+            );
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ruling::{Considered, Decision};
+
+    fn ruling(decision: Decision, code: &str) -> Ruling {
+        Ruling {
+            decision,
+            rule: Some("p.yaml:4".to_owned()),
+            code: code.to_owned(),
+            reason: "run `rm x`: no\u{1b}[0m".to_owned(),
+            fix: "go another way".to_owned(),
+            considered: vec![Considered {
+                rule: "p.yaml:4".to_owned(),
+                decision: Decision::Deny,
+                matched: true,
+                why: "run `rm x`".to_owned(),
+            }],
+            words: vec![vec!["rm".to_owned(), "a b".to_owned()]],
+            pipe: None,
+            uses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_trace_and_a_line() {
+        let deny = ruling(Decision::Deny, "deny_rule");
+        let text = render("run_shell_command rm", &deny);
+        assert!(
+            text.starts_with("deny: run_shell_command rm\n  rule:   p.yaml:4\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("runs:   rm 'a b'") && text.contains("[x] deny    p.yaml:4: run `rm x`"),
+            "{text}"
+        );
+        assert!(!text.contains('\u{1b}'));
+        let line: Value = serde_json::from_str(&json_line(&deny)).unwrap();
+        assert_eq!(
+            (&line["decision"], &line["rule"], &line["code"]),
+            (&json!("deny"), &json!("p.yaml:4"), &json!("deny_rule"))
+        );
+    }
+
+    #[test]
+    fn calls_are_read_strictly() {
+        assert_eq!(call_line(r#"{"tool":"glob"}"#).unwrap().args, json!({}));
+        assert!(
+            call_line("{").is_err()
+                && call_line(r#"{"args":{}}"#).is_err()
+                && call_line(r#"{"tool":"x","args":[]}"#).is_err()
+        );
+    }
+
+    #[test]
+    fn only_other_decisions_and_codes_differ() {
+        let (deny, allow) = (ruling(Decision::Deny, "deny_rule"), ruling(Decision::Allow, "allowed"));
+        let call = |was: &Ruling, now: &Ruling| ("c1".to_owned(), "t".to_owned(), was.clone(), now.clone());
+        let found = differs([call(&deny, &deny), call(&deny, &allow)]);
+        assert_eq!(found.len(), 1);
+        assert!(render_differences(&found).contains("  - deny (p.yaml:4, deny_rule)"));
+        assert_eq!(render_differences(&[]), "every call is ruled as it was\n");
+    }
+}

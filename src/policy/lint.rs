@@ -1,0 +1,532 @@
+//! Warnings on policies that load: rules that say more, or less, than they seem to. Changes nothing.
+
+use super::model::{Effect, Policy, PolicySet, Prefix, Rule, SHELL, ToolPattern};
+use super::secrets_like::secret_like;
+use crate::diag::Diagnostic;
+use crate::diag::diagnostic::sort;
+
+/// Programs that run whatever text or file they are given.
+const RUNNERS: &[&str] = &[
+    "awk",
+    "bash",
+    "bun",
+    "busybox",
+    "dash",
+    "deno",
+    "docker",
+    "env",
+    "eval",
+    "find",
+    "gdb",
+    "ksh",
+    "lua",
+    "make",
+    "node",
+    "npx",
+    "osascript",
+    "parallel",
+    "perl",
+    "php",
+    "podman",
+    "pwsh",
+    "python",
+    "python3",
+    "ruby",
+    "script",
+    "setsid",
+    "sh",
+    "strace",
+    "sudo",
+    "tclsh",
+    "uvx",
+    "vi",
+    "vim",
+    "watch",
+    "xargs",
+    "zsh",
+    "cmake",
+    "just",
+    "tox",
+    "nox",
+];
+
+/// Commands that build or test: they run what the repository holds.
+const BUILDERS: &[&str] = &[
+    "cargo build",
+    "cargo run",
+    "cargo test",
+    "cargo clippy",
+    "cargo check",
+    "cargo bench",
+    "npm test",
+    "npm run",
+    "npm install",
+    "npm ci",
+    "npm start",
+    "yarn",
+    "pnpm",
+    "pytest",
+    "go test",
+    "go run",
+    "go generate",
+    "mvn",
+    "gradle",
+    "./gradlew",
+    "./mvnw",
+    "make",
+    "pip install",
+    "cargo install",
+];
+
+/// Programs that talk to the network.
+const NETWORK: &[&str] = &[
+    "aws",
+    "az",
+    "curl",
+    "dig",
+    "docker",
+    "ftp",
+    "gcloud",
+    "gh",
+    "git clone",
+    "git fetch",
+    "git pull",
+    "git push",
+    "git remote",
+    "host",
+    "nc",
+    "ncat",
+    "nslookup",
+    "npm publish",
+    "ping",
+    "rsync",
+    "scp",
+    "sftp",
+    "socat",
+    "ssh",
+    "telnet",
+    "wget",
+    "cargo publish",
+    "twine",
+];
+
+/// All warnings, sorted by place. Rules of presets are not judged.
+pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    for policy in &set.files {
+        let own = || policy.rules.iter().filter(|rule| !rule.name.starts_with("builtin:"));
+        for rule in own() {
+            code_execution(rule, &mut found);
+            network(rule, &mut found);
+            never(rule, &mut found);
+            profile(rule, &mut found);
+            if let Effect::Modify { .. } = rule.effect {
+                unused_modify(policy, rule, &mut found);
+            }
+            shadowed(policy, rule, &mut found);
+        }
+        environment(policy, &mut found);
+    }
+    sort(&mut found);
+    found
+}
+
+fn warn(found: &mut Vec<Diagnostic>, code: &'static str, span: crate::diag::Span, message: String, help: &str) {
+    found.push(Diagnostic::warning(code, span, message).help(help));
+}
+
+fn begins(prefix: &Prefix, list: &[&'static str]) -> Option<&'static str> {
+    let text = prefix.text.as_str();
+    let known =
+        |known: &&&'static str| text == **known || text.strip_prefix(**known).is_some_and(|rest| rest.starts_with(' '));
+    list.iter().find(known).copied()
+}
+
+fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if rule.effect != Effect::Allow || !rule.is_about_builtin(SHELL) {
+        return;
+    }
+    let Some(prefixes) = &rule.commands else {
+        if !rule.is_narrowed() {
+            let message = "this rule allows every command: the same as no policy for commands".to_owned();
+            warn(
+                found,
+                "code-execution",
+                rule.span,
+                message,
+                "list `commands`; only the sandbox confines them otherwise",
+            );
+        }
+        return;
+    };
+    for prefix in prefixes {
+        // `git` alone is a whole tool box; a program with a subcommand in the list is not.
+        if let Some(program) = begins(prefix, RUNNERS).filter(|program| bare(prefix, program)) {
+            let message = format!("`{program}` runs any code that it is given");
+            warn(
+                found,
+                "code-execution",
+                prefix.span,
+                message,
+                "allow what it shall run instead, with all its words",
+            );
+        } else if let Some(command) = begins(prefix, BUILDERS) {
+            let message = format!("`{command}` runs code of the repository: builds and tests are code");
+            warn(
+                found,
+                "runs-repository-code",
+                prefix.span,
+                message,
+                "only the sandbox confines it; keep `network: none` and pass no secrets",
+            );
+        }
+    }
+}
+
+/// Whether no word behind the program says what it runs; `python -m pytest` and `node --test` do.
+fn bare(prefix: &Prefix, program: &str) -> bool {
+    let rest: Vec<&str> = prefix
+        .text
+        .split_whitespace()
+        .skip(program.split(' ').count())
+        .collect();
+    match rest.as_slice() {
+        [] | ["-c" | "-e" | "-m" | "-lc"] => true,
+        [first, ..] => matches!(*first, "-c" | "-e" | "-lc"),
+    }
+}
+
+fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if rule.effect != Effect::Allow {
+        return;
+    }
+    for prefix in rule.commands.iter().flatten() {
+        if let Some(program) = begins(prefix, NETWORK) {
+            let message = format!("`{program}` talks to the network and can carry data out");
+            warn(
+                found,
+                "network-program",
+                prefix.span,
+                message,
+                "prefer `web_fetch` with `hosts`, or keep `sandbox: { network: none }`",
+            );
+        }
+    }
+    let all = rule
+        .hosts
+        .as_ref()
+        .is_some_and(|hosts| hosts.iter().any(super::hosts::HostPattern::is_all));
+    let unnarrowed = !rule.is_narrowed() && names_tool(rule, "web_fetch");
+    if all || unnarrowed {
+        let message = "this rule allows every host: a URL can carry data out".to_owned();
+        warn(
+            found,
+            "every-host",
+            rule.span,
+            message,
+            "list the hosts that are needed",
+        );
+    }
+}
+
+fn names_tool(rule: &Rule, tool: &str) -> bool {
+    rule.tools
+        .iter()
+        .any(|pattern| matches!(pattern, ToolPattern::Name(name) if name == tool))
+}
+
+fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let help = "the narrowing fits no call of these tools; correct the tools or leave it out";
+    let files = [
+        "read_file",
+        "read_many_files",
+        "list_directory",
+        "glob",
+        "grep_search",
+        "write_file",
+        "replace",
+        SHELL,
+    ];
+    let later = rule
+        .tools
+        .iter()
+        .all(|tool| matches!(tool, ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered")) || is_mcp(tool));
+    if rule.commands.is_some() && !rule.is_about_builtin(SHELL) {
+        warn(
+            found,
+            "never-matches",
+            rule.span,
+            "`commands` fits only run_shell_command".to_owned(),
+            help,
+        );
+    }
+    if rule.hosts.is_some() && !rule.is_about_builtin("web_fetch") && !rule.is_about_builtin(SHELL) {
+        warn(
+            found,
+            "never-matches",
+            rule.span,
+            "`hosts` fits only web_fetch and commands".to_owned(),
+            help,
+        );
+    }
+    if rule.paths.is_some() && !files.iter().any(|tool| rule.is_about_builtin(tool)) {
+        let help = if later {
+            "use `with: { ARGUMENT: PATTERN }` for tools of servers"
+        } else {
+            help
+        };
+        warn(
+            found,
+            "never-matches",
+            rule.span,
+            "`paths` fits no call of these tools".to_owned(),
+            help,
+        );
+    }
+    for pattern in rule.paths.iter().flatten() {
+        let text = pattern.text();
+        if rule.effect == Effect::Deny && text.starts_with('*') && !text.contains('/') && text != "**" && text != "*" {
+            let message = format!("`{text}` fits only at the top of the workspace");
+            warn(
+                found,
+                "only-at-the-top",
+                rule.span,
+                message,
+                "write `**/` before it to mean any depth",
+            );
+        }
+        let protected = super::protected::entry_of(text).is_some_and(|entry| pattern.names_protected(entry));
+        if rule.effect == Effect::Allow && (protected || pattern.names_secret()) {
+            let what = if secret_like(text).is_some() {
+                "a secret-like file"
+            } else {
+                "a protected path"
+            };
+            warn(
+                found,
+                "opens-protected",
+                rule.span,
+                format!("`{text}` opens {what}"),
+                "keep it only if the task needs it",
+            );
+        }
+    }
+}
+
+fn is_mcp(tool: &ToolPattern) -> bool {
+    matches!(tool, ToolPattern::Name(name) if name.contains("__") || name.starts_with("discovered_tool_"))
+}
+
+fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if rule.any_args && rule.effect == Effect::Allow {
+        let message =
+            "`args: any` lifts the argument profile: options that write files or run programs pass".to_owned();
+        warn(
+            found,
+            "any-arguments",
+            rule.span,
+            message,
+            "name the option in `commands` instead, as `git diff --stat`",
+        );
+    }
+}
+
+fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let allows = policy.rules.iter().filter(|other| other.effect == Effect::Allow);
+    let mut useful = allows.filter(|other| {
+        let mine = |tool: &ToolPattern| match tool {
+            ToolPattern::Name(name) => other.tools.contains(tool) || other.is_about_builtin(name),
+            _ => true,
+        };
+        rule.tools.iter().any(mine)
+    });
+    if useful.next().is_none() {
+        let message = "nothing that this rule would rewrite is allowed".to_owned();
+        warn(
+            found,
+            "unused-modify",
+            rule.span,
+            message,
+            "`modify` grants nothing: add an `allow` rule for the same calls",
+        );
+    }
+}
+
+/// Warns when another rule makes this one idle: the same or a wider deny above an allow, or a wider allow beside it.
+fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let others = policy.rules.iter().filter(|other| other.name != rule.name);
+    for other in others {
+        let stricter =
+            other.effect.decision() > rule.effect.decision() && !matches!(rule.effect, Effect::Modify { .. });
+        let same =
+            other.effect == rule.effect && other.times.is_none() && (other.span < rule.span || !includes(rule, other));
+        if (stricter || same) && includes(other, rule) {
+            let message = format!(
+                "rule {} matches all that this one matches, so this one decides nothing",
+                other.name
+            );
+            found.push(
+                Diagnostic::warning("shadowed", rule.span, message)
+                    .label(other.span, "the other rule")
+                    .help("remove one of them, or narrow the other with `except`"),
+            );
+            return;
+        }
+    }
+}
+
+/// Whether `wide` surely matches all that `narrow` matches, by its text.
+fn includes(wide: &Rule, narrow: &Rule) -> bool {
+    let plain = wide.with.is_empty()
+        && wide.except.paths.is_empty()
+        && wide.except.commands.is_empty()
+        && wide.except.hosts.is_empty();
+    let tools = narrow.tools.iter().all(|tool| {
+        wide.tools.contains(&ToolPattern::Any)
+            || wide.tools.contains(tool)
+            || matches!(tool, ToolPattern::Name(name) if wide.is_about_builtin(name))
+    });
+    plain && tools && (!narrow.any_args || wide.any_args || wide.commands.is_none()) && narrowing_includes(wide, narrow)
+}
+
+fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
+    if !wide.is_narrowed() {
+        // An allow without narrowing covers no file that a command writes; a rule with paths for commands does.
+        return !(narrow.paths.is_some() && narrow.is_about_builtin(SHELL) && wide.effect == Effect::Allow);
+    }
+    let paths = match (&wide.paths, &narrow.paths) {
+        (None, None) => true,
+        (Some(wide), Some(narrow)) => {
+            let fits = |text: &str| {
+                wide.iter()
+                    .any(|pattern| pattern.text() == text || pattern.text() == "**")
+            };
+            narrow.iter().all(|pattern| fits(pattern.text()))
+        }
+        _ => false,
+    };
+    let commands = match (&wide.commands, &narrow.commands) {
+        (None, None) => true,
+        (Some(wide), Some(narrow)) => narrow
+            .iter()
+            .all(|prefix| wide.iter().any(|other| prefix.words.starts_with(&other.words))),
+        _ => false,
+    };
+    let hosts = match (&wide.hosts, &narrow.hosts) {
+        (None, None) => true,
+        (Some(wide), Some(narrow)) => narrow.iter().all(|host| wide.iter().any(|other| other.includes(host))),
+        _ => false,
+    };
+    paths && commands && hosts
+}
+
+fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
+    let Some(span) = policy.rules.first().map(|rule| rule.span) else {
+        return;
+    };
+    for name in policy.env_pass.iter().flatten() {
+        let upper = name.to_uppercase();
+        let secret = ["TOKEN", "SECRET", "KEY", "PASS", "CRED"]
+            .iter()
+            .any(|word| upper.contains(word));
+        let loader = upper.starts_with("LD_")
+            || upper.starts_with("DYLD_")
+            || ["PATH", "BASH_ENV", "ENV", "NODE_OPTIONS", "PYTHONPATH"].contains(&upper.as_str());
+        if secret || loader {
+            let why = if secret {
+                "looks like a secret"
+            } else {
+                "decides which code runs"
+            };
+            let span = crate::diag::Span {
+                start: 0,
+                end: 0,
+                ..span
+            };
+            warn(
+                found,
+                "risky-variable",
+                span,
+                format!("`env.pass` hands `{name}` to commands: it {why}"),
+                "leave it out unless a command must have it",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Files;
+    use crate::policy::load::{Source, load};
+    use crate::policy::model::KnownTools;
+
+    fn codes(rules: &str) -> Vec<&'static str> {
+        let text = format!("version: 1\nrules:\n{rules}");
+        let source = Source {
+            name: "p.yaml".to_owned(),
+            text,
+        };
+        let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+        lint(&set).iter().map(|problem| problem.code).collect()
+    }
+
+    #[test]
+    fn each_warning() {
+        for (rules, expected) in [
+            ("  - allow: run_shell_command\n", vec!["code-execution"]),
+            (
+                "  - { allow: run_shell_command, commands: [python3] }\n",
+                vec!["code-execution"],
+            ),
+            (
+                "  - { allow: run_shell_command, commands: ['bash -c'] }\n",
+                vec!["code-execution"],
+            ),
+            (
+                "  - { allow: run_shell_command, commands: [python3 -m pytest] }\n",
+                vec![],
+            ),
+            (
+                "  - { allow: run_shell_command, commands: [cargo test] }\n",
+                vec!["runs-repository-code"],
+            ),
+            (
+                "  - { allow: run_shell_command, commands: [curl] }\n",
+                vec!["network-program"],
+            ),
+            (
+                "  - { allow: run_shell_command, commands: [git diff], args: any }\n",
+                vec!["any-arguments"],
+            ),
+            ("  - { allow: read_file, commands: [ls] }\n", vec!["never-matches"]),
+            ("  - { allow: 's__t', paths: [a] }\n", vec!["never-matches"]),
+            ("  - { allow: write_file, hosts: [docs.rs] }\n", vec!["never-matches"]),
+            (
+                "  - { modify: replace, pipe: x }\n  - { allow: write_file, paths: [a] }\n",
+                vec!["unused-modify"],
+            ),
+            (
+                "  - { allow: write_file, paths: [a] }\n  - { deny: write_file }\n",
+                vec!["shadowed"],
+            ),
+            (
+                "  - { allow: write_file, paths: ['**'] }\n  - { allow: write_file, paths: [a] }\n",
+                vec!["shadowed"],
+            ),
+            (
+                "  - { allow: write_file, paths: [a], times: 1 }\n  - { allow: write_file, paths: [b] }\n",
+                vec![],
+            ),
+            ("  - { deny: '*', paths: ['*.pem'] }\n", vec!["only-at-the-top"]),
+            (
+                "  - { allow: write_file, paths: [.github/workflows/ci.yml] }\n",
+                vec!["opens-protected"],
+            ),
+            ("  - allow: web_fetch\n", vec!["every-host"]),
+            ("  - { allow: web_fetch, hosts: [docs.rs] }\n", vec![]),
+        ] {
+            assert_eq!(codes(rules), expected, "{rules}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `policy suggest`: the smallest rules that would have allowed what a run did. Suggests nothing that no rule should open lightly.
+
+use super::model::SHELL;
+use super::needs::prefix_of;
+use super::shell::{self, Grants};
+use crate::base::access::{Access, Place, Terrain};
+use crate::base::call::{Kind, Origin};
+use crate::base::ruling::{Decision, Ruling};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// One call of a recorded run.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The canonical name.
+    pub tool: String,
+    pub kind: Kind,
+    pub origin: Origin,
+    pub access: Access,
+    pub ruling: Ruling,
+}
+
+/// What was used, gathered from all calls.
+#[derive(Default)]
+struct Used {
+    reading: BTreeSet<String>,
+    /// Tools that wrote, by directory.
+    writes: BTreeMap<String, BTreeSet<String>>,
+    commands: BTreeSet<String>,
+    shell_writes: BTreeSet<String>,
+    hosts: BTreeMap<String, BTreeSet<String>>,
+    others: BTreeSet<String>,
+    /// Why something is not suggested.
+    left: BTreeSet<String>,
+}
+
+/// Codes that a rule can open: everything else stays closed and is listed in comments.
+const OPEN: &[&str] = &[
+    "allowed",
+    "modify_rule",
+    "suspend_rule",
+    "no_rule",
+    "redirect_write",
+    "host_not_listed",
+    "times_used_up",
+];
+
+/// More files than this in one directory become `DIR/**`.
+const MANY: usize = 3;
+
+/// The text of a policy file that allows these calls, as far as a rule should. Deterministic; loads without an error.
+pub fn suggest(calls: &[Seen], terrain: &Terrain<'_>) -> String {
+    let mut used = Used::default();
+    for call in calls {
+        note(call, terrain, &mut used);
+    }
+    render(&used)
+}
+
+fn note(call: &Seen, terrain: &Terrain<'_>, used: &mut Used) {
+    if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
+        let rule = call
+            .ruling
+            .rule
+            .as_ref()
+            .map(|rule| format!(", rule {rule}"))
+            .unwrap_or_default();
+        used.left.insert(format!(
+            "{}: {} ({}{rule})",
+            call.tool, call.ruling.reason, call.ruling.code
+        ));
+        return;
+    }
+    let access = &call.access;
+    for command in &access.commands {
+        note_command(command, terrain, used);
+    }
+    for url in &access.urls {
+        if let Ok(target) = super::hosts::target(url) {
+            let scheme = if target.secure { "" } else { "http://" };
+            let standard = if target.secure { 443 } else { 80 };
+            let port = if target.port == standard {
+                String::new()
+            } else {
+                format!(":{}", target.port)
+            };
+            used.hosts
+                .entry(call.tool.clone())
+                .or_default()
+                .insert(format!("{scheme}{}{port}", target.host));
+        }
+    }
+    if !access.writes.is_empty() {
+        let paths = used.writes.entry(call.tool.clone()).or_default();
+        paths.extend(access.writes.iter().map(|place| place.path.clone()));
+    } else if !access.reads.is_empty() {
+        used.reading.insert(call.tool.clone());
+    } else if access.commands.is_empty()
+        && access.urls.is_empty()
+        && !super::model::FREE_TOOLS.contains(&call.tool.as_str())
+    {
+        used.others.insert(match call.origin {
+            Origin::Discovered if !call.tool.starts_with("discovered_tool_") => {
+                format!("discovered_tool_{}", call.tool)
+            }
+            _ => call.tool.clone(),
+        });
+    }
+}
+
+fn note_command(command: &crate::base::access::CommandAccess, terrain: &Terrain<'_>, used: &mut Used) {
+    let reading = match shell::read(&command.text, &command.dir, terrain, &Grants::default()) {
+        Ok(reading) => reading,
+        Err(refusal) => {
+            used.left
+                .insert(format!("{SHELL}: {} ({})", refusal.reason, refusal.code));
+            return;
+        }
+    };
+    let mut write = |place: &Option<Place>| used.shell_writes.extend(place.iter().map(|place| place.path.clone()));
+    reading.writes.iter().for_each(|file| write(&file.place));
+    for simple in &reading.commands {
+        simple.writes.iter().for_each(|file| write(&file.place));
+    }
+    for simple in reading.commands.iter().filter(|simple| !simple.state_only) {
+        match &simple.concern {
+            Some(concern) => {
+                used.left
+                    .insert(format!("{SHELL}: {} ({})", concern.reason, concern.code));
+            }
+            None => {
+                used.commands.insert(prefix_of(simple));
+            }
+        }
+        let hosts = simple.hosts.iter().filter_map(|url| super::hosts::target(url).ok());
+        used.hosts
+            .entry(SHELL.to_owned())
+            .or_default()
+            .extend(hosts.map(|target| target.host));
+    }
+}
+
+fn render(used: &Used) -> String {
+    let mut out = "version: 1\n".to_owned();
+    let preset = ["list_directory", "read_file", "read_many_files", "glob", "grep_search"];
+    let (plain, other): (Vec<&String>, Vec<&String>) =
+        used.reading.iter().partition(|tool| preset.contains(&tool.as_str()));
+    let plan = used.others.contains("write_todos");
+    if !plain.is_empty() || plan {
+        out.push_str("extends: [\"builtin:read-only\"]\n");
+    }
+    let mut rules = String::new();
+    for tool in other {
+        rule(&mut rules, &quote(tool), &[]);
+    }
+    let mut writes: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
+    for (tool, paths) in &used.writes {
+        writes.entry(patterns(paths)).or_default().push(quote(tool));
+    }
+    for (paths, tools) in writes {
+        rule(&mut rules, &format!("[{}]", tools.join(", ")), &[("paths", paths)]);
+    }
+    if !used.shell_writes.is_empty() {
+        rule(&mut rules, "write_file", &[("paths", patterns(&used.shell_writes))]);
+    }
+    if !used.commands.is_empty() {
+        rule(
+            &mut rules,
+            SHELL,
+            &[("commands", used.commands.iter().cloned().collect())],
+        );
+    }
+    for (tool, hosts) in used.hosts.iter().filter(|(_, hosts)| !hosts.is_empty()) {
+        rule(&mut rules, &quote(tool), &[("hosts", hosts.iter().cloned().collect())]);
+    }
+    for tool in used.others.iter().filter(|tool| *tool != "write_todos") {
+        rule(&mut rules, &quote(tool), &[]);
+    }
+    if !rules.is_empty() {
+        out.push_str("rules:\n");
+        out.push_str(&rules);
+    }
+    if !used.left.is_empty() {
+        out.push_str("# Not suggested; a person should look at these:\n");
+    }
+    for left in &used.left {
+        let _ = writeln!(out, "# - {}", crate::diag::render::escape(left));
+    }
+    out
+}
+
+fn rule(out: &mut String, tools: &str, narrowing: &[(&str, Vec<String>)]) {
+    let _ = writeln!(out, "  - allow: {tools}");
+    for (key, texts) in narrowing {
+        let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+        let _ = writeln!(out, "    {key}: [{}]", texts.join(", "));
+    }
+}
+
+/// A YAML double-quoted text, or the bare word where that is safe.
+fn quote(text: &str) -> String {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic);
+    if begins && text.len() > 5 && text.bytes().all(word) {
+        return text.to_owned();
+    }
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Exact paths, or `DIR/**` where there are many in one directory. Wildcards in names are escaped.
+fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
+    let mut by_dir: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for path in paths {
+        by_dir
+            .entry(path.rsplit_once('/').map_or("", |(dir, _)| dir))
+            .or_default()
+            .push(path);
+    }
+    let mut out = Vec::new();
+    for (dir, files) in by_dir {
+        if files.len() > MANY && !dir.is_empty() {
+            out.push(format!("{}/**", escape_glob(dir)));
+        } else {
+            out.extend(files.into_iter().map(|file| escape_glob(file)));
+        }
+    }
+    out
+}
+
+fn escape_glob(path: &str) -> String {
+    let mut out = String::new();
+    for character in path.chars() {
+        match character {
+            '*' | '?' | '[' | ']' | '{' | '}' | '\\' => out.extend(['\\', character]),
+            c => out.push(c),
+        }
+    }
+    out
+}

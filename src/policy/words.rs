@@ -1,0 +1,203 @@
+//! What a policy means, in plain words. Judges nothing.
+
+use super::model::{Effect, Policy, PolicySet, Rule, SHELL, ToolPattern};
+use crate::base::budget::Budget;
+use crate::base::ruling::Decision;
+use crate::diag::render::escape;
+use crate::diag::units::show_duration;
+use std::fmt::Write as _;
+
+/// A paragraph a file: what it allows, what waits for a person, what is denied, and the frame around it.
+pub fn describe(set: &PolicySet) -> String {
+    let mut out = String::new();
+    for policy in &set.files {
+        file(&mut out, policy);
+    }
+    if set.files.len() > 1 {
+        out.push_str("All of these files must agree; the strictest wins.\n");
+    }
+    let wish = set.sandbox();
+    let network = if wish.network.is_empty() {
+        "no network".to_owned()
+    } else {
+        format!("network to {}", wish.network.join(", "))
+    };
+    let _ = writeln!(
+        out,
+        "Commands run in sandbox level {} with {}.",
+        wish.level.as_str(),
+        escape(&network)
+    );
+    if !wish.toolchains.is_empty() {
+        let _ = writeln!(out, "Toolchains: {}.", wish.toolchains.join(", "));
+    }
+    let pass = set.env_pass();
+    if !pass.is_empty() {
+        let _ = writeln!(out, "Commands see the variables {}.", pass.join(", "));
+    }
+    limits(&mut out, &set.limits());
+    out
+}
+
+fn file(out: &mut String, policy: &Policy) {
+    let _ = writeln!(out, "{}", escape(&policy.source.name));
+    let sections: [(&str, fn(&Effect) -> bool); 4] = [
+        ("allowed", |effect| *effect == Effect::Allow),
+        ("rewritten before it runs", |effect| {
+            matches!(effect, Effect::Modify { .. })
+        }),
+        ("waits for a person", |effect| *effect == Effect::Suspend),
+        ("denied", |effect| *effect == Effect::Deny),
+    ];
+    for (title, wanted) in sections {
+        let rules: Vec<&Rule> = policy.rules.iter().filter(|rule| wanted(&rule.effect)).collect();
+        if !rules.is_empty() {
+            let _ = writeln!(out, "  {title}:");
+        }
+        for rule in rules {
+            let _ = writeln!(out, "    - {} [{}]", escape(&sentence(rule)), escape(&rule.name));
+        }
+    }
+    out.push_str(if policy.default == Decision::Suspend {
+        "  everything else waits for a person\n"
+    } else {
+        "  everything else is denied\n"
+    });
+}
+
+/// One rule as a fragment.
+pub fn sentence(rule: &Rule) -> String {
+    let mut out = match (&rule.commands, &rule.hosts, &rule.paths) {
+        (Some(commands), ..) => {
+            let texts: Vec<&str> = commands.iter().map(|prefix| prefix.text.as_str()).collect();
+            let any = if rule.any_args { " with any arguments" } else { "" };
+            format!("the commands {}{any}", ticked(&texts))
+        }
+        _ => tools(rule),
+    };
+    if let Some(paths) = &rule.paths {
+        let texts: Vec<&str> = paths.iter().map(super::files::PathPattern::text).collect();
+        let _ = write!(
+            out,
+            " on {}",
+            if texts == ["**"] {
+                "any path".to_owned()
+            } else {
+                ticked(&texts)
+            }
+        );
+    }
+    if let Some(hosts) = &rule.hosts {
+        let texts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        let _ = write!(
+            out,
+            " at {}",
+            ticked(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+        );
+    }
+    for (name, pattern) in &rule.with {
+        let _ = write!(out, " where {name} is `{}`", pattern.text);
+    }
+    let mut except: Vec<String> = rule.except.paths.iter().map(|path| path.text().to_owned()).collect();
+    except.extend(rule.except.commands.iter().map(|prefix| prefix.text.clone()));
+    except.extend(rule.except.hosts.iter().map(ToString::to_string));
+    if !except.is_empty() {
+        let _ = write!(
+            out,
+            ", but not {}",
+            ticked(&except.iter().map(String::as_str).collect::<Vec<_>>())
+        );
+    }
+    if let Effect::Modify { pipe } = &rule.effect {
+        let _ = write!(out, ", through `{pipe}`");
+    }
+    if let Some(times) = rule.times {
+        let _ = write!(out, ", at most {times} times");
+    }
+    if let Some(because) = &rule.because {
+        let _ = write!(out, " ({because})");
+    }
+    out
+}
+
+fn tools(rule: &Rule) -> String {
+    let words: Vec<String> = rule
+        .tools
+        .iter()
+        .map(|tool| match tool {
+            ToolPattern::Any => "every tool".to_owned(),
+            ToolPattern::Kind(kind) => format!("tools that {}", kind.as_str()),
+            ToolPattern::Origin(origin) => format!("{origin} tools"),
+            ToolPattern::Name(name) if name == SHELL && !rule.is_narrowed() => "every command".to_owned(),
+            ToolPattern::Name(name) | ToolPattern::Glob(name) => name.clone(),
+        })
+        .collect();
+    words.join(", ")
+}
+
+fn ticked(texts: &[&str]) -> String {
+    texts
+        .iter()
+        .map(|text| format!("`{text}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn limits(out: &mut String, limits: &Budget) {
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(limits.turns.map(|turns| format!("{turns} turns")));
+    parts.extend(limits.tokens.map(|tokens| format!("{tokens} tokens")));
+    parts.extend(
+        limits
+            .cost_micros
+            .map(|micros| format!("{}.{:02} USD", micros / 1_000_000, micros % 1_000_000 / 10_000)),
+    );
+    parts.extend(limits.wall_ms.map(show_duration));
+    parts.extend(
+        limits
+            .calls
+            .iter()
+            .map(|(tool, calls)| format!("{calls} calls of {tool}")),
+    );
+    if !parts.is_empty() {
+        let _ = writeln!(out, "At most {}.", escape(&parts.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Files;
+    use crate::policy::load::{Source, load};
+    use crate::policy::model::KnownTools;
+
+    #[test]
+    fn a_policy_in_plain_words() {
+        let text = "version: 1
+rules:
+  - { allow: [write_file, replace], paths: ['src/**'], except: ['src/gen/**'] }
+  - { allow: run_shell_command, commands: [cargo test], times: 3 }
+  - { deny: '*', paths: ['**/*.pem'], because: keys stay unread }
+  - { suspend: run_shell_command, commands: [git push] }
+limits: { turns: 60, wall: 30m }
+";
+        let source = Source {
+            name: "p.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+        let expected = "p.yaml
+  allowed:
+    - write_file, replace on `src/**`, but not `src/gen/**` [p.yaml:3]
+    - the commands `cargo test`, at most 3 times [p.yaml:4]
+  waits for a person:
+    - the commands `git push` [p.yaml:6]
+  denied:
+    - every tool on `**/*.pem` (keys stay unread) [p.yaml:5]
+  everything else is denied
+Commands run in sandbox level auto with no network.
+At most 60 turns, 30m.
+";
+        assert_eq!(describe(&set), expected);
+    }
+}
