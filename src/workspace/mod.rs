@@ -2,9 +2,11 @@
 
 pub mod collect;
 pub mod content;
+pub mod context;
 pub mod expand;
 pub mod fs;
 pub mod pattern;
+pub mod refs;
 pub mod root;
 pub mod text;
 pub mod walk;
