@@ -1,6 +1,28 @@
 //! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
 
+pub mod args;
+pub mod builtin;
 pub mod diff;
+pub mod glob;
+pub mod grep_search;
+pub mod list_directory;
+pub mod page;
+pub mod placeholder;
+pub mod read_file;
+pub mod read_many_files;
+pub mod registry;
+pub mod results;
+pub mod save_memory;
+pub mod schema;
+pub mod write_file;
+pub mod write_todos;
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use registry::Registry;
 
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
@@ -16,6 +38,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The tools that need nothing but the tree. A new one: its file, its line here, its fixtures.
+fn builtins() -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(glob::tool()),
+        Arc::new(grep_search::tool()),
+        Arc::new(list_directory::tool()),
+        Arc::new(read_file::tool()),
+        Arc::new(read_many_files::tool()),
+        Arc::new(save_memory::tool()),
+        Arc::new(write_file::tool()),
+        Arc::new(write_todos::tool()),
+    ]
+}
 
 /// A tool: says what a call would touch before anything happens, then does it at most once.
 pub trait Tool: Send + Sync {

@@ -1,6 +1,14 @@
 //! The door to the repository's files. The only room that reads or writes the tree.
 
+pub mod collect;
+pub mod content;
+pub mod context;
+pub mod expand;
+pub mod fs;
+pub mod pattern;
+pub mod refs;
 pub mod root;
 pub mod text;
+pub mod walk;
 
 pub use root::Workspace;

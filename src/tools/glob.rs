@@ -1,0 +1,156 @@
+//! `glob`: the files whose paths fit a pattern. Reads no content.
+
+use super::args::{Args, invalid, missing, shown};
+use super::builtin::{Builtin, Names, blocking};
+use super::list_directory::filter_of;
+use super::results::SHOWN;
+use super::schema::{boolean, object, string};
+use super::{Prepared, ToolContext, ToolError};
+use crate::base::access::{Access, Found, Place};
+use crate::base::call::{Kind, Location, ToolOutput};
+use crate::workspace::pattern::Pattern;
+use crate::workspace::walk::Filter;
+use crate::workspace::{Workspace, walk};
+use std::sync::Arc;
+
+/// Paths shown.
+const MAX_PATHS: usize = 1_000;
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "glob",
+            display: "FindFiles",
+            aliases: &[],
+        },
+        Kind::Search,
+        "Finds files by a glob (src/**/*.ts, *.md), dot files included, in byte order of their paths, at most 1000. `*` \
+         keeps within a directory, `**` spans directories.",
+        object(
+            [
+                ("pattern", string("The glob; relative to dir_path.")),
+                (
+                    "dir_path",
+                    string("Where to look, relative to the workspace; the whole workspace by default."),
+                ),
+                (
+                    "case_sensitive",
+                    boolean("Tell letters of different case apart; false by default."),
+                ),
+                ("respect_git_ignore", boolean("Honour .gitignore; true by default.")),
+                (
+                    "respect_gemini_ignore",
+                    boolean("Honour .geminiignore; true by default."),
+                ),
+            ],
+            &["pattern"],
+        ),
+        prepare,
+    )
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let asked = args.text("pattern")?;
+    if asked.trim().is_empty() {
+        return Err(invalid("`pattern` must not be empty"));
+    }
+    let dir = args.dir("dir_path", workspace);
+    let pattern = Pattern::parse(workspace, &dir.path, asked, args.flag("case_sensitive", false))
+        .map_err(|error| invalid(format!("`pattern`: {error}")))?;
+    let filter = filter_of(args);
+    let mut reads = vec![dir.clone()];
+    if pattern.start != dir {
+        reads.push(pattern.start.clone());
+    }
+    Ok(Prepared {
+        title: format!("find {asked} in {}", shown(&dir)),
+        access: Access {
+            reads,
+            ..Access::none()
+        },
+        preview: None,
+        work: blocking(move |context| find(&pattern, &dir, filter, context)),
+    })
+}
+
+fn find(pattern: &Pattern, dir: &Place, filter: Filter, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let workspace = &context.workspace;
+    match dir.found {
+        Found::Dir => {}
+        Found::Nothing => return Err(missing(dir, workspace)),
+        _ => {
+            let message = format!("{} is not a directory", shown(dir));
+            return Err(ToolError::model("path_is_not_a_directory", message));
+        }
+    }
+    if pattern.is_dir() {
+        let message = format!(
+            "`{}` is a directory; `{}/**` finds the files in it",
+            pattern.asked,
+            pattern.asked.trim_end_matches('/')
+        );
+        return Ok(ToolOutput::text(message, "a directory"));
+    }
+    let stop = || context.cancel.is_cancelled();
+    let files = fitting(pattern, filter, workspace, &stop);
+    let head = format!("matching \"{}\" in {}", pattern.asked, shown(dir));
+    if files.is_empty() {
+        return Ok(ToolOutput::text(
+            format!("No files found {head}.{}", ignored(pattern, filter, workspace, &stop)),
+            "no files",
+        ));
+    }
+    let mut text = format!("Found {} file(s) {head}, by path:", files.len());
+    let mut count = 0;
+    for path in files.iter().take(MAX_PATHS) {
+        if text.len() + path.len() > SHOWN - 200 {
+            break;
+        }
+        text.push('\n');
+        text.push_str(path);
+        count += 1;
+    }
+    if count < files.len() {
+        text.push_str(&format!(
+            "\n[{} more are not shown; narrow the pattern or dir_path]",
+            files.len() - count
+        ));
+    }
+    Ok(ToolOutput {
+        locations: files
+            .iter()
+            .take(100)
+            .map(|path| Location {
+                path: path.clone(),
+                line: None,
+            })
+            .collect(),
+        ..ToolOutput::text(text, format!("{} files", files.len()))
+    })
+}
+
+fn fitting(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Vec<String> {
+    if pattern.is_exact() {
+        let there = matches!(pattern.start.found, Found::File | Found::HardLinked);
+        return there.then(|| pattern.start.path.clone()).into_iter().collect();
+    }
+    let walked: walk::Walked = workspace.files(&pattern.start.path, filter, usize::MAX, stop);
+    walked.files.into_iter().filter(|path| pattern.matches(path)).collect()
+}
+
+/// Whether files would fit that ignore files leave out.
+fn ignored(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> String {
+    if pattern.is_exact() || !(filter.git || filter.gemini) {
+        return String::new();
+    }
+    let all = Filter {
+        git: false,
+        gemini: false,
+        hidden: true,
+    };
+    match fitting(pattern, all, workspace, stop).len() {
+        0 => String::new(),
+        n => format!(" {n} file(s) that ignore files leave out would fit; respect_git_ignore: false shows them."),
+    }
+}

@@ -1,0 +1,223 @@
+//! `grep_search`: what to search for and what is told of it. The searching itself is in `scan`.
+
+mod scan;
+mod show;
+
+use super::args::{Args, invalid, missing, shown};
+use super::builtin::{Builtin, Names, blocking};
+use super::schema::{boolean, integer, object, string};
+use super::{Prepared, ToolContext, ToolError};
+use crate::base::access::{Access, Found, Place};
+use crate::base::call::{Kind, ToolOutput};
+use crate::workspace::Workspace;
+use crate::workspace::walk::Filter;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use ignore::overrides::{Override, OverrideBuilder};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Matches shown when the call does not say.
+const USUAL_MATCHES: usize = 100;
+
+/// Lines of context at most.
+const MAX_CONTEXT: u64 = 100;
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "grep_search",
+            display: "SearchText",
+            aliases: &["grep", "search_file_content"],
+        },
+        Kind::Search,
+        "Searches the contents of files for a regular expression (Rust syntax, line by line), by path and line number. \
+         Ignored and binary files are left out, and so are files and directories whose names begin with a dot, unless \
+         dir_path names them or `hidden` is true.",
+        parameters(),
+        prepare,
+    )
+}
+
+fn parameters() -> Value {
+    object(
+        [
+            (
+                "pattern",
+                string("The regular expression, or the text with fixed_strings."),
+            ),
+            (
+                "dir_path",
+                string("A directory or file, relative to the workspace; all of it by default."),
+            ),
+            (
+                "include_pattern",
+                string("Only files whose path fits this glob (*.rs, src/**/*.{js,ts})."),
+            ),
+            (
+                "exclude_pattern",
+                string("Leave out matching lines that also fit this regular expression."),
+            ),
+            ("names_only", boolean("Only the paths of files with a match.")),
+            (
+                "case_sensitive",
+                boolean("Tell letters of different case apart; false by default."),
+            ),
+            ("fixed_strings", boolean("Take the pattern as plain text.")),
+            (
+                "whole_word",
+                boolean("Only matches with word boundaries on both sides."),
+            ),
+            ("context", integer("Lines shown before and after each match.", 0)),
+            ("before", integer("Lines shown before each match.", 0)),
+            ("after", integer("Lines shown after each match.", 0)),
+            (
+                "no_ignore",
+                boolean("Search what .gitignore, .ignore and .geminiignore leave out, too."),
+            ),
+            ("hidden", boolean("Search names that begin with a dot, too.")),
+            (
+                "max_matches_per_file",
+                integer("Matching lines of one file at most.", 1),
+            ),
+            (
+                "total_max_matches",
+                integer("Matching lines shown at most; 100 by default.", 1),
+            ),
+        ],
+        &["pattern"],
+    )
+}
+
+/// A search, ready to run.
+struct Query {
+    asked: String,
+    filter_asked: Option<String>,
+    matcher: RegexMatcher,
+    unwanted: Option<RegexMatcher>,
+    start: Place,
+    include: Option<Override>,
+    walk: Filter,
+    names_only: bool,
+    before: usize,
+    after: usize,
+    per_file: Option<u64>,
+    total: usize,
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let query = query(args, workspace)?;
+    Ok(Prepared {
+        title: format!("search {} for {:?}", shown(&query.start), query.asked),
+        access: Access::read(query.start.clone()),
+        preview: None,
+        work: blocking(move |context| search(&query, context)),
+    })
+}
+
+fn query(args: &Args<'_>, workspace: &Workspace) -> Result<Query, ToolError> {
+    let asked = args.text("pattern")?;
+    if asked.is_empty() {
+        return Err(invalid("`pattern` must not be empty"));
+    }
+    let insensitive = !args.flag("case_sensitive", false);
+    let compile = |name: &str, pattern: &str, fixed: bool, word: bool| {
+        RegexMatcherBuilder::new()
+            .case_insensitive(insensitive)
+            .fixed_strings(fixed)
+            .word(word)
+            .multi_line(true)
+            .unicode(true)
+            .octal(false)
+            .line_terminator(Some(b'\n'))
+            .ban_byte(Some(b'\0'))
+            .build(pattern)
+            .map_err(|error| {
+                let hint = if fixed {
+                    ""
+                } else {
+                    "\n(fixed_strings: true takes the pattern as plain text)"
+                };
+                ToolError::model(
+                    "grep_execution_error",
+                    format!("`{name}` is not a pattern that can be searched: {error}{hint}"),
+                )
+            })
+    };
+    let include = args.optional("include_pattern").filter(|pattern| !pattern.is_empty());
+    let lines = |name: &str| {
+        let number = args.number(name).or_else(|| args.number("context")).unwrap_or(0);
+        usize::try_from(number.min(MAX_CONTEXT)).unwrap_or(0)
+    };
+    let ignore = !args.flag("no_ignore", false);
+    Ok(Query {
+        asked: asked.to_owned(),
+        filter_asked: include.map(str::to_owned),
+        matcher: compile(
+            "pattern",
+            asked,
+            args.flag("fixed_strings", false),
+            args.flag("whole_word", false),
+        )?,
+        unwanted: match args.optional("exclude_pattern").filter(|pattern| !pattern.is_empty()) {
+            Some(pattern) => Some(compile("exclude_pattern", pattern, false, false)?),
+            None => None,
+        },
+        start: args.dir("dir_path", workspace),
+        include: include.map(included).transpose()?,
+        walk: Filter {
+            git: ignore,
+            gemini: ignore,
+            hidden: args.flag("hidden", false) || include.is_some_and(names_dot),
+        },
+        names_only: args.flag("names_only", false),
+        before: lines("before"),
+        after: lines("after"),
+        per_file: args.number("max_matches_per_file"),
+        total: args
+            .number("total_max_matches")
+            .map_or(USUAL_MATCHES, |total| usize::try_from(total).unwrap_or(usize::MAX)),
+    })
+}
+
+/// A glob as `rg --glob` reads it: without a slash it fits names at any depth, with `!` it leaves out.
+fn included(pattern: &str) -> Result<Override, ToolError> {
+    let mut builder = OverrideBuilder::new("");
+    builder
+        .add(pattern.trim_start_matches("./"))
+        .and_then(|builder| builder.build())
+        .map_err(|error| invalid(format!("`include_pattern`: {error}")))
+}
+
+/// Whether a glob asks for names that begin with a dot.
+fn names_dot(pattern: &str) -> bool {
+    pattern
+        .split('/')
+        .any(|part| part.starts_with('.') && part != "." && part != "..")
+}
+
+fn search(query: &Query, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let workspace = &context.workspace;
+    match query.start.found {
+        Found::Dir | Found::File | Found::HardLinked => {}
+        Found::Nothing => {
+            return Err(match missing(&query.start, workspace) {
+                ToolError::Model { message, .. } => ToolError::model("search_path_not_found", message),
+                fatal @ ToolError::Fatal(_) => fatal,
+            });
+        }
+        Found::Special => {
+            let message = format!("{} is neither a file nor a directory", shown(&query.start));
+            return Err(ToolError::model("search_path_not_found", message));
+        }
+    }
+    let stop = || context.cancel.is_cancelled();
+    let hits = scan::scan(query, workspace, &stop);
+    if stop() {
+        return Err(ToolError::model("cancelled", "the search was stopped"));
+    }
+    Ok(show::show(query, hits))
+}
+
+#[cfg(test)]
+mod tests;

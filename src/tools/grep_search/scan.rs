@@ -1,0 +1,213 @@
+//! The searching: every file beneath the start, side by side, with the searcher that ripgrep uses. Formats nothing.
+
+use super::Query;
+use crate::base::access::{Found, Place};
+use crate::tools::page::cut_line;
+use crate::workspace::Workspace;
+use crate::workspace::walk::Visitor;
+use grep_matcher::Matcher;
+use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// Matches held before those that cannot be shown are dropped.
+const MAX_HELD: usize = 20_000;
+
+/// The matches of one file.
+#[derive(Debug, Default)]
+pub struct FileHits {
+    /// Relative to the root.
+    pub path: String,
+    /// Shown lines in order, context included.
+    pub lines: Vec<Line>,
+    /// Matching lines, also those that are not held.
+    pub matches: u64,
+}
+
+/// One line of a file.
+#[derive(Debug)]
+pub struct Line {
+    pub number: u64,
+    pub text: String,
+    pub matched: bool,
+}
+
+/// All that was found.
+#[derive(Debug, Default)]
+pub struct Hits {
+    /// By path; of more matches than can be shown, those of later paths may be missing.
+    pub files: Vec<FileHits>,
+    pub matches: u64,
+    pub files_matched: u64,
+    /// Files that a search must not show.
+    pub withheld: u64,
+    /// Files and directories that could not be read.
+    pub failed: u64,
+    held: usize,
+}
+
+impl Hits {
+    fn add(&mut self, hits: FileHits, enough: usize) {
+        self.matches += hits.matches;
+        self.files_matched += 1;
+        self.held += hits.lines.iter().filter(|line| line.matched).count().max(1);
+        self.files.push(hits);
+        if self.held > MAX_HELD.max(enough.saturating_mul(4)) {
+            self.keep(enough);
+        }
+    }
+
+    /// Sorts by path and drops files that come after `enough` matches.
+    fn keep(&mut self, enough: usize) {
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut held = 0;
+        self.files.retain(|file| {
+            let keep = held < enough;
+            held += file.lines.iter().filter(|line| line.matched).count().max(1);
+            keep
+        });
+        self.held = held.min(enough);
+    }
+}
+
+/// Searches.
+pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
+    let hits = Mutex::new(Hits::default());
+    if query.start.found == Found::Dir {
+        let failed = workspace.each_file(&query.start.path, query.walk, &|| {
+            visitor(query, workspace, &hits, stop)
+        });
+        let mut hits = hits.into_inner().unwrap_or_else(PoisonError::into_inner);
+        hits.failed += failed as u64;
+        hits.keep(query.total);
+        return hits;
+    }
+    // A file that is named has been judged by its name: nothing else leaves it out.
+    one_file(query, workspace, &query.start.path, &mut searcher(query), &hits);
+    hits.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn visitor<'v>(
+    query: &'v Query,
+    workspace: &'v Workspace,
+    hits: &'v Mutex<Hits>,
+    stop: &'v (dyn Fn() -> bool + Sync),
+) -> Visitor<'v> {
+    let mut searcher = searcher(query);
+    Box::new(move |path| {
+        if stop() {
+            return false;
+        }
+        if !included(query, path) {
+            return true;
+        }
+        if workspace.may_search(path) {
+            one_file(query, workspace, path, &mut searcher, hits);
+        } else {
+            lock(hits).withheld += 1;
+        }
+        true
+    })
+}
+
+fn included(query: &Query, path: &str) -> bool {
+    let Some(include) = &query.include else { return true };
+    let below = path
+        .strip_prefix(query.start.path.as_str())
+        .map_or(path, |rest| rest.trim_start_matches('/'));
+    // A glob may be written from the workspace or from dir_path.
+    [path, below].iter().any(|path| {
+        let fits = include.matched(path, false);
+        fits.is_whitelist() || (fits.is_none() && include.num_whitelists() == 0)
+    })
+}
+
+fn lock(hits: &Mutex<Hits>) -> std::sync::MutexGuard<'_, Hits> {
+    hits.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn searcher(query: &Query) -> Searcher {
+    let limit = match (&query.unwanted, query.names_only) {
+        (None, true) => Some(1),
+        (None, false) => query.per_file,
+        // Unwanted lines would count: `Gather` counts instead.
+        (Some(_), _) => None,
+    };
+    SearcherBuilder::new()
+        .line_number(true)
+        .memory_map(MmapChoice::never())
+        .binary_detection(BinaryDetection::quit(b'\0'))
+        .before_context(if query.names_only { 0 } else { query.before })
+        .after_context(if query.names_only { 0 } else { query.after })
+        .max_matches(limit)
+        .build()
+}
+
+fn one_file(query: &Query, workspace: &Workspace, path: &str, searcher: &mut Searcher, hits: &Mutex<Hits>) {
+    let place = Place {
+        asked: String::new(),
+        path: path.to_owned(),
+        inside: true,
+        found: Found::File,
+    };
+    let mut gather = Gather {
+        query,
+        file: FileHits::default(),
+    };
+    let searched = workspace
+        .open_file(&place)
+        .map_err(io::Error::other)
+        .and_then(|file| searcher.search_file(&query.matcher, &file, &mut gather));
+    if searched.is_err() {
+        lock(hits).failed += 1;
+    }
+    if gather.file.matches > 0 {
+        gather.file.path = place.path;
+        lock(hits).add(gather.file, query.total);
+    }
+}
+
+/// Takes the lines of one file.
+struct Gather<'q> {
+    query: &'q Query,
+    file: FileHits,
+}
+
+impl Gather<'_> {
+    fn hold(&mut self, number: Option<u64>, bytes: &[u8], matched: bool) {
+        if self.query.names_only || self.file.matches > self.query.total as u64 {
+            return;
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.trim_end_matches(['\n', '\r']);
+        self.file.lines.push(Line {
+            number: number.unwrap_or(0),
+            text: cut_line(text).unwrap_or_else(|| text.to_owned()),
+            matched,
+        });
+    }
+}
+
+impl Sink for Gather<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        if let Some(unwanted) = &self.query.unwanted {
+            let line = found.bytes().strip_suffix(b"\n").unwrap_or(found.bytes());
+            if unwanted.is_match(line).unwrap_or(false) {
+                return Ok(true);
+            }
+            if self.query.per_file.is_some_and(|limit| self.file.matches >= limit) {
+                return Ok(false);
+            }
+        }
+        self.file.matches += 1;
+        self.hold(found.line_number(), found.bytes(), true);
+        Ok(!self.query.names_only)
+    }
+
+    fn context(&mut self, _searcher: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
+        self.hold(context.line_number(), context.bytes(), false);
+        Ok(true)
+    }
+}

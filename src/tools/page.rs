@@ -1,0 +1,175 @@
+//! A page of a text: so many lines, so many characters a line, and a notice of what is left. Pure.
+
+/// Lines of a page.
+pub const MAX_LINES: usize = 2_000;
+
+/// Characters shown of one line.
+pub const MAX_LINE: usize = 2_000;
+
+/// What is shown of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The lines, with a notice before them unless this is the whole text.
+    pub text: String,
+    /// First and last line shown, from 1.
+    pub first: usize,
+    pub last: usize,
+    /// Lines of the whole text.
+    pub total: usize,
+    /// Whether `text` is the whole text, byte for byte.
+    pub whole: bool,
+}
+
+/// The lines `start` to `end` of `text` (from 1, both included), as far as `MAX_LINES` and `room` bytes go.
+///
+/// # Errors
+/// A range that begins behind the end, in words for the model.
+pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Result<Page, String> {
+    let total = text.split_terminator('\n').count();
+    let first = usize::try_from(start.unwrap_or(1)).unwrap_or(usize::MAX).max(1);
+    let end = end.map_or(usize::MAX, |end| usize::try_from(end).unwrap_or(usize::MAX));
+    if first > end {
+        return Err(format!("`start_line` {first} is greater than `end_line` {end}"));
+    }
+    if first > total.max(1) {
+        return Err(format!(
+            "`start_line` {first} is behind the end: there are {total} lines"
+        ));
+    }
+    let mut shown = String::new();
+    let mut last = first - 1;
+    let mut shortened = 0;
+    for line in text
+        .split_inclusive('\n')
+        .skip(first - 1)
+        .take(MAX_LINES.min(end - first + 1))
+    {
+        let before = shown.len();
+        shortened += usize::from(push(&mut shown, line));
+        if shown.len() > room && last >= first {
+            shown.truncate(before);
+            break;
+        }
+        last += 1;
+    }
+    let whole = first == 1 && last == total && shortened == 0;
+    if !whole {
+        shown.insert_str(0, &notice(first, last, total, shortened, end));
+    }
+    Ok(Page {
+        text: shown,
+        first,
+        last,
+        total,
+        whole,
+    })
+}
+
+fn notice(first: usize, last: usize, total: usize, shortened: usize, end: usize) -> String {
+    let more = if last < total.min(end) {
+        format!(" To go on: start_line {}.", last + 1)
+    } else {
+        String::new()
+    };
+    let long = match shortened {
+        0 => String::new(),
+        n => format!(" Long lines cut at {MAX_LINE} characters: {n}."),
+    };
+    format!("[Lines {first}-{last} of {total}.{more}{long}]\n")
+}
+
+/// Adds a line; gives whether it was cut.
+fn push(shown: &mut String, line: &str) -> bool {
+    let Some(body) = cut_line(line.trim_end_matches('\n')) else {
+        shown.push_str(line);
+        return false;
+    };
+    shown.push_str(&body);
+    if line.ends_with('\n') {
+        shown.push('\n');
+    }
+    true
+}
+
+/// The beginning of a line that has more than `MAX_LINE` characters, with a note of how many are missing.
+pub fn cut_line(line: &str) -> Option<String> {
+    if line.len() <= MAX_LINE {
+        return None;
+    }
+    let (at, _) = line.char_indices().nth(MAX_LINE)?;
+    let (start, rest) = line.split_at(at);
+    Some(format!("{start}… [{} more characters]", rest.chars().count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(lines: usize) -> String {
+        (1..=lines).map(|n| format!("{n}\n")).collect()
+    }
+
+    #[test]
+    fn a_text_that_fits_is_shown_as_it_is() {
+        for text in ["", "a", "a\n", "a\n\n", "\n"] {
+            let page = page(text, None, None, 1_000).unwrap();
+            assert!(page.whole, "{text:?}");
+            assert_eq!(page.text, text);
+        }
+    }
+
+    #[test]
+    fn pages_follow_each_other_without_gap() {
+        let text = numbered(5_000);
+        let mut seen = String::new();
+        let mut start = 1;
+        loop {
+            let page = page(&text, Some(start), None, 6_000).unwrap();
+            let (notice, lines) = page.text.split_once('\n').unwrap();
+            seen.push_str(lines);
+            assert!(
+                notice.starts_with(&format!("[Lines {start}-{} of 5000.", page.last)),
+                "{notice}"
+            );
+            if page.last == 5_000 {
+                assert!(!notice.contains("To go on"), "{notice}");
+                break;
+            }
+            assert!(notice.contains(&format!("start_line {}", page.last + 1)), "{notice}");
+            start = page.last as u64 + 1;
+        }
+        assert_eq!(seen, text);
+    }
+
+    #[test]
+    fn a_range_is_shown_and_said() {
+        let text = numbered(10);
+        assert_eq!(
+            page(&text, Some(3), Some(4), 1_000).unwrap().text,
+            "[Lines 3-4 of 10.]\n3\n4\n"
+        );
+        assert_eq!(
+            page(&text, Some(9), Some(40), 1_000).unwrap().text,
+            "[Lines 9-10 of 10.]\n9\n10\n"
+        );
+        assert!(page(&text, Some(1), Some(10), 1_000).unwrap().whole);
+        assert!(
+            page(&text, Some(11), None, 1_000)
+                .unwrap_err()
+                .contains("there are 10 lines")
+        );
+        assert!(page(&text, Some(4), Some(3), 1_000).is_err());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_one_line_is_always_shown() {
+        let text = format!("{}\nnext\n", "é".repeat(2_005));
+        let page = page(&text, None, None, 10).unwrap();
+        assert_eq!((page.first, page.last), (1, 1));
+        assert!(page.text.contains("… [5 more characters]\n"), "{}", page.text);
+        assert!(
+            page.text
+                .starts_with("[Lines 1-1 of 2. To go on: start_line 2. Long lines cut at 2000 characters: 1.]\n")
+        );
+    }
+}

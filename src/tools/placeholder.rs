@@ -1,0 +1,179 @@
+//! Lines that stand for text which a model left out ("… rest of the code …"). Pure.
+
+/// Words that say that something is left out.
+const KEYS: [&str; 8] = [
+    "rest",
+    "remaining",
+    "existing",
+    "unchanged",
+    "omitted",
+    "previous",
+    "original",
+    "same",
+];
+
+/// Words for what is left out.
+const THINGS: [&str; 24] = [
+    "code",
+    "file",
+    "files",
+    "method",
+    "methods",
+    "function",
+    "functions",
+    "class",
+    "classes",
+    "content",
+    "contents",
+    "implementation",
+    "implementations",
+    "line",
+    "lines",
+    "imports",
+    "body",
+    "logic",
+    "tests",
+    "text",
+    "fields",
+    "cases",
+    "definitions",
+    "module",
+];
+
+/// Words that may stand around them.
+const FILLERS: [&str; 32] = [
+    "the",
+    "of",
+    "is",
+    "are",
+    "as",
+    "before",
+    "stays",
+    "stay",
+    "remains",
+    "remain",
+    "here",
+    "and",
+    "other",
+    "above",
+    "below",
+    "for",
+    "brevity",
+    "your",
+    "goes",
+    "keep",
+    "this",
+    "in",
+    "all",
+    "no",
+    "changes",
+    "with",
+    "it",
+    "from",
+    "to",
+    "a",
+    "be",
+    "continues",
+];
+
+/// The first line of `new` that only stands for text left out, and that `old` does not have.
+pub fn first<'a>(new: &'a str, old: &str) -> Option<&'a str> {
+    new.lines()
+        .map(str::trim)
+        .find(|line| stands_for_text(line) && !old.lines().any(|known| known.trim() == *line))
+}
+
+fn stands_for_text(line: &str) -> bool {
+    if line.len() > 120 {
+        return false;
+    }
+    let body = without_comment(line);
+    let comment = body.len() < line.len();
+    let dots = body.contains("...") || body.contains('…');
+    let lower = body.to_lowercase();
+    // Only words and marks of a placeholder: anything else is text of its own.
+    if lower
+        .chars()
+        .any(|c| !c.is_alphabetic() && !" .…()[]{}<>,:-'\t".contains(c))
+    {
+        return false;
+    }
+    let words: Vec<&str> = lower
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let is = |list: &[&str], word: &str| list.contains(&word);
+    if words.is_empty()
+        || !words
+            .iter()
+            .all(|word| is(&KEYS, word) || is(&THINGS, word) || is(&FILLERS, word))
+    {
+        return false;
+    }
+    let key = words.iter().any(|word| is(&KEYS, word));
+    let thing = words.iter().any(|word| is(&THINGS, word));
+    if dots {
+        return key && (thing || words.len() <= 6);
+    }
+    // Without dots only a comment with an unmistakable phrase counts.
+    let phrase = lower.contains("rest of")
+        || words
+            .iter()
+            .any(|word| matches!(*word, "unchanged" | "omitted" | "remains" | "remain"));
+    comment && key && thing && phrase
+}
+
+/// A line without the marks of a comment around it.
+fn without_comment(line: &str) -> &str {
+    const OPEN: [&str; 9] = ["<!--", "{/*", "/*", "///", "//", "--", "#", "%", ";"];
+    const CLOSE: [&str; 3] = ["-->", "*/}", "*/"];
+    let line = OPEN.iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+    CLOSE
+        .iter()
+        .find_map(|mark| line.strip_suffix(mark))
+        .unwrap_or(line)
+        .trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_told_from_text() {
+        let placeholders = [
+            "// ... existing code ...",
+            "    # ... rest of the file unchanged ...",
+            "/* rest of the code remains the same */",
+            "<!-- rest of the file -->",
+            "// (rest of methods ...)",
+            "... rest of code ...",
+            "// rest of the implementation",
+            "{/* ... existing code ... */}",
+            "# … unchanged …",
+            "-- remaining functions unchanged",
+            "(rest of method ...)",
+        ];
+        for line in placeholders {
+            assert_eq!(first(&format!("a\n{line}\nb"), ""), Some(line.trim()), "{line}");
+            assert_eq!(first(line, &format!("x\n  {line}\n")), None, "{line}");
+        }
+        let texts = [
+            "// the rest of the code assumes that x > 0",
+            "let rest = &text[1..];",
+            "# Existing methods",
+            "The rest of the file",
+            "...",
+            "let v = [..., 1];",
+            "print(\"... existing code ...\")",
+            "// TODO: remaining work",
+            "for (k, v) in rest {",
+            "}",
+            "",
+            "// 3 remaining lines unchanged since v2",
+        ];
+        for line in texts {
+            assert_eq!(first(line, ""), None, "{line}");
+        }
+    }
+}

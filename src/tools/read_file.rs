@@ -1,0 +1,153 @@
+//! `read_file`: a page of a text, or an image, a sound or a PDF; also kept results. Reads one file.
+
+use super::args::{Args, failed, shown};
+use super::builtin::{Builtin, Names, blocking};
+use super::page::page;
+use super::results::{self, PREFIX, SHOWN};
+use super::schema::{integer, object, string};
+use super::{Prepared, ToolContext, ToolError};
+use crate::base::access::{Access, Place};
+use crate::base::call::{Kind, Location, ToolOutput};
+use crate::base::message::Content as Part;
+use crate::workspace::Workspace;
+use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
+use std::sync::Arc;
+
+/// Bytes of a file that is read.
+pub const MAX_FILE: u64 = 20 << 20;
+
+/// Bytes left for notices in a result.
+const MARGIN: usize = 1_000;
+
+#[derive(Clone, Copy)]
+struct Range {
+    start: Option<u64>,
+    end: Option<u64>,
+}
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "read_file",
+            display: "ReadFile",
+            aliases: &[],
+        },
+        Kind::Read,
+        "Reads a file. Text comes as it is, at most 2000 lines or 40 kB at a time: a notice in the first line then says \
+         where to go on with start_line. Images, audio and PDF come as parts that you can look at or hear. Also reads \
+         kept results by their name (overnight:result/ID).",
+        object(
+            [
+                ("file_path", string("The file, relative to the workspace.")),
+                ("start_line", integer("First line to show, from 1.", 1)),
+                ("end_line", integer("Last line to show.", 1)),
+            ],
+            &["file_path"],
+        ),
+        prepare,
+    )
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let range = Range {
+        start: args.number("start_line"),
+        end: args.number("end_line"),
+    };
+    if let Some(id) = args.text("file_path")?.strip_prefix(PREFIX) {
+        let id = id.to_owned();
+        return Ok(Prepared {
+            title: format!("read {PREFIX}{id}"),
+            access: Access::none(),
+            preview: None,
+            work: blocking(move |context| read_kept(&id, range, context)),
+        });
+    }
+    let place = args.place("file_path", workspace)?;
+    let name = shown(&place);
+    Ok(Prepared {
+        title: match (range.start, range.end) {
+            (None, None) => format!("read {name}"),
+            (start, end) => format!(
+                "read {name}:{}-{}",
+                start.unwrap_or(1),
+                end.map_or(String::new(), |end| end.to_string())
+            ),
+        },
+        access: Access::read(place.clone()),
+        preview: None,
+        work: blocking(move |context| read(&place, range, &context.workspace)),
+    })
+}
+
+fn read_kept(id: &str, range: Range, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let bytes = results::kept(&context.scope.results, id)?;
+    paged(&format!("{PREFIX}{id}"), &String::from_utf8_lossy(&bytes), range)
+}
+
+fn read(place: &Place, range: Range, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+    let bytes = workspace.read(place, MAX_FILE).map_err(|error| match error {
+        crate::workspace::fs::FsError::Directory => ToolError::model(
+            "target_is_directory",
+            format!("{} is a directory; list_directory shows what is in it", shown(place)),
+        ),
+        error => failed("read", place, error, workspace),
+    })?;
+    workspace.note_read(&place.path, &bytes);
+    let output = match classify(&place.path, &bytes) {
+        Content::Text(text) => {
+            let mut output = paged(&place.path, text.as_str(), range)?;
+            if let Some(oddity) = text.oddity() {
+                output.summary = format!("{} ({oddity})", output.summary);
+            }
+            output
+        }
+        Content::Media(mime) => seen(place, mime, &bytes)?,
+        Content::Binary(mime) => {
+            let what = mime.map(|mime| format!(" ({mime})")).unwrap_or_default();
+            let message = format!("{} is a binary file{what} of {} bytes", place.path, bytes.len());
+            return Err(ToolError::model("binary_file", message));
+        }
+    };
+    let line = range.start;
+    Ok(ToolOutput {
+        locations: vec![Location {
+            path: place.path.clone(),
+            line,
+        }],
+        ..output
+    })
+}
+
+fn paged(name: &str, text: &str, range: Range) -> Result<ToolOutput, ToolError> {
+    if text.is_empty() {
+        return Ok(ToolOutput::text(
+            format!("[{name} is empty.]"),
+            format!("{name}: empty"),
+        ));
+    }
+    let page = page(text, range.start, range.end, SHOWN - MARGIN)
+        .map_err(|message| ToolError::model("invalid_tool_params", format!("{name}: {message}")))?;
+    let summary = if page.whole {
+        format!("{name}: {} lines", page.total)
+    } else {
+        format!("{name}: lines {}-{} of {}", page.first, page.last, page.total)
+    };
+    Ok(ToolOutput::text(page.text, summary))
+}
+
+fn seen(place: &Place, mime: &str, bytes: &[u8]) -> Result<ToolOutput, ToolError> {
+    let size = bytes.len() as u64;
+    if size > MAX_MEDIA {
+        let message = format!(
+            "{} ({mime}) has {size} bytes, more than the {MAX_MEDIA} that can be shown",
+            place.path
+        );
+        return Err(ToolError::model("file_too_large", message));
+    }
+    let label = format!("{} ({mime}, {size} bytes)", place.path);
+    Ok(ToolOutput {
+        content: vec![Part::text(label.clone()), Part::Media(media(&place.path, mime, bytes))],
+        ..ToolOutput::text(label.clone(), label)
+    })
+}

@@ -1,0 +1,232 @@
+//! `read_many_files`: the contents of several files in one result. Finds them through `workspace::collect`.
+
+use super::args::{Args, invalid};
+use super::builtin::{Builtin, Names, blocking};
+use super::list_directory::{filter_of, filtering};
+use super::page::page;
+use super::read_file::MAX_FILE;
+use super::results::SHOWN;
+use super::schema::{boolean, object, strings};
+use super::{Prepared, ToolContext, ToolError};
+use crate::base::access::Access;
+use crate::base::call::{Kind, Location, ToolOutput};
+use crate::base::message::{Content as Part, Media};
+use crate::workspace::Workspace;
+use crate::workspace::collect::{Collection, Item, Wanted};
+use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
+use crate::workspace::pattern::Pattern;
+use crate::workspace::walk::Filter;
+use std::sync::Arc;
+
+/// Files of one call.
+const MAX_FILES: usize = 500;
+
+/// Names told of files that found no room.
+const MAX_NAMES: usize = 50;
+
+/// Left out of directories and globs unless `useDefaultExcludes` is false.
+const USUAL_EXCLUDES: [&str; 4] = [
+    "**/node_modules/**",
+    "**/bower_components/**",
+    "**/__pycache__/**",
+    "**/.svn/**",
+];
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "read_many_files",
+            display: "ReadManyFiles",
+            aliases: &[],
+        },
+        Kind::Read,
+        "Reads several files at once: paths, directories and globs, in byte order of their paths, each under a line with \
+         its path. Text only, except images, audio and PDF that are named by their own path. What finds no room within \
+         40 kB is listed at the end.",
+        object(
+            [
+                (
+                    "include",
+                    strings("Paths, directories or globs (src/**/*.rs), relative to the workspace."),
+                ),
+                ("exclude", strings("Globs to leave out.")),
+                (
+                    "useDefaultExcludes",
+                    boolean("Leave out node_modules and the like; true by default."),
+                ),
+                (
+                    "recursive",
+                    boolean("Accepted for older callers; directories and ** are always searched whole."),
+                ),
+                ("file_filtering_options", filtering()),
+            ],
+            &["include"],
+        ),
+        prepare,
+    )
+}
+
+struct Job {
+    include: Vec<Pattern>,
+    exclude: Vec<Pattern>,
+    filter: Filter,
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let include = args.list("include");
+    if include.is_empty() {
+        return Err(invalid("`include` names nothing to read"));
+    }
+    let parse = |name: &str, all: Vec<&str>| {
+        all.into_iter()
+            .map(|one| Pattern::parse(workspace, "", one, true).map_err(|error| invalid(format!("`{name}`: {error}"))))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let title = format!("read {}", include.join(", "));
+    let mut exclude = args.list("exclude");
+    if args.flag("useDefaultExcludes", true) {
+        exclude.extend(USUAL_EXCLUDES);
+    }
+    let job = Job {
+        include: parse("include", include)?,
+        exclude: parse("exclude", exclude)?,
+        filter: filter_of(args),
+    };
+    Ok(Prepared {
+        title,
+        access: Access {
+            reads: job.include.iter().map(|pattern| pattern.start.clone()).collect(),
+            ..Access::none()
+        },
+        preview: None,
+        work: blocking(move |context| read(&job, context)),
+    })
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Read {
+    text: String,
+    media: Vec<Media>,
+    media_bytes: u64,
+    shown: Vec<String>,
+    unshown: Vec<String>,
+    skipped: Vec<String>,
+}
+
+fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let workspace = &context.workspace;
+    let stop = || context.cancel.is_cancelled();
+    let wanted = Wanted {
+        include: &job.include,
+        exclude: &job.exclude,
+        filter: job.filter,
+        cap: MAX_FILES,
+    };
+    let found = workspace.collect(&wanted, &stop);
+    if found.files.is_empty() {
+        let message = format!("no file fits {}{}", quoted(&found.missing), withheld(&found));
+        return Err(ToolError::model("file_not_found", message));
+    }
+    let mut read = Read::default();
+    for item in &found.files {
+        if stop() {
+            return Err(ToolError::model("cancelled", "the run is ending"));
+        }
+        read.one(item, workspace);
+    }
+    Ok(read.finish(&found))
+}
+
+impl Read {
+    fn one(&mut self, item: &Item, workspace: &Workspace) {
+        let path = &item.place.path;
+        let room = SHOWN.saturating_sub(self.text.len() + path.len() + 4_000);
+        let bytes = match workspace.read(&item.place, MAX_FILE) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.skipped.push(format!("{path}: {error}")),
+        };
+        match classify(path, &bytes) {
+            Content::Text(_) if room == 0 => self.unshown.push(path.clone()),
+            Content::Text(text) => match page(text.as_str(), None, None, room) {
+                // A page shows one line at least; here a line that finds no room waits for another call.
+                Ok(page) if page.text.len() > room => self.unshown.push(path.clone()),
+                Ok(page) => {
+                    workspace.note_read(path, &bytes);
+                    self.shown.push(path.clone());
+                    self.text
+                        .push_str(&format!("--- {path} ---\n\n{}\n\n", page.text.trim_end_matches('\n')));
+                }
+                Err(error) => self.skipped.push(format!("{path}: {error}")),
+            },
+            Content::Media(mime) if item.named => {
+                let size = bytes.len() as u64;
+                if self.media_bytes + size > MAX_MEDIA {
+                    return self.skipped.push(format!("{path}: no room for {size} bytes of {mime}"));
+                }
+                self.media_bytes += size;
+                self.shown.push(path.clone());
+                self.text
+                    .push_str(&format!("--- {path} ({mime}, shown beside this text) ---\n\n"));
+                self.media.push(media(path, mime, &bytes));
+            }
+            Content::Media(mime) => self.skipped.push(format!("{path}: {mime}, name it to see it")),
+            Content::Binary(_) => self.skipped.push(format!("{path}: binary")),
+        }
+    }
+
+    fn finish(self, found: &Collection) -> ToolOutput {
+        let mut text = self.text;
+        text.push_str("--- End of content ---");
+        let mut note = |what: &str, names: &[String]| {
+            if !names.is_empty() {
+                let rest = names.len().saturating_sub(MAX_NAMES);
+                let shown = names.get(..names.len() - rest).unwrap_or_default().join(", ");
+                let more = if rest > 0 {
+                    format!(" and {rest} more")
+                } else {
+                    String::new()
+                };
+                text.push_str(&format!("\n[{what}: {shown}{more}]"));
+            }
+        };
+        note("no room here, read_file shows them", &self.unshown);
+        note("not shown", &self.skipped);
+        note("nothing fits", &found.missing);
+        if found.cut {
+            text.push_str(&format!("\n[more than {MAX_FILES} files; narrow the patterns]"));
+        }
+        if found.withheld > 0 {
+            text.push_str(&format!("\n[{} files are withheld by the policy]", found.withheld));
+        }
+        let summary = format!(
+            "{} files read, {} not shown",
+            self.shown.len(),
+            self.unshown.len() + self.skipped.len()
+        );
+        let mut output = ToolOutput::text(text, summary);
+        output.content.extend(self.media.into_iter().map(Part::Media));
+        output.locations = self
+            .shown
+            .into_iter()
+            .map(|path| Location { path, line: None })
+            .collect();
+        output
+    }
+}
+
+fn quoted(names: &[String]) -> String {
+    names
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn withheld(found: &Collection) -> String {
+    match found.withheld {
+        0 => String::new(),
+        n => format!("; {n} files are withheld by the policy"),
+    }
+}

@@ -1,0 +1,110 @@
+//! `write_todos`: the model's own plan, shown to people. Touches nothing.
+
+use super::args::{Args, invalid};
+use super::builtin::{Builtin, Names};
+use super::schema::object;
+use super::{Prepared, ToolError};
+use crate::base::access::Access;
+use crate::base::call::{Display, Kind, Todo, ToolOutput};
+use crate::workspace::Workspace;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const MAX_TODOS: usize = 100;
+
+const MAX_DESCRIPTION: usize = 500;
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "write_todos",
+            display: "WriteTodos",
+            aliases: &[],
+        },
+        Kind::Plan,
+        "Writes your list of sub-tasks in place of the one before, so that progress can be followed. Use it for work of \
+         several steps. At most one is in_progress.",
+        object(
+            [(
+                "todos",
+                json!({
+                    "type": "array",
+                    "maxItems": MAX_TODOS,
+                    "description": "The whole list, in order.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "description": { "type": "string", "maxLength": MAX_DESCRIPTION, "description": "What is to be done." },
+                            "status": {
+                                "type": "string",
+                                "enum": ["pending", "in_progress", "completed", "cancelled", "blocked"],
+                                "description": "How far it is.",
+                            },
+                        },
+                        "required": ["description", "status"],
+                        "additionalProperties": false,
+                    },
+                }),
+            )],
+            &["todos"],
+        ),
+        prepare,
+    )
+}
+
+fn prepare(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let list = args
+        .value("todos")
+        .and_then(Value::as_array)
+        .ok_or_else(|| invalid("`todos` is missing"))?;
+    let todos: Vec<Todo> = list.iter().map(todo).collect::<Result<_, _>>()?;
+    let running = todos.iter().filter(|todo| todo.status == "in_progress").count();
+    if running > 1 {
+        return Err(invalid(format!("{running} todos are in_progress; only one may be")));
+    }
+    Ok(Prepared {
+        title: format!("plan of {} todos", todos.len()),
+        access: Access::none(),
+        preview: None,
+        work: Box::new(move |_| Box::pin(async move { Ok(told(todos)) })),
+    })
+}
+
+fn todo(value: &Value) -> Result<Todo, ToolError> {
+    let text = |name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let todo = Todo {
+        description: text("description"),
+        status: text("status"),
+    };
+    if todo.description.is_empty() {
+        return Err(invalid("a todo without a `description`"));
+    }
+    Ok(todo)
+}
+
+fn told(todos: Vec<Todo>) -> ToolOutput {
+    let done = todos.iter().filter(|todo| todo.status == "completed").count();
+    let summary = format!("{done} of {} done", todos.len());
+    let text = if todos.is_empty() {
+        "The list of todos is empty now.".to_owned()
+    } else {
+        let lines: Vec<String> = todos
+            .iter()
+            .enumerate()
+            .map(|(n, todo)| format!("{}. [{}] {}", n + 1, todo.status, todo.description))
+            .collect();
+        format!("The list of todos is now:\n{}", lines.join("\n"))
+    };
+    ToolOutput {
+        display: Display::Todos { todos },
+        ..ToolOutput::text(text, summary)
+    }
+}

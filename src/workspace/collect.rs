@@ -1,0 +1,141 @@
+//! Many files at once: from paths, directories and globs to a sorted list of files. Reads no content.
+
+use super::pattern::Pattern;
+use super::root::Workspace;
+use super::walk::Filter;
+use crate::base::access::{Found, Place};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which files are meant.
+pub struct Wanted<'a> {
+    pub include: &'a [Pattern],
+    pub exclude: &'a [Pattern],
+    pub filter: Filter,
+    /// Files at most.
+    pub cap: usize,
+}
+
+/// A file that is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub place: Place,
+    /// Asked for by its own name, not found by a glob or in a directory.
+    pub named: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Collection {
+    /// In byte order of their paths.
+    pub files: Vec<Item>,
+    /// Paths and patterns that mean nothing that is there, as they were written.
+    pub missing: Vec<String>,
+    /// Files found by globs or directories that a search must not show.
+    pub withheld: usize,
+    /// Whether there are more than the cap.
+    pub cut: bool,
+}
+
+impl Workspace {
+    /// The files that `wanted` means. Every start must have been judged before: a file that is named is given whatever
+    /// ignore files say.
+    pub fn collect(&self, wanted: &Wanted<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Collection {
+        let mut found: BTreeMap<String, Item> = BTreeMap::new();
+        let mut withheld = BTreeSet::new();
+        let mut out = Collection::default();
+        for pattern in wanted.include {
+            if pattern.is_exact() {
+                match pattern.start.found {
+                    Found::File | Found::HardLinked if pattern.start.inside => {
+                        let item = Item {
+                            place: pattern.start.clone(),
+                            named: true,
+                        };
+                        found.insert(pattern.start.path.clone(), item);
+                    }
+                    _ => out.missing.push(pattern.asked.clone()),
+                }
+                continue;
+            }
+            if !pattern.start.inside {
+                out.missing.push(pattern.asked.clone());
+                continue;
+            }
+            let walked = self.files(&pattern.start.path, wanted.filter, usize::MAX, stop);
+            let mut matched = false;
+            for path in walked.files.iter().filter(|path| pattern.matches(path)) {
+                matched = true;
+                if found.contains_key(path) || wanted.exclude.iter().any(|exclude| exclude.matches(path)) {
+                    continue;
+                }
+                if !self.may_search(path) {
+                    withheld.insert(path.clone());
+                } else if found.len() >= wanted.cap {
+                    out.cut = true;
+                } else {
+                    found.insert(path.clone(), self.item(path));
+                }
+            }
+            if !matched {
+                out.missing.push(pattern.asked.clone());
+            }
+        }
+        out.withheld = withheld.len();
+        out.files = found.into_values().collect();
+        out
+    }
+
+    fn item(&self, path: &str) -> Item {
+        Item {
+            place: self.locate(path),
+            named: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_paths_directories_and_globs_are_put_together() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "src/a.rs",
+            "src/b.rs",
+            "src/skip.rs",
+            "docs/x.md",
+            "secret.pem",
+            "out.log",
+        ] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        std::fs::write(dir.path().join(".gitignore"), "*.log\n").unwrap();
+        let mut workspace = Workspace::open(dir.path()).unwrap();
+        workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+        let patterns = |all: &[&str]| -> Vec<Pattern> {
+            all.iter()
+                .map(|one| Pattern::parse(&workspace, "", one, true).unwrap())
+                .collect()
+        };
+        let collection = workspace.collect(
+            &Wanted {
+                include: &patterns(&["src", "**/*.rs", "out.log", "*.pem", "none.rs", "*.zig", "../up"]),
+                exclude: &patterns(&["**/skip.*"]),
+                filter: Filter::all(),
+                cap: 100,
+            },
+            &|| false,
+        );
+        let names: Vec<_> = collection
+            .files
+            .iter()
+            .map(|item| (item.place.path.as_str(), item.named))
+            .collect();
+        assert_eq!(names, [("out.log", true), ("src/a.rs", false), ("src/b.rs", false)]);
+        assert_eq!(collection.missing, ["none.rs", "*.zig", "../up"]);
+        assert_eq!((collection.withheld, collection.cut), (1, false));
+    }
+}

@@ -1,0 +1,85 @@
+//! What kind of content bytes are: text, something a model can look at or hear, or neither. No I/O.
+
+use super::text::{Text, decode};
+use crate::base::message::Media;
+use base64::Engine;
+
+/// Bytes of an image, a sound or a document that go to a model.
+pub const MAX_MEDIA: u64 = 8 << 20;
+
+/// Content of a file.
+pub enum Content {
+    Text(Text),
+    /// An image, audio or PDF, by its MIME type.
+    Media(&'static str),
+    /// Anything else; the MIME type where it is known.
+    Binary(Option<&'static str>),
+}
+
+/// Tells the kinds apart by the bytes; the name's ending decides only where the bytes could be either.
+pub fn classify(path: &str, bytes: &[u8]) -> Content {
+    let mime = infer::get(bytes).map(|kind| kind.mime_type());
+    let media =
+        mime.filter(|mime| mime.starts_with("image/") || mime.starts_with("audio/") || *mime == "application/pdf");
+    if let Some(mime) = media
+        && is_media_name(path)
+    {
+        return Content::Media(mime);
+    }
+    match (decode(bytes), media) {
+        (Ok(text), _) => Content::Text(text),
+        (Err(_), Some(mime)) => Content::Media(mime),
+        (Err(_), None) => Content::Binary(mime),
+    }
+}
+
+/// Whether a name ends like an image, a sound or a PDF.
+pub fn is_media_name(path: &str) -> bool {
+    const ENDINGS: [&str; 18] = [
+        "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "avif", "ico", "pdf", "mp3", "wav", "aiff",
+        "aac", "ogg", "flac",
+    ];
+    path.rsplit_once('.')
+        .is_some_and(|(_, ending)| ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+}
+
+/// Bytes as a part of a message.
+pub fn media(path: &str, mime: &str, bytes: &[u8]) -> Media {
+    Media {
+        mime: mime.to_owned(),
+        data: base64::engine::general_purpose::STANDARD.encode(bytes),
+        name: Some(path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(path: &str, bytes: &[u8]) -> String {
+        match classify(path, bytes) {
+            Content::Text(_) => "text".to_owned(),
+            Content::Media(mime) => mime.to_owned(),
+            Content::Binary(mime) => format!("binary {}", mime.unwrap_or("?")),
+        }
+    }
+
+    #[test]
+    fn bytes_decide_and_names_settle_doubts() {
+        let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01";
+        let cases: [(&str, &[u8], &str); 9] = [
+            ("a.png", png, "image/png"),
+            ("no-ending", png, "image/png"),
+            ("a.rs", b"fn main() {}\n", "text"),
+            ("notes.txt", b"BM is how this text begins", "text"),
+            ("a.svg", b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>", "text"),
+            ("a.pdf", b"%PDF-1.4\n%%EOF\n", "application/pdf"),
+            ("a.png", b"not a picture", "text"),
+            ("a.zip", b"PK\x03\x04\0\0\0\0\0\0", "binary application/zip"),
+            ("a.bin", b"\x01\0\x02\0\0\x03", "binary ?"),
+        ];
+        for (path, bytes, expected) in cases {
+            assert_eq!(kind(path, bytes), expected, "{path}");
+        }
+    }
+}
