@@ -41,18 +41,30 @@ pub(super) struct Reading {
 impl Reading {
     fn corrected(&self, by: Correction, old: String, new: String) -> Self {
         let corrections = self.corrections.iter().copied().chain([by]).collect();
-        Self { old, new, corrections, doubt: self.doubt }
+        Self {
+            old,
+            new,
+            corrections,
+            doubt: self.doubt,
+        }
     }
 }
 
 /// All readings, the request as it stands first, those with fewer corrections before those with more.
 pub(super) fn readings(old: &str, new: &str) -> Vec<Reading> {
-    let plain = Reading { old: old.to_owned(), new: new.to_owned(), corrections: Vec::new(), doubt: None };
+    let plain = Reading {
+        old: old.to_owned(),
+        new: new.to_owned(),
+        corrections: Vec::new(),
+        doubt: None,
+    };
     let mut readings = vec![plain];
     for step in [fences, line_numbers, escapes, typography] {
         let further: Vec<Reading> = readings.iter().flat_map(step).collect();
         for reading in further {
-            let known = readings.iter().any(|known| known.old == reading.old && known.new == reading.new);
+            let known = readings
+                .iter()
+                .any(|known| known.old == reading.old && known.new == reading.new);
             if !known && !reading.old.trim().is_empty() {
                 readings.push(reading);
             }
@@ -86,7 +98,10 @@ fn unfenced(text: &str) -> Option<String> {
 /// The number and the text after a prefix as file views print it: `  12: `, `12\t`, `L12: `, `12 | `, `+ 12: `.
 fn numbered(line: &str) -> Option<(u64, &str, &str)> {
     let rest = line.trim_start_matches([' ', '+', '-', '>']);
-    let rest = rest.strip_prefix('L').or_else(|| rest.strip_prefix('l')).unwrap_or(rest);
+    let rest = rest
+        .strip_prefix('L')
+        .or_else(|| rest.strip_prefix('l'))
+        .unwrap_or(rest);
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (number, after) = rest.split_at(digits);
     let number = number.parse().ok()?;
@@ -101,7 +116,12 @@ fn numbered(line: &str) -> Option<(u64, &str, &str)> {
 }
 
 fn line_numbers(reading: &Reading) -> Vec<Reading> {
-    let Some(first) = reading.old.lines().find(|line| !line.trim().is_empty()).and_then(numbered) else {
+    let Some(first) = reading
+        .old
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .and_then(numbered)
+    else {
         return Vec::new();
     };
     let mut expected = first.0;
@@ -118,19 +138,33 @@ fn line_numbers(reading: &Reading) -> Vec<Reading> {
     let strip = |text: &str, blank: bool| {
         let lines = text.split('\n').map(|line| match numbered(line) {
             Some((number, kind, rest)) if range.contains(&number) && (kind == first.1 || kind.is_empty()) => {
-                if blank { rest.strip_prefix(' ').unwrap_or(rest) } else { rest }
+                if blank {
+                    rest.strip_prefix(' ').unwrap_or(rest)
+                } else {
+                    rest
+                }
             }
             _ => line,
         });
         lines.collect::<Vec<_>>().join("\n")
     };
     let mut found = vec![false];
-    if reading.old.lines().any(|line| numbered(line).is_some_and(|(_, _, rest)| rest.starts_with(' '))) {
+    if reading
+        .old
+        .lines()
+        .any(|line| numbered(line).is_some_and(|(_, _, rest)| rest.starts_with(' ')))
+    {
         found.insert(0, true);
     }
     found
         .into_iter()
-        .map(|blank| reading.corrected(Correction::LineNumbers, strip(&reading.old, blank), strip(&reading.new, blank)))
+        .map(|blank| {
+            reading.corrected(
+                Correction::LineNumbers,
+                strip(&reading.old, blank),
+                strip(&reading.new, blank),
+            )
+        })
         .collect()
 }
 
@@ -144,7 +178,9 @@ fn escapes(reading: &Reading) -> Vec<Reading> {
             }
             let old = escape::resolve(&reading.old, used);
             let new = escape::resolve_like(&reading.new, used);
-            let doubt = new.is_none().then_some("the new text mixes escaped and plain line breaks or quotes");
+            let doubt = new
+                .is_none()
+                .then_some("the new text mixes escaped and plain line breaks or quotes");
             let mut found = reading.corrected(Correction::Escapes, old, new.unwrap_or_else(|| reading.new.clone()));
             found.doubt = found.doubt.or(doubt);
             Some(found)
@@ -171,7 +207,13 @@ fn typography(reading: &Reading) -> Vec<Reading> {
     let dashes: &[&str] = if signs.contains(&'—') { &["-", "--"] } else { &["-"] };
     dashes
         .iter()
-        .map(|dashes| reading.corrected(Correction::Typography, plain(&reading.old, dashes), plain(&reading.new, dashes)))
+        .map(|dashes| {
+            reading.corrected(
+                Correction::Typography,
+                plain(&reading.old, dashes),
+                plain(&reading.new, dashes),
+            )
+        })
         .collect()
 }
 
@@ -199,7 +241,9 @@ mod tests {
 
     fn has(old: &str, new: &str, expected: (&str, &str)) {
         let found = readings(old, new);
-        let there = found.iter().any(|reading| (reading.old.as_str(), reading.new.as_str()) == expected);
+        let there = found
+            .iter()
+            .any(|reading| (reading.old.as_str(), reading.new.as_str()) == expected);
         assert!(there, "{old:?} -> {new:?}: {found:#?}");
     }
 
@@ -216,7 +260,11 @@ mod tests {
 
     #[test]
     fn fences_and_signs_go() {
-        has("```rust\nfn a() {}\n```", "```rust\nfn b() {}\n```\n", ("fn a() {}", "fn b() {}"));
+        has(
+            "```rust\nfn a() {}\n```",
+            "```rust\nfn b() {}\n```\n",
+            ("fn a() {}", "fn b() {}"),
+        );
         has("say(“hi”)", "say(“it’s”)", ("say(\"hi\")", "say(\"it’s\")"));
         has("a\u{a0}b — c", "a\u{a0}d", ("a b -- c", "a d"));
     }

@@ -16,23 +16,39 @@ impl Kinds {
     }
 }
 
-const ALL: Kinds = Kinds { breaks: true, tabs: true, double: true, single: true, slashes: true };
+const ALL: Kinds = Kinds {
+    breaks: true,
+    tabs: true,
+    double: true,
+    single: true,
+    slashes: true,
+};
 
 /// The sets that are tried, the whole one first.
 pub(super) const SETS: [Kinds; 4] = [
     ALL,
     Kinds { slashes: false, ..ALL },
-    Kinds { breaks: false, tabs: false, slashes: false, ..ALL },
-    Kinds { double: false, single: false, slashes: false, ..ALL },
+    Kinds {
+        breaks: false,
+        tabs: false,
+        slashes: false,
+        ..ALL
+    },
+    Kinds {
+        double: false,
+        single: false,
+        slashes: false,
+        ..ALL
+    },
 ];
 
-enum Piece<'a> {
+enum Piece {
     Plain(char),
-    /// What it stands for, and what was written.
-    Escape(char, &'a str),
+    /// What it stands for.
+    Escape(char),
 }
 
-fn pieces(text: &str, set: Kinds) -> impl Iterator<Item = Piece<'_>> {
+fn pieces(text: &str, set: Kinds) -> impl Iterator<Item = Piece> + '_ {
     let mut rest = text;
     std::iter::from_fn(move || {
         let mut chars = rest.chars();
@@ -47,9 +63,8 @@ fn pieces(text: &str, set: Kinds) -> impl Iterator<Item = Piece<'_>> {
             _ => None,
         };
         let length = if meaning.is_some() { 2 } else { first.len_utf8() };
-        let (taken, after) = rest.split_at(length);
-        rest = after;
-        Some(meaning.map_or(Piece::Plain(first), |meaning| Piece::Escape(meaning, taken)))
+        rest = rest.get(length..).unwrap_or_default();
+        Some(meaning.map_or(Piece::Plain(first), Piece::Escape))
     })
 }
 
@@ -58,11 +73,11 @@ pub(super) fn used(text: &str, set: Kinds) -> Kinds {
     let mut found = Kinds::default();
     for piece in pieces(text, set) {
         match piece {
-            Piece::Escape('\n' | '\r', _) => found.breaks = true,
-            Piece::Escape('\t', _) => found.tabs = true,
-            Piece::Escape('\\', _) => found.slashes = true,
-            Piece::Escape('"', _) => found.double = true,
-            Piece::Escape(_, _) => found.single = true,
+            Piece::Escape('\n' | '\r') => found.breaks = true,
+            Piece::Escape('\t') => found.tabs = true,
+            Piece::Escape('\\') => found.slashes = true,
+            Piece::Escape('"') => found.double = true,
+            Piece::Escape(_) => found.single = true,
             Piece::Plain(_) => {}
         }
     }
@@ -72,7 +87,7 @@ pub(super) fn used(text: &str, set: Kinds) -> Kinds {
 /// `text` with the escapes of `set` resolved, in one pass.
 pub(super) fn resolve(text: &str, set: Kinds) -> String {
     let meaning = pieces(text, set).map(|piece| match piece {
-        Piece::Plain(c) | Piece::Escape(c, _) => c,
+        Piece::Plain(c) | Piece::Escape(c) => c,
     });
     meaning.collect::<String>().replace("\r\n", "\n").replace('\r', "\n")
 }
@@ -84,8 +99,8 @@ pub(super) fn resolve_like(text: &str, used: Kinds) -> Option<String> {
     for piece in pieces(text, used) {
         match piece {
             // A backslash that is doubled tells nothing by itself.
-            Piece::Escape('\\', _) => {}
-            Piece::Escape(..) => escaped = true,
+            Piece::Escape('\\') => {}
+            Piece::Escape(_) => escaped = true,
             Piece::Plain('\n') => bare |= used.breaks,
             Piece::Plain('\t') => bare |= used.tabs,
             Piece::Plain('"') => bare |= used.double,
@@ -120,8 +135,14 @@ mod tests {
     #[test]
     fn the_new_text_follows_only_where_it_shows_the_slip() {
         let quotes = used(r#"say(\"hi\")"#, ALL);
-        assert_eq!(resolve_like(r#"say(\"a\n\")"#, quotes).as_deref(), Some("say(\"a\\n\")"));
-        assert_eq!(resolve_like(r#"say(\"a\\n\")"#, quotes).as_deref(), Some("say(\"a\\n\")"));
+        assert_eq!(
+            resolve_like(r#"say(\"a\n\")"#, quotes).as_deref(),
+            Some("say(\"a\\n\")")
+        );
+        assert_eq!(
+            resolve_like(r#"say(\"a\\n\")"#, quotes).as_deref(),
+            Some("say(\"a\\n\")")
+        );
         assert_eq!(resolve_like(r#"say("a\n")"#, quotes).as_deref(), Some(r#"say("a\n")"#));
         assert_eq!(resolve_like(r#"say("a", \"b\")"#, quotes), None);
         let breaks = used(r"a;\nb;", ALL);

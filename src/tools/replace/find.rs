@@ -63,7 +63,10 @@ pub(super) fn key(line: &str, tolerance: Tolerance) -> String {
 
 fn mapped(line: &str, tolerance: Tolerance) -> Key {
     let indent = line.len() - line.trim_start().len();
-    let mut key = Key { text: String::with_capacity(line.len()), from: Vec::with_capacity(line.len()) };
+    let mut key = Key {
+        text: String::with_capacity(line.len()),
+        from: Vec::with_capacity(line.len()),
+    };
     let body = line.get(indent..).unwrap_or_default();
     if tolerance == Tolerance::Indent {
         key.text.push_str(body);
@@ -108,7 +111,11 @@ pub(super) fn whole_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tolera
     let windows = keys.windows(wanted.len()).enumerate();
     windows
         .filter(|(_, window)| *window == wanted.as_slice())
-        .map(|(first, _)| Hit { lines: first..first + wanted.len(), skip: 0, spare: 0 })
+        .map(|(first, _)| Hit {
+            lines: first..first + wanted.len(),
+            skip: 0,
+            spare: 0,
+        })
         .collect()
 }
 
@@ -124,9 +131,15 @@ pub(super) fn parts_of_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tol
     let keys: Vec<Key> = file.iter().map(|line| mapped(line.text, tolerance)).collect();
     let mut hits = Vec::new();
     for (at, window) in keys.windows(wanted.len()).enumerate() {
-        let (Some(head), Some(tail)) = (window.first(), window.last()) else { continue };
+        let (Some(head), Some(tail)) = (window.first(), window.last()) else {
+            continue;
+        };
         let middle = 1..wanted.len().saturating_sub(1).max(1);
-        let same = window.get(middle.clone()).unwrap_or_default().iter().map(|key| &key.text);
+        let same = window
+            .get(middle.clone())
+            .unwrap_or_default()
+            .iter()
+            .map(|key| &key.text);
         let fits = same.eq(wanted.get(middle).unwrap_or_default());
         if !fits {
             continue;
@@ -139,15 +152,27 @@ pub(super) fn parts_of_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tol
                 if edge(&head.text, start) && edge(&head.text, end) {
                     let skip = head.from.get(start).copied().unwrap_or(0);
                     let stop = head.from.get(end).copied().unwrap_or(last_length);
-                    hits.push(Hit { lines: lines.clone(), skip, spare: last_length - stop });
+                    hits.push(Hit {
+                        lines: lines.clone(),
+                        skip,
+                        spare: last_length - stop,
+                    });
                 }
             }
         } else if head.text.ends_with(first.as_str()) && tail.text.starts_with(last.as_str()) {
             let start = head.text.len() - first.len();
             if edge(&head.text, start) && edge(&tail.text, last.len()) {
-                let skip = if start == 0 { 0 } else { head.from.get(start).copied().unwrap_or(0) };
+                let skip = if start == 0 {
+                    0
+                } else {
+                    head.from.get(start).copied().unwrap_or(0)
+                };
                 let stop = tail.from.get(last.len()).copied().unwrap_or(last_length);
-                hits.push(Hit { lines, skip, spare: last_length - stop });
+                hits.push(Hit {
+                    lines,
+                    skip,
+                    spare: last_length - stop,
+                });
             }
         }
     }
@@ -177,10 +202,24 @@ mod tests {
     fn parts_keep_what_stands_around_them() {
         let file = lines("x = foo( a,b ) + 1\n");
         let hits = parts_of_lines(&file, &["foo(a, b)"], Tolerance::Gaps);
-        assert_eq!(hits, [Hit { lines: 0..1, skip: 4, spare: 3 }]);
+        assert_eq!(
+            hits,
+            [Hit {
+                lines: 0..1,
+                skip: 4,
+                spare: 3
+            }]
+        );
         assert!(parts_of_lines(&file, &["oo(a, b)"], Tolerance::Gaps).is_empty());
         let two = lines("  if a {\n      b();\n  }\n");
         let hits = parts_of_lines(&two, &["a {", "    b()"], Tolerance::Indent);
-        assert_eq!(hits, [Hit { lines: 0..2, skip: 5, spare: 1 }]);
+        assert_eq!(
+            hits,
+            [Hit {
+                lines: 0..2,
+                skip: 5,
+                spare: 1
+            }]
+        );
     }
 }

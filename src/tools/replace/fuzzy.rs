@@ -16,7 +16,10 @@ const WORK: usize = 200_000_000;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Near {
     /// The line of the file for every line of the snippet that is not blank, and the distance in characters.
-    One { lines: Vec<usize>, distance: usize },
+    One {
+        lines: Vec<usize>,
+        distance: usize,
+    },
     /// Several places are about as near; the lines they begin at, from 0.
     Several(Vec<usize>),
     /// Near enough, but it is about something else: other numbers or other known names.
@@ -34,7 +37,10 @@ pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
         .map(|(index, line)| (index, key(line.text, Tolerance::Blanks).chars().collect()))
         .collect();
     let snippet: Vec<&str> = snippet.iter().copied().filter(|line| !line.trim().is_empty()).collect();
-    let wanted: Vec<Vec<char>> = snippet.iter().map(|line| key(line, Tolerance::Blanks).chars().collect()).collect();
+    let wanted: Vec<Vec<char>> = snippet
+        .iter()
+        .map(|line| key(line, Tolerance::Blanks).chars().collect())
+        .collect();
     let length: usize = wanted.iter().map(Vec::len).sum();
     let size: usize = solid.iter().map(|(_, line)| line.len()).sum();
     if wanted.is_empty() || length.saturating_mul(size) > WORK {
@@ -54,7 +60,11 @@ pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
         return Near::Nothing;
     }
     let margin = if best == 0 { 0 } else { best + allowed };
-    let rivals: Vec<usize> = found.iter().filter(|(distance, _)| *distance <= margin).map(|(_, at)| *at).collect();
+    let rivals: Vec<usize> = found
+        .iter()
+        .filter(|(distance, _)| *distance <= margin)
+        .map(|(_, at)| *at)
+        .collect();
     let line_of = |at: usize| solid.get(at).map_or(0, |(index, _)| *index);
     if rivals.len() > 1 {
         return Near::Several(rivals.into_iter().map(line_of).collect());
@@ -65,16 +75,28 @@ pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
         let real = file.get(index).map_or("", |line| line.text);
         about_something_else(copied, real, &words)
     });
-    if other { Near::Other(line_of(at)) } else { Near::One { lines, distance: best } }
+    if other {
+        Near::Other(line_of(at))
+    } else {
+        Near::One { lines, distance: best }
+    }
 }
 
 fn window_distance(window: &[(usize, Vec<char>)], wanted: &[Vec<char>], limit: usize) -> Option<usize> {
-    let gaps: usize = window.iter().zip(wanted).map(|((_, line), wanted)| line.len().abs_diff(wanted.len())).sum();
+    let gaps: usize = window
+        .iter()
+        .zip(wanted)
+        .map(|((_, line), wanted)| line.len().abs_diff(wanted.len()))
+        .sum();
     if gaps > limit {
         return None;
     }
     window.iter().zip(wanted).try_fold(0, |sum, ((_, line), wanted)| {
-        let distance = if line == wanted { 0 } else { distance(line, wanted, limit - sum)? };
+        let distance = if line == wanted {
+            0
+        } else {
+            distance(line, wanted, limit - sum)?
+        };
         (sum + distance <= limit).then_some(sum + distance)
     })
 }
@@ -163,9 +185,18 @@ mod tests {
     fn one_near_place_is_found_and_two_are_not() {
         let file = lines("fn first() {\n    let value = compute(1);\n}\n\nfn second() {\n    other();\n}\n");
         let near = nearest(&file, &["fn first() {", "    let valeu = compute(1);"]);
-        assert_eq!(near, Near::One { lines: vec![0, 1], distance: 2 });
+        assert_eq!(
+            near,
+            Near::One {
+                lines: vec![0, 1],
+                distance: 2
+            }
+        );
         let twice = lines("    let value = compute(a);\n    let value = compute(b);\n");
-        assert_eq!(nearest(&twice, &["    let value = comptue(c);"]), Near::Several(vec![0, 1]));
+        assert_eq!(
+            nearest(&twice, &["    let value = comptue(a);"]),
+            Near::Several(vec![0, 1])
+        );
         assert_eq!(nearest(&file, &["    let value = compute(2);"]), Near::Other(1));
     }
 

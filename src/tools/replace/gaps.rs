@@ -17,8 +17,20 @@ fn blank(line: &str) -> bool {
 pub(super) fn level<'a>(old: &[&'a str], new: &[&'a str], file: &[&'a str]) -> Level<'a> {
     let (old, new) = trimmed(old, new);
     let mut solid = old.iter().copied().filter(|line| !blank(line));
-    let levelled = file.iter().map(|line| if blank(line) { *line } else { solid.next().unwrap_or(line) }).collect();
-    Level { old: levelled, new: with_gaps(old, new, file) }
+    let levelled = file
+        .iter()
+        .map(|line| {
+            if blank(line) {
+                *line
+            } else {
+                solid.next().unwrap_or(line)
+            }
+        })
+        .collect();
+    Level {
+        old: levelled,
+        new: with_gaps(old, new, file),
+    }
 }
 
 /// Without the blank lines at the ends of `old`, and as many less at the ends of `new`.
@@ -30,7 +42,10 @@ fn trimmed<'x, 'a>(old: &'x [&'a str], new: &'x [&'a str]) -> (&'x [&'a str], &'
         lines.get(head..end).unwrap_or_default()
     };
     let (head, tail) = (heads(old), tails(old));
-    (cut(old, head, tail), cut(new, head.min(heads(new)), tail.min(tails(new))))
+    (
+        cut(old, head, tail),
+        cut(new, head.min(heads(new)), tail.min(tails(new))),
+    )
 }
 
 /// Between two lines that follow each other in `old` and in `new`, with as many blank lines in both, stand the file's.
@@ -45,12 +60,18 @@ fn with_gaps<'a>(old: &[&'a str], new: &[&'a str], file: &[&'a str]) -> Vec<&'a 
     let mut last: Option<(usize, usize)> = None;
     for (index, line) in new.iter().enumerate().filter(|(_, line)| !blank(line)) {
         let own = |gap: std::ops::Range<usize>| new.get(gap).unwrap_or_default();
-        let rank = partners.get(index).copied().flatten().and_then(|old| olds.iter().position(|&place| place == old));
+        let rank = partners
+            .get(index)
+            .copied()
+            .flatten()
+            .and_then(|old| olds.iter().position(|&place| place == old));
         let from = last.map_or(0, |(before, _)| before + 1);
         let kept = last.zip(rank).and_then(|((_, before), rank)| {
             let (a, b) = (*olds.get(before)?, *olds.get(rank)?);
             let (c, d) = (*files.get(before)?, *files.get(rank)?);
-            (rank == before + 1 && b - a == index + 1 - from).then(|| file.get(c + 1..d)).flatten()
+            (rank == before + 1 && b - a == index + 1 - from)
+                .then(|| file.get(c + 1..d))
+                .flatten()
         });
         out.extend(kept.unwrap_or_else(|| own(from..index)));
         out.push(line);
@@ -67,9 +88,11 @@ mod tests {
 
     #[test]
     fn gaps_of_the_file_stay_and_new_ones_come() {
-        let found = level(&["a", "b", "c"], &["a", "B", "", "c"], &["a", "", "b", "", "", "c"]);
-        assert_eq!(found.old, ["a", "", "b", "", "", "c"]);
-        assert_eq!(found.new, ["a", "", "B", "", "c"]);
+        let old = ["first a", "then b here", "last c"];
+        let new = ["first a", "then B here", "", "last c"];
+        let found = level(&old, &new, &["first a", "", "then b here", "", "", "last c"]);
+        assert_eq!(found.old, ["first a", "", "then b here", "", "", "last c"]);
+        assert_eq!(found.new, ["first a", "", "then B here", "", "last c"]);
         let edges = level(&["", "a", "", "b", ""], &["", "a", "", "c", "", ""], &["a", "b"]);
         assert_eq!(edges.new, ["a", "c", ""]);
     }

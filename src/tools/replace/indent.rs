@@ -17,7 +17,11 @@ impl Style {
             let indent = of(line);
             tabs += usize::from(indent.starts_with('\t'));
             let width = if indent.starts_with('\t') { 0 } else { indent.len() };
-            if let Some(count) = width.checked_sub(before).filter(|&step| step > 1).and_then(|step| steps.get_mut(step)) {
+            if let Some(count) = width
+                .checked_sub(before)
+                .filter(|&step| step > 1)
+                .and_then(|step| steps.get_mut(step))
+            {
                 *count += 1;
             }
             before = width;
@@ -43,7 +47,12 @@ pub(super) fn of(line: &str) -> &str {
 pub(super) enum Map {
     Same,
     /// `to` repeated `count * num / den + base` times.
-    Scale { num: i64, den: i64, base: i64, to: char },
+    Scale {
+        num: i64,
+        den: i64,
+        base: i64,
+        to: char,
+    },
     /// The file's lines begin with this where the snippet's do not.
     Add(String),
     /// The other way round.
@@ -88,7 +97,10 @@ impl Map {
             }
             Self::Add(prefix) => Some(format!("{prefix}{indent}")),
             Self::Strip(prefix) => indent.strip_prefix(prefix.as_str()).map(str::to_owned),
-            Self::Table(table) => table.iter().find(|(known, _)| known == indent).map(|(_, image)| image.clone()),
+            Self::Table(table) => table
+                .iter()
+                .find(|(known, _)| known == indent)
+                .map(|(_, image)| image.clone()),
             Self::Unknown => None,
         }
     }
@@ -122,13 +134,16 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     if let Some(&(second, other)) = counts.iter().find(|(n, _)| *n != first) {
         let (run, rise) = (second - first, other - image);
         let (num, den) = reduced(rise, run)?;
-        let plain = num > 0 && (num == 1 || den == 1) && num.max(den) <= 8 && (from != to || num != 1 || den == 1 || den <= 4);
+        let plain =
+            num > 0 && (num == 1 || den == 1) && num.max(den) <= 8 && (from != to || num != 1 || den == 1 || den <= 4);
         return if plain { scale(num, den) } else { None };
     }
     if counts.iter().any(|(_, f)| *f != image) {
         return None;
     }
-    let widths: Vec<i64> = snippets().filter_map(|indent| i64::try_from(indent.len()).ok()).collect();
+    let widths: Vec<i64> = snippets()
+        .filter_map(|indent| i64::try_from(indent.len()).ok())
+        .collect();
     let step = widths.iter().fold(0, |step, width| gcd(step, (width - first).abs()));
     let (num, den) = one_level(first, image, step, (from, to), style)?;
     scale(num, den)
@@ -155,12 +170,16 @@ fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Sty
 fn by_prefix(pairs: &[(&str, &str)]) -> Option<Map> {
     let &(snippet, file) = pairs.first()?;
     if let Some(prefix) = file.strip_suffix(snippet)
-        && pairs.iter().all(|(snippet, file)| file.strip_prefix(prefix) == Some(snippet))
+        && pairs
+            .iter()
+            .all(|(snippet, file)| file.strip_prefix(prefix) == Some(snippet))
     {
         return Some(Map::Add(prefix.to_owned()));
     }
     let prefix = snippet.strip_suffix(file)?;
-    let all = pairs.iter().all(|(snippet, file)| snippet.strip_prefix(prefix) == Some(file));
+    let all = pairs
+        .iter()
+        .all(|(snippet, file)| snippet.strip_prefix(prefix) == Some(file));
     all.then(|| Map::Strip(prefix.to_owned()))
 }
 
@@ -189,14 +208,26 @@ mod tests {
     fn shifts_and_units_are_learned() {
         let s = |n: usize| " ".repeat(n);
         let t = |n: usize| "\t".repeat(n);
-        assert_eq!(image(&[("", "    "), ("    ", "        ")], &[], FOUR, "        "), Some(s(12)));
-        assert_eq!(image(&[("        ", "    ")], &["            "], FOUR, "            "), Some(s(8)));
+        assert_eq!(
+            image(&[("", "    "), ("    ", "        ")], &[], FOUR, "        "),
+            Some(s(12))
+        );
+        assert_eq!(
+            image(&[("        ", "    ")], &["            "], FOUR, "            "),
+            Some(s(8))
+        );
         assert_eq!(image(&[("        ", "    ")], &["  "], FOUR, "  "), None);
-        assert_eq!(image(&[("    ", "\t"), ("        ", "\t\t")], &[], TABS, &s(12)), Some(t(3)));
+        assert_eq!(
+            image(&[("    ", "\t"), ("        ", "\t\t")], &[], TABS, &s(12)),
+            Some(t(3))
+        );
         assert_eq!(image(&[("  ", "\t")], &["    "], TABS, "    "), Some(t(2)));
         assert_eq!(image(&[("", "\t")], &["    "], TABS, "    "), Some(t(2)));
         assert_eq!(image(&[("\t", "    ")], &["\t\t"], FOUR, "\t\t"), Some(s(8)));
-        assert_eq!(image(&[("  ", "    "), ("    ", "        ")], &[], FOUR, "      "), Some(s(12)));
+        assert_eq!(
+            image(&[("  ", "    "), ("    ", "        ")], &[], FOUR, "      "),
+            Some(s(12))
+        );
         assert_eq!(image(&[("  ", "    ")], &["    "], FOUR, "    "), Some(s(8)));
         assert_eq!(image(&[("", "    "), ("", "        ")], &[], FOUR, ""), None);
         assert_eq!(image(&[("", "\t  ")], &[""], TABS, ""), Some("\t  ".to_owned()));

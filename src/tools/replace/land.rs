@@ -5,8 +5,8 @@ use super::find::{self, Hit, Line, Tolerance};
 use super::fuzzy::{self, Near};
 use super::indent::Style;
 use super::miss::{self, Miss};
-use super::omission;
 use super::weave::{self, Parts};
+use crate::tools::placeholder;
 use crate::workspace::text::{Text, plain_line_ends};
 use std::fmt;
 use std::ops::Range;
@@ -52,10 +52,15 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing
     if old == new {
         return Err(Miss::Same);
     }
-    if let Some(line) = omission::placeholder(&new, &old) {
+    if let Some(line) = placeholder::first(&new, &old) {
         return Err(Miss::Placeholder(line.to_owned()));
     }
-    let attempt = Attempt { file, multiple, lines: find::lines(file.as_str()), style: Style::of(file.as_str()) };
+    let attempt = Attempt {
+        file,
+        multiple,
+        lines: find::lines(file.as_str()),
+        style: Style::of(file.as_str()),
+    };
     let readings = readings(&old, &new);
     let Some((plain, corrected)) = readings.split_first() else {
         return Err(Miss::Same);
@@ -64,7 +69,9 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing
     match found {
         Some(landing) if landing.bytes == file.bytes() => Err(Miss::Same),
         Some(landing) => Ok(landing),
-        None => Err(Miss::Nothing { closest: miss::closest(file.as_str(), &old) }),
+        None => Err(Miss::Nothing {
+            closest: miss::closest(file.as_str(), &old),
+        }),
     }
 }
 
@@ -120,7 +127,10 @@ impl Attempt<'_> {
         } else {
             overlapping(content, &reading.old)
         };
-        let edits = starts.iter().map(|&at| (at..at + reading.old.len(), reading.new.clone())).collect();
+        let edits = starts
+            .iter()
+            .map(|&at| (at..at + reading.old.len(), reading.new.clone()))
+            .collect();
         self.finish(reading, Strategy::Exact, edits)
     }
 
@@ -134,7 +144,12 @@ impl Attempt<'_> {
         }
         if self.multiple {
             let mut next = 0;
-            hits.retain(|hit| hit.lines.start >= next && { next = hit.lines.end; true });
+            hits.retain(|hit| {
+                hit.lines.start >= next && {
+                    next = hit.lines.end;
+                    true
+                }
+            });
         } else if hits.len() > 1 {
             return Err(self.many(hits.iter().map(|hit| hit.lines.start)));
         }
@@ -143,7 +158,13 @@ impl Attempt<'_> {
         for hit in &hits {
             let (range, file) = self.cut_out(hit);
             same &= file == old;
-            let parts = Parts { file: &file, old: &old, new: &new, cut: hit.skip > 0, style: self.style };
+            let parts = Parts {
+                file: &file,
+                old: &old,
+                new: &new,
+                cut: hit.skip > 0,
+                style: self.style,
+            };
             let woven = weave::weave(&parts).map_err(|doubt| self.unsure(hit.lines.start, doubt.to_string()))?;
             edits.push(self.joined(reading, range, &woven));
         }
@@ -162,7 +183,10 @@ impl Attempt<'_> {
             Near::Nothing => return Ok(None),
             Near::Several(lines) => return Err(self.many(lines.into_iter())),
             Near::Other(line) => {
-                return Err(self.unsure(line, "the nearest place names other things than the old text".to_owned()));
+                return Err(self.unsure(
+                    line,
+                    "the nearest place names other things than the old text".to_owned(),
+                ));
             }
             Near::One { lines, distance } => (lines, distance),
         };
@@ -170,11 +194,25 @@ impl Attempt<'_> {
             return Ok(None);
         };
         let new: Vec<&str> = reading.new.split_terminator('\n').collect();
-        let (range, file) = self.cut_out(&Hit { lines: first..last + 1, skip: 0, spare: 0 });
+        let (range, file) = self.cut_out(&Hit {
+            lines: first..last + 1,
+            skip: 0,
+            spare: 0,
+        });
         let gaps = super::gaps::level(&old, &new, &file);
-        let parts = Parts { file: &file, old: &gaps.old, new: &gaps.new, cut: false, style: self.style };
+        let parts = Parts {
+            file: &file,
+            old: &gaps.old,
+            new: &gaps.new,
+            cut: false,
+            style: self.style,
+        };
         let woven = weave::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
-        let strategy = if distance == 0 { Strategy::Whitespace } else { Strategy::Fuzzy };
+        let strategy = if distance == 0 {
+            Strategy::Whitespace
+        } else {
+            Strategy::Fuzzy
+        };
         let edit = self.joined(reading, range, &woven);
         self.finish(reading, strategy, vec![edit])
     }
@@ -191,13 +229,23 @@ impl Attempt<'_> {
 
     fn rest_is_blank(&self, hit: &Hit) -> bool {
         let last = hit.lines.end.checked_sub(1).and_then(|index| self.lines.get(index));
-        last.is_some_and(|line| line.text.get(line.text.len() - hit.spare..).unwrap_or_default().trim().is_empty())
+        last.is_some_and(|line| {
+            line.text
+                .get(line.text.len() - hit.spare..)
+                .unwrap_or_default()
+                .trim()
+                .is_empty()
+        })
     }
 
     /// An edit of whole lines. Final line ends that both texts have are left out of it; the file's own stays.
     fn joined(&self, reading: &Reading, range: Range<usize>, lines: &[String]) -> (Range<usize>, String) {
         let text = lines.join("\n");
-        let has_end = self.file.as_str().get(range.end..).is_some_and(|rest| rest.starts_with('\n'));
+        let has_end = self
+            .file
+            .as_str()
+            .get(range.end..)
+            .is_some_and(|rest| rest.starts_with('\n'));
         match (reading.old.ends_with('\n'), reading.new.ends_with('\n')) {
             (true, false) if reading.new.is_empty() && has_end => (range.start..range.end + 1, text),
             (false, true) => (range, text + "\n"),
@@ -219,17 +267,31 @@ impl Attempt<'_> {
         if reading.old == reading.new {
             return Err(Miss::Same);
         }
-        let bytes = self.file.with_replacements(&edits).map_err(|error| self.unsure(line, error.to_string()))?;
-        Ok(Some(Landing { strategy, corrections: reading.corrections.clone(), edits, bytes }))
+        let bytes = self
+            .file
+            .with_replacements(&edits)
+            .map_err(|error| self.unsure(line, error.to_string()))?;
+        Ok(Some(Landing {
+            strategy,
+            corrections: reading.corrections.clone(),
+            edits,
+            bytes,
+        }))
     }
 
     fn many(&self, lines: impl Iterator<Item = usize>) -> Miss {
-        Miss::Many { lines: lines.map(|line| line + 1).collect() }
+        Miss::Many {
+            lines: lines.map(|line| line + 1).collect(),
+        }
     }
 
     fn unsure(&self, line: usize, why: String) -> Miss {
         let last = self.lines.len();
-        Miss::Unsure { line: line + 1, why, closest: miss::shown(self.file.as_str(), line..(line + 6).min(last)) }
+        Miss::Unsure {
+            line: line + 1,
+            why,
+            closest: miss::shown(self.file.as_str(), line..(line + 6).min(last)),
+        }
     }
 }
 

@@ -40,10 +40,14 @@ impl Miss {
         match self {
             Self::Same => format!("nothing to change in {path}: old_string and new_string amount to the same text"),
             Self::Nothing { closest } if closest.is_empty() => {
-                format!("old_string was not found in {path}, nor anything like it; nothing was changed. Read the file and copy the text to replace from it")
+                format!(
+                    "old_string was not found in {path}, nor anything like it; nothing was changed. Read the file and copy the text to replace from it"
+                )
             }
             Self::Nothing { closest } => {
-                format!("old_string was not found in {path}; nothing was changed. The most similar lines are:\n{closest}\nCopy the text to replace from the file, without the line numbers")
+                format!(
+                    "old_string was not found in {path}; nothing was changed. The most similar lines are:\n{closest}\nCopy the text to replace from the file, without the line numbers"
+                )
             }
             Self::Many { lines } => {
                 let mut named = String::new();
@@ -57,10 +61,15 @@ impl Miss {
                 )
             }
             Self::Placeholder(line) => {
-                format!("new_string leaves code out: `{}`; nothing was changed in {path}. Write the whole text that shall stand there", shorten(line))
+                format!(
+                    "new_string leaves code out: `{}`; nothing was changed in {path}. Write the whole text that shall stand there",
+                    shorten(line)
+                )
             }
             Self::Unsure { line, why, closest } => {
-                format!("old_string is like the text at line {line} of {path}, but {why}; nothing was changed. The file has there:\n{closest}\nCopy the text to replace from the file, without the line numbers")
+                format!(
+                    "old_string is like the text at line {line} of {path}, but {why}; nothing was changed. The file has there:\n{closest}\nCopy the text to replace from the file, without the line numbers"
+                )
             }
         }
     }
@@ -69,7 +78,9 @@ impl Miss {
 /// Lines of a text (from 0) with their numbers (from 1).
 pub(super) fn shown(text: &str, lines: Range<usize>) -> String {
     let rows = text.lines().enumerate().skip(lines.start).take(lines.len());
-    rows.map(|(index, line)| format!("{:5}: {}", index + 1, shorten(line))).collect::<Vec<_>>().join("\n")
+    rows.map(|(index, line)| format!("{:5}: {}", index + 1, shorten(line)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Lines looked at, of the file and of the old text.
@@ -78,15 +89,27 @@ const OLD_LINES: usize = 12;
 
 /// The lines of `text` that share most words with `old`, numbered, at most 14; empty where little is shared.
 pub(super) fn closest(text: &str, old: &str) -> String {
-    let words = |line| tokens(line).into_iter().filter(|token| !token.trim().is_empty()).collect::<HashSet<&str>>();
-    let wanted: Vec<HashSet<&str>> = old.lines().filter(|line| !line.trim().is_empty()).take(OLD_LINES).map(words).collect();
+    let words = |line| {
+        tokens(line)
+            .into_iter()
+            .filter(|token| !token.trim().is_empty())
+            .collect::<HashSet<&str>>()
+    };
+    let wanted: Vec<HashSet<&str>> = old
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .take(OLD_LINES)
+        .map(words)
+        .collect();
     let rows: Vec<HashSet<&str>> = text.lines().take(FILE_LINES).map(words).collect();
     let total: usize = wanted.iter().map(HashSet::len).sum();
     let score = |first: usize| -> usize {
         let pairs = wanted.iter().zip(rows.iter().skip(first));
         pairs.map(|(wanted, row)| wanted.intersection(row).count()).sum()
     };
-    let best = (0..rows.len()).map(|first| (score(first), first)).max_by_key(|&(score, first)| (score, usize::MAX - first));
+    let best = (0..rows.len())
+        .map(|first| (score(first), first))
+        .max_by_key(|&(score, first)| (score, usize::MAX - first));
     let Some((_, first)) = best.filter(|(score, _)| *score * 3 >= total && *score > 0) else {
         return String::new();
     };

@@ -44,7 +44,12 @@ pub(super) fn is_word(c: char) -> bool {
 
 /// How much two lines share, blanks left out: 0 nothing, 1 all.
 pub(super) fn likeness(a: &str, b: &str) -> f64 {
-    let solid = |line| tokens(line).into_iter().filter(|token| !token.trim().is_empty()).collect::<Vec<_>>();
+    let solid = |line| {
+        tokens(line)
+            .into_iter()
+            .filter(|token| !token.trim().is_empty())
+            .collect::<Vec<_>>()
+    };
     let (a, b) = (solid(a), solid(b));
     let weight = |tokens: &[&str]| tokens.iter().map(|token| token.len()).sum::<usize>();
     let total = weight(&a) + weight(&b);
@@ -74,7 +79,10 @@ fn hunks(base: &[&str], side: &[&str]) -> Vec<Hunk> {
                 last.base.end = op.old_range().end;
                 last.side.end = op.new_range().end;
             }
-            _ => found.push(Hunk { base: op.old_range(), side: op.new_range() }),
+            _ => found.push(Hunk {
+                base: op.old_range(),
+                side: op.new_range(),
+            }),
         }
     }
     found
@@ -109,7 +117,11 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
             return None;
         }
     }
-    changes.extend(theirs.iter().map(|their| (their.base.clone(), text(&asked, &their.side))));
+    changes.extend(
+        theirs
+            .iter()
+            .map(|their| (their.base.clone(), text(&asked, &their.side))),
+    );
     changes.sort_by_key(|(range, _)| (range.start, range.end));
     let mut out = String::new();
     let mut done = 0;
@@ -143,8 +155,18 @@ mod tests {
     #[test]
     fn blanks_of_the_file_and_words_of_the_edit_meet() {
         let cases = [
-            ("x = f(a, b) # c", "x = f(a,  b)  # c", "x = f(a, b2) # c", Some("x = f(a,  b2)  # c")),
-            ("x = f(a, b) # c", "x = f(a,  b)  # c", "x = f(a,  b2)  # c", Some("x = f(a,  b2)  # c")),
+            (
+                "x = f(a, b) # c",
+                "x = f(a,  b)  # c",
+                "x = f(a, b2) # c",
+                Some("x = f(a,  b2)  # c"),
+            ),
+            (
+                "x = f(a, b) # c",
+                "x = f(a,  b)  # c",
+                "x = f(a,  b2)  # c",
+                Some("x = f(a,  b2)  # c"),
+            ),
             ("foo", "foo  ", "bar", Some("bar  ")),
             ("foo  ", "foo", "bar  ", Some("bar")),
             ("retrun value", "return value", "retrun other", Some("return other")),

@@ -67,7 +67,12 @@ fn body(line: &str) -> &str {
 
 /// For each new line the old line that it keeps or stands for.
 pub(super) fn align(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
-    let keys = |lines: &[&str]| lines.iter().map(|line| key(line, Tolerance::Blanks)).collect::<Vec<_>>();
+    let keys = |lines: &[&str]| {
+        lines
+            .iter()
+            .map(|line| key(line, Tolerance::Blanks))
+            .collect::<Vec<_>>()
+    };
     let mut partners = vec![None; new.len()];
     let mut set = |new: usize, old: usize| {
         if let Some(partner) = partners.get_mut(new) {
@@ -83,7 +88,10 @@ pub(super) fn align(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
                 let mut next = olds.start;
                 for new_index in news {
                     let line = new.get(new_index).copied().unwrap_or_default();
-                    let alike = |&at: &usize| old.get(at).is_some_and(|old| !line.trim().is_empty() && likeness(old, line) >= 0.6);
+                    let alike = |&at: &usize| {
+                        old.get(at)
+                            .is_some_and(|old| !line.trim().is_empty() && likeness(old, line) >= 0.6)
+                    };
                     if let Some(found) = (next..olds.end).find(alike) {
                         set(new_index, found);
                         next = found + 1;
@@ -116,7 +124,11 @@ impl Indents {
             .map(|(old, file)| (indent::of(old), indent::of(file)))
             .collect();
         if pairs.is_empty() || already_right(parts, partners) {
-            return Self { map: Map::Same, as_written: true, first_apart: false };
+            return Self {
+                map: Map::Same,
+                as_written: true,
+                first_apart: false,
+            };
         }
         let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
         let news: Vec<&str> = solid.map(|line| indent::of(line)).collect();
@@ -128,26 +140,32 @@ impl Indents {
             let others: Vec<&str> = news.iter().skip(1).copied().collect();
             let map = Map::learn(rest, &others, parts.style);
             if map == Map::Same || rest.len() > 1 && !matches!(map, Map::Table(_) | Map::Unknown) {
-                return Self { map, as_written: false, first_apart: true };
+                return Self {
+                    map,
+                    as_written: false,
+                    first_apart: true,
+                };
             }
         }
-        Self { map, as_written: false, first_apart: false }
+        Self {
+            map,
+            as_written: false,
+            first_apart: false,
+        }
     }
 
-    fn image(
-        &self,
-        index: usize,
-        line: &str,
-        partners: &[Option<usize>],
-        parts: &Parts<'_>,
-    ) -> Result<String, Doubt> {
+    fn image(&self, index: usize, line: &str, partners: &[Option<usize>], parts: &Parts<'_>) -> Result<String, Doubt> {
         let asked = indent::of(line);
         if self.as_written || parts.cut && index == 0 {
             return Ok(asked.to_owned());
         }
         let known = |old: usize| Some((indent::of(parts.old.get(old)?), indent::of(parts.file.get(old)?)));
         let partner = partners.get(index).copied().flatten();
-        let partner = if self.first_apart && index == 0 { Some(0) } else { partner.filter(|&old| !(parts.cut && old == 0)) };
+        let partner = if self.first_apart && index == 0 {
+            Some(0)
+        } else {
+            partner.filter(|&old| !(parts.cut && old == 0))
+        };
         if let Some((old, file)) = partner.and_then(known)
             && old == asked
         {
@@ -157,8 +175,17 @@ impl Indents {
             return Ok(image);
         }
         // Between two lines that stand equally deep in both, a line as deep as they are in the copy is as deep in the file.
-        let before = partners.iter().take(index).rev().find_map(|partner| *partner).and_then(known);
-        let after = partners.iter().skip(index + 1).find_map(|partner| *partner).and_then(known);
+        let before = partners
+            .iter()
+            .take(index)
+            .rev()
+            .find_map(|partner| *partner)
+            .and_then(known);
+        let after = partners
+            .iter()
+            .skip(index + 1)
+            .find_map(|partner| *partner)
+            .and_then(known);
         match (before, after) {
             (Some(before), Some(after)) if before == after && before.0 == asked => Ok(before.1.to_owned()),
             _ => Err(Doubt::Indentation(line.trim().to_owned())),
@@ -168,7 +195,13 @@ impl Indents {
 
 /// Whether the new text has the file's indentation already although the copy of the old has not.
 fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
-    let least = |lines: &[&str]| lines.iter().filter(|line| !line.trim().is_empty()).map(|line| indent::of(line).len()).min();
+    let least = |lines: &[&str]| {
+        lines
+            .iter()
+            .filter(|line| !line.trim().is_empty())
+            .map(|line| indent::of(line).len())
+            .min()
+    };
     if parts.cut || least(parts.new) != least(parts.file) || least(parts.old) == least(parts.new) {
         return false;
     }
@@ -180,7 +213,11 @@ fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
     match kept.next() {
         Some(first) => first && kept.all(|right| right),
         // No line stays: the first new line stands where the first old one stood.
-        None => parts.new.first().zip(parts.file.first()).is_some_and(|(new, file)| indent::of(new) == indent::of(file)),
+        None => parts
+            .new
+            .first()
+            .zip(parts.file.first())
+            .is_some_and(|(new, file)| indent::of(new) == indent::of(file)),
     }
 }
 
