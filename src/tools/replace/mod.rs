@@ -1,5 +1,7 @@
 //! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
 
+#[cfg(test)]
+mod corpus;
 mod correct;
 mod escape;
 mod find;
@@ -8,6 +10,8 @@ mod gaps;
 mod indent;
 mod land;
 mod miss;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod weave;
 
