@@ -2,9 +2,12 @@
 
 pub mod collect;
 pub mod content;
+pub mod context;
 pub mod expand;
 pub mod fs;
 pub mod patch;
+pub mod pattern;
+pub mod refs;
 pub mod root;
 pub mod terrain;
 pub mod pattern;

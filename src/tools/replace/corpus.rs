@@ -1,0 +1,97 @@
+//! Reads the corpus of edits under `fixtures/edits`. Shared by the tests and the bench; knows nothing of `land`.
+
+use serde_json::Value;
+use std::path::Path;
+
+/// One attempt.
+pub struct Case {
+    pub defect: String,
+    pub file: Vec<u8>,
+    pub old: String,
+    pub new: String,
+    pub multiple: bool,
+    pub wanted: Wanted,
+}
+
+/// What must come of it.
+pub enum Wanted {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// These bytes, or a refusal: what is asked cannot be told for certain from what was copied.
+    BytesOrRefusal(Vec<u8>),
+    /// An error of this kind.
+    Refusal(String),
+}
+
+/// All cases, in the order of the table.
+pub fn load() -> Vec<Case> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/edits");
+    let table = std::fs::read_to_string(dir.join("cases.jsonl")).unwrap();
+    let rows = table.lines().map(|row| serde_json::from_str::<Value>(row).unwrap());
+    rows.map(|row| {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let base = std::fs::read_to_string(dir.join("base").join(text("base"))).unwrap();
+        let form = text("form");
+        let after = || {
+            let clean = |index: usize| row["clean"][index].as_str().unwrap();
+            let base = prepared(&base, &form);
+            let count = if row["multiple"] == true { usize::MAX } else { 1 };
+            assert!(base.contains(clean(0)), "{row}");
+            spelled(&base.replacen(clean(0), clean(1), count), &form)
+        };
+        let wanted = match row["refuse"].as_str() {
+            Some(kind) => Wanted::Refusal(kind.to_owned()),
+            None if row["or_refused"] == true => Wanted::BytesOrRefusal(after()),
+            None => Wanted::Bytes(after()),
+        };
+        Case {
+            defect: text("defect"),
+            file: spelled(&prepared(&base, &form), &form),
+            old: text("old"),
+            new: text("new"),
+            multiple: row["multiple"] == true,
+            wanted,
+        }
+    })
+    .collect()
+}
+
+/// The content before it is spelled.
+fn prepared(base: &str, form: &str) -> String {
+    match form {
+        _ if form.contains("no_final") => base.trim_end_matches('\n').to_owned(),
+        "latin1" => format!("# café, größer\n{base}"),
+        _ => base.to_owned(),
+    }
+}
+
+/// The bytes of a text in a form.
+fn spelled(text: &str, form: &str) -> Vec<u8> {
+    let ends: &[&str] = match form {
+        "cr" => &["\r"],
+        "mixed" => &["\n", "\r\n", "\r\n", "\n", "\r"],
+        _ if form.contains("crlf") => &["\r\n"],
+        _ => &["\n"],
+    };
+    let mut spelled = if form.contains("bom") {
+        "\u{feff}".to_owned()
+    } else {
+        String::new()
+    };
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        spelled.push_str(line.trim_end_matches('\n'));
+        if line.ends_with('\n') {
+            spelled.push_str(ends[index % ends.len()]);
+        }
+    }
+    let wide16 = |order: fn(u16) -> [u8; 2]| spelled.encode_utf16().flat_map(order).collect();
+    let wide32 = |order: fn(u32) -> [u8; 4]| spelled.chars().flat_map(|c| order(c as u32)).collect();
+    match form.split('_').next().unwrap_or_default() {
+        "utf16le" => wide16(u16::to_le_bytes),
+        "utf16be" => wide16(u16::to_be_bytes),
+        "utf32le" => wide32(u32::to_le_bytes),
+        "utf32be" => wide32(u32::to_be_bytes),
+        "latin1" => spelled.chars().map(|c| u8::try_from(c as u32).unwrap()).collect(),
+        _ => spelled.into_bytes(),
+    }
+}

@@ -1,0 +1,252 @@
+//! `@path` in prompts: finding the references, and the files that they mean. The prompt's own text is never changed.
+
+use super::collect::{Item, Wanted};
+use super::content::{Content, MAX_MEDIA, classify, media};
+use super::context::{Block, MayRead, head};
+use super::pattern::Pattern;
+use super::root::Workspace;
+use super::walk::Filter;
+use crate::base::access::Found;
+use crate::base::message::{Media, Part};
+
+/// Files of one prompt.
+const MAX_FILES: usize = 200;
+
+/// Bytes of one text.
+const MAX_FILE: usize = 64 << 10;
+
+/// Bytes of a file that is looked at.
+const MAX_READ: u64 = 20 << 20;
+
+/// Bytes of all texts.
+const MAX_TOTAL: usize = 256 << 10;
+
+/// References in one prompt.
+const MAX_REFS: usize = 100;
+
+/// One reference as it stands in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Readings of the path, the longest first: punctuation at the end of a sentence may or may not belong to it.
+    pub paths: Vec<String>,
+    quoted: bool,
+}
+
+impl Reference {
+    /// The shortest reading.
+    pub fn path(&self) -> &str {
+        self.paths.last().map_or("", String::as_str)
+    }
+
+    /// Whether it can hardly be anything but a path: a person's name or a package has neither `/` nor an ending.
+    fn looks_like_path(&self) -> bool {
+        let path = self.path();
+        self.quoted
+            || path.contains(['/', '*'])
+            || path
+                .rsplit_once('.')
+                .is_some_and(|(name, end)| !name.is_empty() && !end.is_empty())
+    }
+}
+
+/// The references of a text: `@path`, `@"path with blanks"`, `@path\ with\ blanks`; `\@` and `@@` are text, and so is
+/// an `@` within a word (an e-mail address).
+pub fn find(text: &str) -> Vec<Reference> {
+    let mut found = Vec::new();
+    let mut before = ' ';
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let after = rest.get(c.len_utf8()..).unwrap_or_default();
+        let opens = before.is_whitespace() || "([{<\"',;:".contains(before);
+        if c == '@' && opens && found.len() < MAX_REFS {
+            let (reference, length) = read(after);
+            if let Some(reference) = reference {
+                found.push(reference);
+            }
+            rest = after.get(length..).unwrap_or_default();
+            before = 'x';
+            continue;
+        }
+        before = c;
+        rest = after;
+    }
+    found
+}
+
+/// Reads the path at the start of `text`; gives the bytes it took, too.
+fn read(text: &str) -> (Option<Reference>, usize) {
+    let mut chars = text.char_indices();
+    if let Some(quote) = text.chars().next().filter(|c| *c == '"' || *c == '\'') {
+        let body = text.get(1..).unwrap_or_default();
+        let line = body.split('\n').next().unwrap_or_default();
+        return match line.find(quote) {
+            Some(end) if end > 0 => {
+                let path = line.get(..end).unwrap_or_default().to_owned();
+                let reference = Reference {
+                    paths: vec![path],
+                    quoted: true,
+                };
+                (Some(reference), end + 2)
+            }
+            _ => (None, 0),
+        };
+    }
+    let mut path = String::new();
+    let mut end = text.len();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some((_, escaped)) => path.push(escaped),
+                None => path.push('\\'),
+            },
+            c if c.is_whitespace() || "\"'`<>|".contains(c) => {
+                end = at;
+                break;
+            }
+            c => path.push(c),
+        }
+    }
+    let mut paths = vec![path.clone()];
+    while let Some(shorter) = path.strip_suffix(['.', ',', ';', ':', '!', '?', ')', ']', '}']) {
+        path = shorter.to_owned();
+        paths.push(path.clone());
+    }
+    if path.is_empty() || path.starts_with('@') {
+        return (None, end);
+    }
+    (Some(Reference { paths, quoted: false }), end)
+}
+
+/// What the references of a prompt bring.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attached {
+    /// Parts to put after the prompt: one text with all texts, then the media.
+    pub parts: Vec<Part>,
+    /// The files, relative to the root.
+    pub files: Vec<String>,
+    /// What looks like a path and is not there, may not be read or found no room.
+    pub warnings: Vec<String>,
+}
+
+/// The files that a prompt refers to: paths, directories (all files in them that are not ignored) and globs.
+/// Every file is asked for with `may_read`, and one that a search must not show is not read, even when it is named: a
+/// prompt may carry text of strangers.
+pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Attached {
+    let mut out = Attached::default();
+    let mut patterns = Vec::new();
+    for reference in find(prompt) {
+        match resolve(workspace, &reference) {
+            Some(pattern) => patterns.push(pattern),
+            None if reference.looks_like_path() => {
+                out.warnings
+                    .push(format!("`@{}` is not in the workspace", reference.path()));
+            }
+            None => {}
+        }
+    }
+    if patterns.is_empty() {
+        return out;
+    }
+    let collection = workspace.collect(
+        &Wanted {
+            include: &patterns,
+            exclude: &[],
+            filter: Filter::all(),
+            cap: MAX_FILES,
+        },
+        &|| false,
+    );
+    for missing in &collection.missing {
+        out.warnings.push(format!("`@{missing}` fits no file"));
+    }
+    if collection.cut {
+        out.warnings.push(format!("only {MAX_FILES} files are attached"));
+    }
+    let mut blocks = Blocks::default();
+    for item in &collection.files {
+        if workspace.may_search(&item.place.path) && may_read(&item.place) {
+            blocks.add(workspace, item, &mut out);
+        } else {
+            out.warnings
+                .push(format!("`@{}`: the policy does not allow to read it", item.place.path));
+        }
+    }
+    blocks.finish(&mut out);
+    out
+}
+
+fn resolve(workspace: &Workspace, reference: &Reference) -> Option<Pattern> {
+    let there = |path: &&String| {
+        let place = workspace.locate(path);
+        place.inside && !matches!(place.found, Found::Nothing | Found::Special)
+    };
+    if let Some(path) = reference.paths.iter().find(there) {
+        return Pattern::parse(workspace, "", path, true).ok();
+    }
+    let glob = reference.paths.iter().find(|path| path.contains(['*', '?', '{']))?;
+    Pattern::parse(workspace, "", glob, true)
+        .ok()
+        .filter(|pattern| pattern.start.inside)
+}
+
+#[derive(Default)]
+struct Blocks {
+    text: String,
+    media: Vec<Media>,
+    media_bytes: u64,
+}
+
+impl Blocks {
+    fn add(&mut self, workspace: &Workspace, item: &Item, out: &mut Attached) {
+        let path = &item.place.path;
+        let bytes = match workspace.read(&item.place, MAX_READ) {
+            Ok(bytes) => bytes,
+            Err(error) => return out.warnings.push(format!("`@{path}`: {error}")),
+        };
+        let room = MAX_FILE.min(MAX_TOTAL.saturating_sub(self.text.len()));
+        match classify(path, &bytes) {
+            Content::Text(_) if room < 1_000 => {
+                return out
+                    .warnings
+                    .push(format!("`@{path}`: no room, {MAX_TOTAL} bytes are the limit"));
+            }
+            Content::Text(text) => {
+                workspace.note_read(path, &bytes);
+                let block = Block {
+                    path: path.clone(),
+                    text: head(text.as_str(), room),
+                };
+                self.text.push_str(&block.render());
+                self.text.push('\n');
+            }
+            Content::Media(mime) if item.named && self.media_bytes + bytes.len() as u64 <= MAX_MEDIA => {
+                self.media_bytes += bytes.len() as u64;
+                self.media.push(media(path, mime, &bytes));
+            }
+            Content::Media(mime) if item.named => {
+                return out
+                    .warnings
+                    .push(format!("`@{path}`: {mime} over {MAX_MEDIA} bytes is not attached"));
+            }
+            Content::Binary(_) if item.named => {
+                return out.warnings.push(format!("`@{path}`: a binary file"));
+            }
+            // Found in a directory or by a glob: only texts were meant.
+            Content::Media(_) | Content::Binary(_) => return,
+        }
+        out.files.push(path.clone());
+    }
+
+    fn finish(self, out: &mut Attached) {
+        if !self.text.is_empty() {
+            out.parts.push(Part::text(format!(
+                "Content of the files referred to:\n\n{}",
+                self.text
+            )));
+        }
+        out.parts.extend(self.media.into_iter().map(Part::Media));
+    }
+}
+
+#[cfg(test)]
+mod tests;
