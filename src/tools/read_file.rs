@@ -11,6 +11,7 @@ use crate::base::call::{Kind, Location, ToolOutput};
 use crate::base::message::Content as Part;
 use crate::workspace::Workspace;
 use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
+use crate::workspace::fs::FsError;
 use std::sync::Arc;
 
 /// Bytes of a file that is read.
@@ -87,7 +88,14 @@ fn read_kept(id: &str, range: Range, context: &ToolContext) -> Result<ToolOutput
 
 fn read(place: &Place, range: Range, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let bytes = workspace.read(place, MAX_FILE).map_err(|error| match error {
-        crate::workspace::fs::FsError::Directory => ToolError::model(
+        FsError::TooLarge { size, limit } => ToolError::model(
+            "file_too_large",
+            format!(
+                "{} has {size} bytes, more than the {limit} that are read; grep_search finds lines in it",
+                shown(place)
+            ),
+        ),
+        FsError::Directory => ToolError::model(
             "target_is_directory",
             format!("{} is a directory; list_directory shows what is in it", shown(place)),
         ),
