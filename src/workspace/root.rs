@@ -113,11 +113,8 @@ impl Workspace {
             found,
         };
         let Some((path, found)) = resolve(&self.root, asked) else {
-            return place(
-                self.root.join(asked).to_string_lossy().into_owned(),
-                false,
-                Found::Nothing,
-            );
+            let letters = by_letters(&self.root.join(asked));
+            return place(letters.to_string_lossy().into_owned(), false, Found::Nothing);
         };
         match path.strip_prefix(&self.root) {
             Ok(inside) => {
