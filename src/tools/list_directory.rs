@@ -73,7 +73,7 @@ pub fn filter_of(args: &Args<'_>) -> Filter {
 }
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
-    let place = args.place("dir_path", workspace)?;
+    let place = args.dir("dir_path", workspace);
     let mut ignore = GlobSetBuilder::new();
     for pattern in args.list("ignore") {
         let glob = GlobBuilder::new(pattern)

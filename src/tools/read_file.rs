@@ -7,7 +7,7 @@ use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, Place};
-use crate::base::call::{Kind, Location, ToolOutput};
+use crate::base::call::{Display, Kind, Location, ToolOutput};
 use crate::base::message::Content as Part;
 use crate::workspace::Workspace;
 use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
@@ -141,7 +141,17 @@ fn paged(name: &str, text: &str, range: Range) -> Result<ToolOutput, ToolError> 
     } else {
         format!("{name}: lines {}-{} of {}", page.first, page.last, page.total)
     };
-    Ok(ToolOutput::text(page.text, summary))
+    Ok(told(page.text, summary))
+}
+
+/// The text is for the model; people have the file.
+fn told(text: String, summary: String) -> ToolOutput {
+    ToolOutput {
+        display: Display::Text { text: summary.clone() },
+        content: vec![Part::text(text)],
+        summary,
+        ..ToolOutput::default()
+    }
 }
 
 fn seen(place: &Place, mime: &str, bytes: &[u8]) -> Result<ToolOutput, ToolError> {
