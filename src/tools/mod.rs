@@ -11,6 +11,7 @@ pub mod placeholder;
 pub mod read_file;
 pub mod read_many_files;
 pub mod registry;
+pub mod replace;
 pub mod results;
 pub mod save_memory;
 pub mod schema;
@@ -47,6 +48,7 @@ fn builtins() -> Vec<Arc<dyn Tool>> {
         Arc::new(list_directory::tool()),
         Arc::new(read_file::tool()),
         Arc::new(read_many_files::tool()),
+        Arc::new(replace::tool()),
         Arc::new(save_memory::tool()),
         Arc::new(write_file::tool()),
         Arc::new(write_todos::tool()),

@@ -1,0 +1,271 @@
+//! What models get wrong when they copy: fences, line numbers, escapes, typographic signs. Only proposes; `land` tries.
+
+use super::escape;
+use serde::Serialize;
+use std::fmt;
+
+/// At most this many readings of one request are tried.
+const READINGS: usize = 48;
+
+/// Something that was put right in the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Correction {
+    CodeFence,
+    LineNumbers,
+    Escapes,
+    Typography,
+}
+
+impl fmt::Display for Correction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CodeFence => "code fence removed",
+            Self::LineNumbers => "line numbers removed",
+            Self::Escapes => "escapes resolved",
+            Self::Typography => "typographic signs made plain",
+        })
+    }
+}
+
+/// One reading of a request: the texts after some corrections.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    pub(super) old: String,
+    pub(super) new: String,
+    pub(super) corrections: Vec<Correction>,
+    /// Why the new text cannot be read with certainty.
+    pub(super) doubt: Option<&'static str>,
+}
+
+impl Reading {
+    fn corrected(&self, by: Correction, old: String, new: String) -> Self {
+        let corrections = self.corrections.iter().copied().chain([by]).collect();
+        Self {
+            old,
+            new,
+            corrections,
+            doubt: self.doubt,
+        }
+    }
+}
+
+/// All readings, the request as it stands first, those with fewer corrections before those with more.
+pub(super) fn readings(old: &str, new: &str) -> Vec<Reading> {
+    let plain = Reading {
+        old: old.to_owned(),
+        new: new.to_owned(),
+        corrections: Vec::new(),
+        doubt: None,
+    };
+    let mut readings = vec![plain];
+    for step in [fences, line_numbers, escapes, typography] {
+        let further: Vec<Reading> = readings.iter().flat_map(step).collect();
+        for reading in further {
+            let known = readings
+                .iter()
+                .any(|known| known.old == reading.old && known.new == reading.new);
+            if !known && !reading.old.trim().is_empty() {
+                readings.push(reading);
+            }
+        }
+        readings.truncate(READINGS);
+    }
+    readings.sort_by_key(|reading| reading.corrections.len());
+    readings
+}
+
+fn fences(reading: &Reading) -> Vec<Reading> {
+    let Some(old) = unfenced(&reading.old) else {
+        return Vec::new();
+    };
+    let new = unfenced(&reading.new).unwrap_or_else(|| reading.new.clone());
+    vec![reading.corrected(Correction::CodeFence, old, new)]
+}
+
+fn unfenced(text: &str) -> Option<String> {
+    let body = text.trim_matches('\n').trim_start();
+    let fence = if body.starts_with("```") { "```" } else { "~~~" };
+    let (opening, rest) = body.split_once('\n')?;
+    let info = opening.strip_prefix(fence)?;
+    if info.contains(fence) {
+        return None;
+    }
+    let inside = rest.trim_end().strip_suffix(fence)?;
+    Some(inside.strip_suffix('\n').unwrap_or(inside).to_owned())
+}
+
+/// The number and the text after a prefix as file views print it: `  12: `, `12\t`, `L12: `, `12 | `, `+ 12: `.
+fn numbered(line: &str) -> Option<(u64, &str, &str)> {
+    let rest = line.trim_start_matches([' ', '+', '-', '>']);
+    let rest = rest
+        .strip_prefix('L')
+        .or_else(|| rest.strip_prefix('l'))
+        .unwrap_or(rest);
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (number, after) = rest.split_at(digits);
+    let number = number.parse().ok()?;
+    for separator in [":", "\t", "→", " | ", " |", "|", "- "] {
+        if let Some(text) = after.strip_prefix(separator) {
+            let (kind, _) = after.split_at(separator.len());
+            return Some((number, kind, text));
+        }
+    }
+    // A file view that strips trailing blanks leaves the bare number of an empty line.
+    after.is_empty().then_some((number, "", ""))
+}
+
+fn line_numbers(reading: &Reading) -> Vec<Reading> {
+    let Some(first) = reading
+        .old
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .and_then(numbered)
+    else {
+        return Vec::new();
+    };
+    let mut expected = first.0;
+    for line in reading.old.lines() {
+        match numbered(line) {
+            Some((number, kind, _)) if number == expected && (kind == first.1 || kind.is_empty()) => {}
+            None if line.trim().is_empty() => {}
+            _ => return Vec::new(),
+        }
+        expected += 1;
+    }
+    let most = reading.old.lines().count() + reading.new.lines().count();
+    let range = first.0..=first.0.saturating_add(most as u64);
+    let strip = |text: &str, blank: bool| {
+        let lines = text.split('\n').map(|line| match numbered(line) {
+            Some((number, kind, rest)) if range.contains(&number) && (kind == first.1 || kind.is_empty()) => {
+                if blank {
+                    rest.strip_prefix(' ').unwrap_or(rest)
+                } else {
+                    rest
+                }
+            }
+            _ => line,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut found = vec![false];
+    if reading
+        .old
+        .lines()
+        .any(|line| numbered(line).is_some_and(|(_, _, rest)| rest.starts_with(' ')))
+    {
+        found.insert(0, true);
+    }
+    found
+        .into_iter()
+        .map(|blank| {
+            reading.corrected(
+                Correction::LineNumbers,
+                strip(&reading.old, blank),
+                strip(&reading.new, blank),
+            )
+        })
+        .collect()
+}
+
+fn escapes(reading: &Reading) -> Vec<Reading> {
+    escape::SETS
+        .iter()
+        .filter_map(|set| {
+            let used = escape::used(&reading.old, *set);
+            if used.is_none() {
+                return None;
+            }
+            let old = escape::resolve(&reading.old, used);
+            let new = escape::resolve_like(&reading.new, used);
+            let doubt = new
+                .is_none()
+                .then_some("the new text mixes escaped and plain line breaks or quotes");
+            let mut found = reading.corrected(Correction::Escapes, old, new.unwrap_or_else(|| reading.new.clone()));
+            found.doubt = found.doubt.or(doubt);
+            Some(found)
+        })
+        .collect()
+}
+
+fn typography(reading: &Reading) -> Vec<Reading> {
+    let signs: Vec<char> = reading.old.chars().filter(|&c| plain_sign(c).is_some()).collect();
+    if signs.is_empty() {
+        return Vec::new();
+    }
+    let plain = |text: &str, dashes: &str| {
+        let mut out = String::with_capacity(text.len());
+        for c in text.chars() {
+            match plain_sign(c).filter(|_| signs.contains(&c) || kin(c, &signs)) {
+                Some("-") if c == '—' => out.push_str(dashes),
+                Some(sign) => out.push_str(sign),
+                None => out.push(c),
+            }
+        }
+        out
+    };
+    let dashes: &[&str] = if signs.contains(&'—') { &["-", "--"] } else { &["-"] };
+    dashes
+        .iter()
+        .map(|dashes| {
+            reading.corrected(
+                Correction::Typography,
+                plain(&reading.old, dashes),
+                plain(&reading.new, dashes),
+            )
+        })
+        .collect()
+}
+
+/// Quotes come in pairs: where one of a kind is wrong, so is its partner.
+fn kin(c: char, signs: &[char]) -> bool {
+    matches!(plain_sign(c), Some("\"" | "'")) && signs.iter().any(|&sign| plain_sign(sign) == plain_sign(c))
+}
+
+/// The ASCII form of a typographic sign.
+pub(super) fn plain_sign(c: char) -> Option<&'static str> {
+    Some(match c {
+        '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' => "'",
+        '\u{201c}' | '\u{201d}' | '\u{201e}' | '\u{201f}' | '\u{2033}' => "\"",
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => "-",
+        '\u{2026}' => "...",
+        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => " ",
+        '\u{200b}' | '\u{feff}' | '\u{2060}' => "",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has(old: &str, new: &str, expected: (&str, &str)) {
+        let found = readings(old, new);
+        let there = found
+            .iter()
+            .any(|reading| (reading.old.as_str(), reading.new.as_str()) == expected);
+        assert!(there, "{old:?} -> {new:?}: {found:#?}");
+    }
+
+    #[test]
+    fn line_numbers_go_from_both() {
+        has("  9: a\n 10:   b", "  9: a\n 10:   c\n 11: d", ("a\n  b", "a\n  c\nd"));
+        has("L12: a\nL13: b", "x\ny", ("a\nb", "x\ny"));
+        has("12\ta\n13\t\tb\n14\n15\tc", "12\ta", ("a\n\tb\n\nc", "a"));
+        has("12:    a", "12:    b", ("    a", "    b"));
+        has("+   12: a\n    13: b", "x", ("a\nb", "x"));
+        assert_eq!(readings("1: a\n3: b", "x").len(), 1);
+        assert_eq!(readings("a: 1\nb: 2", "x").len(), 1);
+    }
+
+    #[test]
+    fn fences_and_signs_go() {
+        has(
+            "```rust\nfn a() {}\n```",
+            "```rust\nfn b() {}\n```\n",
+            ("fn a() {}", "fn b() {}"),
+        );
+        has("say(“hi”)", "say(“it’s”)", ("say(\"hi\")", "say(\"it’s\")"));
+        has("a\u{a0}b — c", "a\u{a0}d", ("a b -- c", "a d"));
+    }
+}

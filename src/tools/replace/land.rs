@@ -1,0 +1,308 @@
+//! Lands an edit: tries the ways of finding the old text from the strictest to the loosest. Pure; `mod` does the I/O.
+
+use super::correct::{Correction, Reading, readings};
+use super::find::{self, Hit, Line, Tolerance};
+use super::fuzzy::{self, Near};
+use super::indent::Style;
+use super::miss::{self, Miss};
+use super::weave::{self, Parts};
+use crate::tools::placeholder;
+use crate::workspace::text::{Text, plain_line_ends};
+use std::fmt;
+use std::ops::Range;
+
+/// How the old text was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    Exact,
+    Indentation,
+    Whitespace,
+    Fuzzy,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Indentation => "indentation-tolerant",
+            Self::Whitespace => "whitespace-tolerant",
+            Self::Fuzzy => "fuzzy",
+        })
+    }
+}
+
+/// An edit that is sure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Landing {
+    pub strategy: Strategy,
+    pub corrections: Vec<Correction>,
+    /// Ranges of [`Text::as_str`] in ascending order and what stands there instead.
+    pub edits: Vec<(Range<usize>, String)>,
+    /// The file's new bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Finds `old` in the file and works out its new bytes. Every byte outside the place found stays.
+///
+/// # Errors
+/// When the place or the new text is not certain; nothing is guessed.
+pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing, Miss> {
+    let unmarked = |text: &str| plain_line_ends(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let (old, new) = (unmarked(old), unmarked(new));
+    if old == new {
+        return Err(Miss::Same);
+    }
+    if let Some(line) = placeholder::first(&new, &old) {
+        return Err(Miss::Placeholder(line.to_owned()));
+    }
+    let attempt = Attempt {
+        file,
+        multiple,
+        lines: find::lines(file.as_str()),
+        style: Style::of(file.as_str()),
+    };
+    let readings = readings(&old, &new);
+    let Some((plain, corrected)) = readings.split_first() else {
+        return Err(Miss::Same);
+    };
+    let found = attempt.try_all(plain, corrected)?;
+    match found {
+        Some(landing) if landing.bytes == file.bytes() => Err(Miss::Same),
+        Some(landing) => Ok(landing),
+        None => Err(Miss::Nothing {
+            closest: miss::closest(file.as_str(), &old),
+        }),
+    }
+}
+
+const TOLERANCES: [Tolerance; 3] = [Tolerance::Indent, Tolerance::Blanks, Tolerance::Gaps];
+
+struct Attempt<'a> {
+    file: &'a Text,
+    multiple: bool,
+    lines: Vec<Line<'a>>,
+    style: Style,
+}
+
+type Outcome = Result<Option<Landing>, Miss>;
+
+impl Attempt<'_> {
+    /// The request as it stands first, in every way but the fuzzy one; then its readings way by way; then fuzzy.
+    fn try_all(&self, plain: &Reading, corrected: &[Reading]) -> Outcome {
+        if let Some(landing) = self.exact(plain)? {
+            return Ok(Some(landing));
+        }
+        for tolerance in TOLERANCES {
+            if let Some(landing) = self.tolerant(plain, tolerance)? {
+                return Ok(Some(landing));
+            }
+        }
+        for reading in corrected {
+            if let Some(landing) = self.exact(reading)? {
+                return Ok(Some(landing));
+            }
+        }
+        for tolerance in TOLERANCES {
+            for reading in corrected {
+                if let Some(landing) = self.tolerant(reading, tolerance)? {
+                    return Ok(Some(landing));
+                }
+            }
+        }
+        for reading in std::iter::once(plain).chain(corrected) {
+            if let Some(landing) = self.near(reading)? {
+                return Ok(Some(landing));
+            }
+        }
+        Ok(None)
+    }
+
+    fn exact(&self, reading: &Reading) -> Outcome {
+        let content = self.file.as_str();
+        if reading.old.is_empty() {
+            return Ok(None);
+        }
+        let starts: Vec<usize> = if self.multiple {
+            content.match_indices(&reading.old).map(|(at, _)| at).collect()
+        } else {
+            overlapping(content, &reading.old)
+        };
+        let edits = starts
+            .iter()
+            .map(|&at| (at..at + reading.old.len(), reading.new.clone()))
+            .collect();
+        self.finish(reading, Strategy::Exact, edits)
+    }
+
+    fn tolerant(&self, reading: &Reading, tolerance: Tolerance) -> Outcome {
+        let old: Vec<&str> = reading.old.split_terminator('\n').collect();
+        let new: Vec<&str> = reading.new.split_terminator('\n').collect();
+        let mut hits = find::whole_lines(&self.lines, &old, tolerance);
+        if hits.is_empty() {
+            hits = find::parts_of_lines(&self.lines, &old, tolerance);
+            hits.retain(|hit| !reading.old.ends_with('\n') || self.rest_is_blank(hit));
+        }
+        if self.multiple {
+            let mut next = 0;
+            hits.retain(|hit| {
+                hit.lines.start >= next && {
+                    next = hit.lines.end;
+                    true
+                }
+            });
+        } else if hits.len() > 1 {
+            return Err(self.many(hits.iter().map(|hit| hit.lines.start)));
+        }
+        let mut same = true;
+        let mut edits = Vec::new();
+        for hit in &hits {
+            let (range, file) = self.cut_out(hit);
+            same &= file == old;
+            let parts = Parts {
+                file: &file,
+                old: &old,
+                new: &new,
+                cut: hit.skip > 0,
+                style: self.style,
+            };
+            let woven = weave::weave(&parts).map_err(|doubt| self.unsure(hit.lines.start, doubt.to_string()))?;
+            edits.push(self.joined(reading, range, &woven));
+        }
+        let strategy = match tolerance {
+            // Only a final line end was too much.
+            Tolerance::Indent if same => Strategy::Exact,
+            Tolerance::Indent => Strategy::Indentation,
+            Tolerance::Blanks | Tolerance::Gaps => Strategy::Whitespace,
+        };
+        self.finish(reading, strategy, edits)
+    }
+
+    fn near(&self, reading: &Reading) -> Outcome {
+        let old: Vec<&str> = reading.old.split_terminator('\n').collect();
+        let (places, distance) = match fuzzy::nearest(&self.lines, &old) {
+            Near::Nothing => return Ok(None),
+            Near::Several(lines) => return Err(self.many(lines.into_iter())),
+            Near::Other(line) => {
+                return Err(self.unsure(
+                    line,
+                    "the nearest place names other things than the old text".to_owned(),
+                ));
+            }
+            Near::One { lines, distance } => (lines, distance),
+        };
+        let (Some(&first), Some(&last)) = (places.first(), places.last()) else {
+            return Ok(None);
+        };
+        let new: Vec<&str> = reading.new.split_terminator('\n').collect();
+        let (range, file) = self.cut_out(&Hit {
+            lines: first..last + 1,
+            skip: 0,
+            spare: 0,
+        });
+        let gaps = super::gaps::level(&old, &new, &file);
+        let parts = Parts {
+            file: &file,
+            old: &gaps.old,
+            new: &gaps.new,
+            cut: false,
+            style: self.style,
+        };
+        let woven = weave::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
+        let strategy = if distance == 0 {
+            Strategy::Whitespace
+        } else {
+            Strategy::Fuzzy
+        };
+        let edit = self.joined(reading, range, &woven);
+        self.finish(reading, strategy, vec![edit])
+    }
+
+    /// The range of a hit in the text, and the parts of lines in it.
+    fn cut_out(&self, hit: &Hit) -> (Range<usize>, Vec<&str>) {
+        let lines = self.lines.get(hit.lines.clone()).unwrap_or_default();
+        let start = lines.first().map_or(0, |line| line.at + hit.skip);
+        let end = lines.last().map_or(0, |line| line.end() - hit.spare);
+        let content = self.file.as_str();
+        let part = |line: &Line<'_>| content.get(line.at.max(start)..line.end().min(end)).unwrap_or_default();
+        (start..end, lines.iter().map(part).collect())
+    }
+
+    fn rest_is_blank(&self, hit: &Hit) -> bool {
+        let last = hit.lines.end.checked_sub(1).and_then(|index| self.lines.get(index));
+        last.is_some_and(|line| {
+            line.text
+                .get(line.text.len() - hit.spare..)
+                .unwrap_or_default()
+                .trim()
+                .is_empty()
+        })
+    }
+
+    /// An edit of whole lines. Final line ends that both texts have are left out of it; the file's own stays.
+    fn joined(&self, reading: &Reading, range: Range<usize>, lines: &[String]) -> (Range<usize>, String) {
+        let text = lines.join("\n");
+        let has_end = self
+            .file
+            .as_str()
+            .get(range.end..)
+            .is_some_and(|rest| rest.starts_with('\n'));
+        match (reading.old.ends_with('\n'), reading.new.ends_with('\n')) {
+            (true, false) if reading.new.is_empty() && has_end => (range.start..range.end + 1, text),
+            (false, true) => (range, text + "\n"),
+            _ => (range, text),
+        }
+    }
+
+    fn finish(&self, reading: &Reading, strategy: Strategy, edits: Vec<(Range<usize>, String)>) -> Outcome {
+        let Some((first, more)) = edits.split_first() else {
+            return Ok(None);
+        };
+        let line = self.file.line_of(first.0.start).saturating_sub(1);
+        if !more.is_empty() && !self.multiple {
+            return Err(self.many(edits.iter().map(|(range, _)| self.file.line_of(range.start) - 1)));
+        }
+        if let Some(doubt) = reading.doubt {
+            return Err(self.unsure(line, doubt.to_owned()));
+        }
+        if reading.old == reading.new {
+            return Err(Miss::Same);
+        }
+        let bytes = self
+            .file
+            .with_replacements(&edits)
+            .map_err(|error| self.unsure(line, error.to_string()))?;
+        Ok(Some(Landing {
+            strategy,
+            corrections: reading.corrections.clone(),
+            edits,
+            bytes,
+        }))
+    }
+
+    fn many(&self, lines: impl Iterator<Item = usize>) -> Miss {
+        Miss::Many {
+            lines: lines.map(|line| line + 1).collect(),
+        }
+    }
+
+    fn unsure(&self, line: usize, why: String) -> Miss {
+        let last = self.lines.len();
+        Miss::Unsure {
+            line: line + 1,
+            why,
+            closest: miss::shown(self.file.as_str(), line..(line + 6).min(last)),
+        }
+    }
+}
+
+/// Every place of `part` in `text`, overlapping ones too.
+fn overlapping(text: &str, part: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let step = part.chars().next().map_or(1, char::len_utf8);
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find(part)) {
+        found.push(from + at);
+        from += at + step;
+    }
+    found
+}

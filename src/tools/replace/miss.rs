@@ -1,0 +1,118 @@
+//! Why an edit did not land, and what the model is told so that its next try does. Bounded; finds nothing to change.
+
+use super::tokens::tokens;
+use crate::tools::diff::shorten;
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::ops::Range;
+
+/// Why nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// Old and new text are the same, or the edit would leave the file as it is.
+    Same,
+    /// Nowhere in the file. `closest`: numbered lines that are most alike, or empty.
+    Nothing { closest: String },
+    /// At several places; the numbers of the lines they begin at.
+    Many { lines: Vec<usize> },
+    /// A line of the new text stands for code left out.
+    Placeholder(String),
+    /// There is a place, but what should stand there is not certain.
+    Unsure { line: usize, why: String, closest: String },
+}
+
+/// At most this many places are named.
+const NAMED: usize = 20;
+
+impl Miss {
+    /// The error type as the tool documentation names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Same => "edit_no_change",
+            Self::Nothing { .. } | Self::Unsure { .. } => "edit_no_occurrence_found",
+            Self::Many { .. } => "edit_expected_occurrence_mismatch",
+            Self::Placeholder(_) => "omission_placeholder",
+        }
+    }
+
+    /// What the model is told about the edit of `path`.
+    pub fn message(&self, path: &str) -> String {
+        match self {
+            Self::Same => format!("nothing to change in {path}: old_string and new_string amount to the same text"),
+            Self::Nothing { closest } if closest.is_empty() => {
+                format!(
+                    "old_string was not found in {path}, nor anything like it; nothing was changed. Read the file and copy the text to replace from it"
+                )
+            }
+            Self::Nothing { closest } => {
+                format!(
+                    "old_string was not found in {path}; nothing was changed. The most similar lines are:\n{closest}\nCopy the text to replace from the file, without the line numbers"
+                )
+            }
+            Self::Many { lines } => {
+                let mut named = String::new();
+                for line in lines.iter().take(NAMED) {
+                    let _ = write!(named, "{}{line}", if named.is_empty() { "" } else { ", " });
+                }
+                let more = if lines.len() > NAMED { ", …" } else { "" };
+                format!(
+                    "old_string fits {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it fits one place, or set allow_multiple to true to replace all",
+                    lines.len()
+                )
+            }
+            Self::Placeholder(line) => {
+                format!(
+                    "new_string leaves code out: `{}`; nothing was changed in {path}. Write the whole text that shall stand there",
+                    shorten(line)
+                )
+            }
+            Self::Unsure { line, why, closest } => {
+                format!(
+                    "old_string is like the text at line {line} of {path}, but {why}; nothing was changed. The file has there:\n{closest}\nCopy the text to replace from the file, without the line numbers"
+                )
+            }
+        }
+    }
+}
+
+/// Lines of a text (from 0) with their numbers (from 1).
+pub(super) fn shown(text: &str, lines: Range<usize>) -> String {
+    let rows = text.lines().enumerate().skip(lines.start).take(lines.len());
+    rows.map(|(index, line)| format!("{:5}: {}", index + 1, shorten(line)))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Lines looked at, of the file and of the old text.
+const FILE_LINES: usize = 50_000;
+const OLD_LINES: usize = 12;
+
+/// The lines of `text` that share most words with `old`, numbered, at most 14; empty where little is shared.
+pub(super) fn closest(text: &str, old: &str) -> String {
+    let words = |line| {
+        tokens(line)
+            .into_iter()
+            .filter(|token| !token.trim().is_empty())
+            .collect::<HashSet<&str>>()
+    };
+    let wanted: Vec<HashSet<&str>> = old
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .take(OLD_LINES)
+        .map(words)
+        .collect();
+    let rows: Vec<HashSet<&str>> = text.lines().take(FILE_LINES).map(words).collect();
+    let total: usize = wanted.iter().map(HashSet::len).sum();
+    let score = |first: usize| -> usize {
+        let pairs = wanted.iter().zip(rows.iter().skip(first));
+        pairs.map(|(wanted, row)| wanted.intersection(row).count()).sum()
+    };
+    let best = (0..rows.len())
+        .map(|first| (score(first), first))
+        .max_by_key(|&(score, first)| (score, usize::MAX - first));
+    let Some((_, first)) = best.filter(|(score, _)| *score * 3 >= total && *score > 0) else {
+        return String::new();
+    };
+    let from = first.saturating_sub(1);
+    shown(text, from..(first + wanted.len() + 1).min(rows.len()))
+}

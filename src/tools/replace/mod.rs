@@ -1,0 +1,241 @@
+//! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
+
+mod correct;
+mod escape;
+mod find;
+mod fuzzy;
+mod gaps;
+mod indent;
+mod land;
+mod miss;
+mod tokens;
+mod weave;
+
+pub use correct::Correction;
+pub use land::{Landing, Strategy, land};
+pub use miss::Miss;
+
+use super::args::{Args, failed, missing, shown};
+use super::builtin::{Builtin, Names, blocking};
+use super::diff::{changed_lines, file_diff};
+use super::read_file::MAX_FILE;
+use super::schema::{object, string};
+use super::{Prepared, ToolError, placeholder};
+use crate::base::access::{Access, Found, Place};
+use crate::base::call::{Display, Kind, Location, ToolOutput};
+use crate::workspace::Workspace;
+use crate::workspace::fs::FsError;
+use crate::workspace::text::{Text, decode, plain_line_ends};
+use serde_json::json;
+use std::sync::Arc;
+
+/// Lines of the change that the model is shown.
+const SHOWN_LINES: usize = 120;
+
+const DESCRIPTION: &str = "Replaces a part of a file. old_string must be the text to replace as the file has it, with \
+    enough lines around the change to fit one place only; new_string is what stands there afterwards, complete. Small \
+    slips in the copy (indentation, blanks, line numbers, escapes) are put right where that is unambiguous; line ends \
+    and encoding of the file stay. An empty old_string makes a new file.";
+
+/// The tool.
+pub fn tool() -> Builtin {
+    let flag = json!({"type": "boolean", "description": "Replace every place that old_string fits. Default: false, exactly one."});
+    Builtin::new(
+        &Names {
+            name: "replace",
+            display: "Edit",
+            aliases: &["edit"],
+        },
+        Kind::Edit,
+        DESCRIPTION,
+        object(
+            [
+                ("file_path", string("The file, relative to the workspace.")),
+                ("old_string", string("The text to replace. Empty: make a new file.")),
+                (
+                    "new_string",
+                    string("The text in its place. Empty: take the old text out."),
+                ),
+                ("allow_multiple", flag),
+                ("instruction", string("What the edit is for.")),
+            ],
+            &["file_path", "old_string", "new_string"],
+        ),
+        prepare,
+    )
+}
+
+/// What is asked of one file.
+struct Request {
+    old: String,
+    new: String,
+    multiple: bool,
+}
+
+/// What a request makes of the file that is there.
+struct Change {
+    before: Option<Text>,
+    bytes: Vec<u8>,
+    landing: Option<Landing>,
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let place = args.place("file_path", workspace)?;
+    let request = Request {
+        old: args.text("old_string")?.to_owned(),
+        new: args.text("new_string")?.to_owned(),
+        multiple: args.flag("allow_multiple", false),
+    };
+    // What may not be read is not read for a preview. A miss is told by the work, after the ruling: its message shows
+    // lines of the file.
+    let readable = place.inside && workspace.may_search(&place.path);
+    let preview = match place.found {
+        Found::Nothing if request.old.is_empty() => {
+            Some(file_diff(shown(&place), None, &plain_line_ends(&request.new)))
+        }
+        Found::File | Found::HardLinked if readable => change(&place, &request, workspace)
+            .ok()
+            .map(|change| change.diff(&place)),
+        _ => None,
+    };
+    let verb = if place.found == Found::Nothing && request.old.is_empty() {
+        "create"
+    } else {
+        "edit"
+    };
+    Ok(Prepared {
+        title: format!("{verb} {}", shown(&place)),
+        access: Access::write(place.clone()),
+        preview,
+        work: blocking(move |context| edit(&place, &request, &context.workspace)),
+    })
+}
+
+impl Change {
+    /// The text afterwards. What was put in is already free of CR; what stood there was read that way.
+    fn after(&self) -> String {
+        decode(&self.bytes).map_or_else(
+            |_| String::from_utf8_lossy(&self.bytes).into_owned(),
+            |text| text.as_str().to_owned(),
+        )
+    }
+
+    fn diff(&self, place: &Place) -> crate::base::call::FileDiff {
+        file_diff(shown(place), self.before.as_ref().map(Text::as_str), &self.after())
+    }
+}
+
+/// What the request makes of the file as it is now. Writes nothing.
+fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
+    let path = shown(place);
+    let bytes = match workspace.read(place, MAX_FILE) {
+        Ok(bytes) => bytes,
+        Err(FsError::Missing) if request.old.is_empty() => {
+            refuse_placeholder(path, request)?;
+            return Ok(Change {
+                before: None,
+                bytes: request.new.clone().into_bytes(),
+                landing: None,
+            });
+        }
+        Err(FsError::Missing) => return Err(missing(place, workspace)),
+        Err(error) => return Err(failed("edit", place, error, workspace)),
+    };
+    if workspace.changed_since(&place.path, &bytes) {
+        let message =
+            format!("{path} was changed by something else since you read it; nothing was written. Read it again first");
+        return Err(ToolError::model("file_changed", message));
+    }
+    let text =
+        decode(&bytes).map_err(|error| ToolError::model("binary_file", format!("cannot edit {path}: {error}")))?;
+    if !request.old.is_empty() {
+        let landing = land(&text, &request.old, &request.new, request.multiple)
+            .map_err(|miss| ToolError::model(miss.kind(), miss.message(path)))?;
+        return Ok(Change {
+            before: Some(text),
+            bytes: landing.bytes.clone(),
+            landing: Some(landing),
+        });
+    }
+    if !text.as_str().is_empty() {
+        let message = format!(
+            "{path} exists and is not empty; nothing was written. Give the text to replace as old_string, or use write_file to replace the whole file"
+        );
+        return Err(ToolError::model("attempt_to_create_existing_file", message));
+    }
+    refuse_placeholder(path, request)?;
+    let bytes = text
+        .rewrite(&request.new)
+        .map_err(|error| ToolError::model("file_write_failure", format!("cannot write {path}: {error}")))?;
+    Ok(Change {
+        before: Some(text),
+        bytes,
+        landing: None,
+    })
+}
+
+fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {
+    match placeholder::first(&request.new, "") {
+        Some(line) => {
+            let miss = Miss::Placeholder(line.to_owned());
+            Err(ToolError::model(miss.kind(), miss.message(path)))
+        }
+        None => Ok(()),
+    }
+}
+
+fn edit(place: &Place, request: &Request, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+    let path = &place.path;
+    let change = change(place, request, workspace)?;
+    if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
+        return Err(ToolError::model(Miss::Same.kind(), Miss::Same.message(path)));
+    }
+    workspace
+        .write(place, &change.bytes)
+        .map_err(|error| failed("write", place, error, workspace))?;
+    let diff = change.diff(place);
+    let counts = format!("+{} -{}", diff.added, diff.removed);
+    let after = change.after();
+    let (told, summary, line) = match (&change.before, &change.landing) {
+        (Some(before), Some(landing)) => {
+            let lines = changed_lines(before.as_str(), &after, SHOWN_LINES);
+            let told = format!(
+                "Edited {path} ({}; {counts} lines). Changed lines:\n{lines}",
+                how(landing)
+            );
+            let line = landing
+                .edits
+                .first()
+                .map(|(range, _)| before.line_of(range.start) as u64);
+            (told, format!("edited {path} ({counts}, {})", landing.strategy), line)
+        }
+        (None, _) => {
+            let told = format!("Created {path} with {} lines.", after.lines().count());
+            (told, format!("created {path} ({counts})"), None)
+        }
+        (Some(_), None) => {
+            let told = format!("Wrote {} lines to {path}, which was empty.", after.lines().count());
+            (told, format!("wrote {path} ({counts})"), None)
+        }
+    };
+    Ok(ToolOutput {
+        display: Display::Diff(diff),
+        locations: vec![Location {
+            path: path.clone(),
+            line,
+        }],
+        ..ToolOutput::text(told, summary)
+    })
+}
+
+/// How the place was found, for the model.
+fn how(landing: &Landing) -> String {
+    let mut words = match landing.edits.len() {
+        1 => format!("{} match", landing.strategy),
+        places => format!("{} match at {places} places", landing.strategy),
+    };
+    for correction in &landing.corrections {
+        words.push_str(&format!(", {correction}"));
+    }
+    words
+}
