@@ -5,6 +5,7 @@ use crate::base::access::{Found, Place};
 use crate::base::call::ToolSpec;
 use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
+use crate::workspace::root::{is_deceptive, join, printable};
 use serde_json::{Map, Value};
 
 /// `(tool, older name, current name)`: names that mean the same today. `""` stands for every tool that has the current name.
@@ -175,6 +176,19 @@ pub fn place(path: &str, workspace: &Workspace) -> Place {
     }
 }
 
+/// Refuses a new file whose name people or programs would misread: control or direction-changing characters, or a
+/// leading dash.
+pub fn check_new_name(place: &Place) -> Result<(), ToolError> {
+    let bad = |name: &str| name.starts_with('-') || name.chars().any(is_deceptive);
+    if place.found == Found::Nothing && place.path.split('/').any(bad) {
+        let name = printable(shown(place));
+        return Err(invalid(format!(
+            "{name}: a new name must not begin with a dash or have control characters"
+        )));
+    }
+    Ok(())
+}
+
 /// How a place is named to the model: relative where it lies inside, else as it was asked for.
 pub fn shown(place: &Place) -> &str {
     match (place.inside, place.path.as_str()) {
@@ -231,7 +245,7 @@ fn close_names(place: &Place, workspace: &Workspace) -> Vec<String> {
     scored
         .into_iter()
         .take(3)
-        .map(|(_, name)| crate::workspace::root::join(&parent.path, &name))
+        .map(|(_, name)| join(&parent.path, &name))
         .collect()
 }
 

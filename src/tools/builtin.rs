@@ -1,7 +1,7 @@
 //! A tool of our own as data: its description and one function. Knows no single tool.
 
 use super::args::Args;
-use super::{Prepared, Tool, ToolContext, ToolError, Work};
+use super::{Prepared, Tool, ToolContext, ToolError, Work, results};
 use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -50,11 +50,12 @@ impl Tool for Builtin {
     }
 }
 
-/// The work of a tool that waits for the disk: runs beside the loop, so that reads of one wave overlap.
+/// The work of a tool that waits for the disk: runs beside the loop, so that reads of one wave overlap. A result that is
+/// too long for the model is cut and kept (`results::fit`).
 pub fn blocking(work: impl FnOnce(&ToolContext) -> Result<ToolOutput, ToolError> + Send + 'static) -> Work {
     Box::new(move |context| {
         Box::pin(async move {
-            match tokio::task::spawn_blocking(move || work(&context)).await {
+            match tokio::task::spawn_blocking(move || results::fit(work(&context)?, &context)).await {
                 Ok(done) => done,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),

@@ -9,6 +9,7 @@ use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, Location, ToolOutput};
 use crate::workspace::pattern::Pattern;
+use crate::workspace::root::printable;
 use crate::workspace::walk::Filter;
 use crate::workspace::{Workspace, walk};
 use std::sync::Arc;
@@ -108,7 +109,7 @@ fn find(pattern: &Pattern, dir: &Place, filter: Filter, context: &ToolContext) -
             break;
         }
         text.push('\n');
-        text.push_str(path);
+        text.push_str(&printable(path));
         count += 1;
     }
     if count < files.len() {

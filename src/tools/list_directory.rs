@@ -8,7 +8,7 @@ use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, Location, ToolOutput};
 use crate::workspace::Workspace;
 use crate::workspace::fs::{Entry, EntryKind};
-use crate::workspace::root::join;
+use crate::workspace::root::{join, printable};
 use crate::workspace::walk::Filter;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ pub fn filter_of(args: &Args<'_>) -> Filter {
 }
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
-    let place = args.place("dir_path", workspace)?;
+    let place = args.dir("dir_path", workspace);
     let mut ignore = GlobSetBuilder::new();
     for pattern in args.list("ignore") {
         let glob = GlobBuilder::new(pattern)
@@ -128,12 +128,16 @@ fn render(place: &Place, entries: &[Entry], ignored: usize, rest: usize, workspa
         format!("Directory listing for {name}:")
     };
     for entry in entries {
-        let label = &entry.name;
+        let label = printable(&entry.name);
         // Writing to a text cannot fail.
         let _infallible = match entry.kind {
             EntryKind::Dir => write!(text, "\n[DIR] {label}"),
             EntryKind::File => write!(text, "\n{label} ({} bytes)", entry.size),
-            EntryKind::Link => write!(text, "\n{label} -> {}", target(&join(&place.path, label), workspace)),
+            EntryKind::Link => write!(
+                text,
+                "\n{label} -> {}",
+                target(&join(&place.path, &entry.name), workspace)
+            ),
             EntryKind::Special => write!(text, "\n{label} (special file)"),
         };
     }
@@ -154,7 +158,7 @@ fn target(path: &str, workspace: &Workspace) -> String {
     let place = workspace.locate(path);
     match (place.inside, place.found) {
         (false, _) => "outside the workspace".to_owned(),
-        (true, Found::Nothing) => format!("{} (missing)", place.path),
-        (true, _) => place.path,
+        (true, Found::Nothing) => format!("{} (missing)", printable(&place.path)),
+        (true, _) => printable(&place.path).into_owned(),
     }
 }

@@ -20,6 +20,7 @@ pub mod write_todos;
 #[cfg(test)]
 mod cases;
 pub(crate) mod testing;
+
 pub use registry::Registry;
 
 use crate::base::access::Access;

@@ -7,10 +7,11 @@ use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, Place};
-use crate::base::call::{Kind, Location, ToolOutput};
+use crate::base::call::{Display, Kind, Location, ToolOutput};
 use crate::base::message::Content as Part;
 use crate::workspace::Workspace;
 use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
+use crate::workspace::fs::FsError;
 use std::sync::Arc;
 
 /// Bytes of a file that is read.
@@ -87,7 +88,14 @@ fn read_kept(id: &str, range: Range, context: &ToolContext) -> Result<ToolOutput
 
 fn read(place: &Place, range: Range, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let bytes = workspace.read(place, MAX_FILE).map_err(|error| match error {
-        crate::workspace::fs::FsError::Directory => ToolError::model(
+        FsError::TooLarge { size, limit } => ToolError::model(
+            "file_too_large",
+            format!(
+                "{} has {size} bytes, more than the {limit} that are read; grep_search finds lines in it",
+                shown(place)
+            ),
+        ),
+        FsError::Directory => ToolError::model(
             "target_is_directory",
             format!("{} is a directory; list_directory shows what is in it", shown(place)),
         ),
@@ -133,7 +141,17 @@ fn paged(name: &str, text: &str, range: Range) -> Result<ToolOutput, ToolError> 
     } else {
         format!("{name}: lines {}-{} of {}", page.first, page.last, page.total)
     };
-    Ok(ToolOutput::text(page.text, summary))
+    Ok(told(page.text, summary))
+}
+
+/// The text is for the model; people have the file.
+fn told(text: String, summary: String) -> ToolOutput {
+    ToolOutput {
+        display: Display::Text { text: summary.clone() },
+        content: vec![Part::text(text)],
+        summary,
+        ..ToolOutput::default()
+    }
 }
 
 fn seen(place: &Place, mime: &str, bytes: &[u8]) -> Result<ToolOutput, ToolError> {

@@ -9,7 +9,7 @@ use super::results::SHOWN;
 use super::schema::{boolean, object, strings};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Kind, Location, ToolOutput};
+use crate::base::call::{Display, Kind, Location, ToolOutput};
 use crate::base::message::{Content as Part, Media};
 use crate::workspace::Workspace;
 use crate::workspace::collect::{Collection, Item, Wanted};
@@ -205,7 +205,12 @@ impl Read {
             self.shown.len(),
             self.unshown.len() + self.skipped.len()
         );
-        let mut output = ToolOutput::text(text, summary);
+        let mut output = ToolOutput {
+            display: Display::Text { text: summary.clone() },
+            content: vec![Part::text(text)],
+            summary,
+            ..ToolOutput::default()
+        };
         output.content.extend(self.media.into_iter().map(Part::Media));
         output.locations = self
             .shown

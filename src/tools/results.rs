@@ -1,7 +1,7 @@
 //! What a result shows when it is too long, and where the whole is kept. Never cuts a file: those have pages.
 
 use super::{ToolContext, ToolError};
-use crate::base::call::{Kept, ToolOutput};
+use crate::base::call::{Display, Kept, ToolOutput};
 use crate::base::message::Content;
 use crate::workspace::fs::{Dir, FsError};
 use std::path::Path;
@@ -20,6 +20,11 @@ pub const PREFIX: &str = "overnight:result/";
 
 /// `output` with all its text within `SHOWN` bytes: head, a notice, tail. What is cut is kept whole for `read_file`.
 pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    if let Display::Text { text } = &mut output.display
+        && text.len() > SHOWN
+    {
+        *text = head_and_tail(text, SHOWN, None);
+    }
     let texts: usize = output.content.iter().map(text_len).sum();
     if texts <= SHOWN {
         return Ok(output);

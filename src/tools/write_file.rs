@@ -1,6 +1,6 @@
 //! `write_file`: a whole file, new or in place of the old one. How text becomes bytes is `workspace::text`'s.
 
-use super::args::{Args, failed, shown};
+use super::args::{Args, check_new_name, failed, shown};
 use super::builtin::{Builtin, Names, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
@@ -41,6 +41,7 @@ pub fn tool() -> Builtin {
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
     let place = args.place("file_path", workspace)?;
+    check_new_name(&place)?;
     let content = args.text("content")?.to_owned();
     let before = match place.found {
         // What may not be read is not read for a preview either.
@@ -148,5 +149,75 @@ fn done(place: &Place, told: String, summary: &str, diff: Option<FileDiff>) -> T
             line: None,
         }],
         ..ToolOutput::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::testing::Bench;
+    use serde_json::json;
+
+    #[test]
+    fn a_file_that_others_changed_is_not_overwritten() {
+        let bench = Bench::new(&[("a.txt", b"one\n")]);
+        let write = json!({ "file_path": "a.txt", "content": "mine\n" });
+        bench.told("read_file", &json!({ "file_path": "a.txt" }));
+        std::fs::write(bench.path("a.txt"), "theirs\n").unwrap();
+        assert!(
+            bench
+                .told("write_file", &write)
+                .starts_with("file_changed: a.txt was changed")
+        );
+        assert_eq!(std::fs::read(bench.path("a.txt")).unwrap(), b"theirs\n");
+        bench.told("read_file", &json!({ "file_path": "a.txt" }));
+        assert!(bench.told("write_file", &write).starts_with("Overwrote a.txt"));
+        assert!(
+            bench
+                .told("write_file", &json!({ "file_path": "a.txt", "content": "again\n" }))
+                .starts_with("Overwrote")
+        );
+    }
+
+    #[test]
+    fn nothing_happens_before_the_ruling_and_the_preview_shows_the_change() {
+        let bench = Bench::with(&[("a.txt", b"one\n"), ("key.pem", b"secret\n")], |workspace| {
+            workspace.set_unreadable(Box::new(|path| path.ends_with(".pem")));
+        });
+        let prepare = |path: &str| {
+            let found = bench.registry.find("write_file").unwrap();
+            let args = found
+                .accept(&json!({ "file_path": path, "content": "two\n" }))
+                .unwrap()
+                .args;
+            found.tool.prepare(&args, &bench.workspace).unwrap()
+        };
+        let prepared = prepare("new/b.txt");
+        assert_eq!(
+            (prepared.title.as_str(), prepared.access.writes[0].path.as_str()),
+            ("create new/b.txt", "new/b.txt")
+        );
+        assert!(!bench.path("new").exists());
+        let preview = prepare("a.txt").preview.unwrap();
+        assert_eq!(
+            (preview.original.as_deref(), preview.added, preview.removed),
+            (Some("one\n"), 1, 1)
+        );
+        assert_eq!(prepare("key.pem").preview.unwrap().original, None);
+        assert!(!prepare("../out.txt").access.writes[0].inside);
+    }
+
+    #[test]
+    fn people_get_a_diff() {
+        let bench = Bench::new(&[("a.txt", b"one\ntwo\n")]);
+        let ran = bench
+            .run("write_file", &json!({ "file_path": "a.txt", "content": "one\n2\n" }))
+            .unwrap();
+        let output = ran.result.unwrap();
+        let Display::Diff(diff) = &output.display else {
+            panic!("no diff")
+        };
+        assert!(diff.diff.contains("-two\n+2\n"));
+        assert_eq!(output.summary, "overwrote a.txt (+1 -1)");
     }
 }

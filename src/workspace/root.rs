@@ -3,6 +3,7 @@
 use super::fs::{Dir, Entry, FsError};
 use crate::base::access::{Found, Place};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fmt;
@@ -112,11 +113,8 @@ impl Workspace {
             found,
         };
         let Some((path, found)) = resolve(&self.root, asked) else {
-            return place(
-                self.root.join(asked).to_string_lossy().into_owned(),
-                false,
-                Found::Nothing,
-            );
+            let letters = by_letters(&self.root.join(asked));
+            return place(letters.to_string_lossy().into_owned(), false, Found::Nothing);
         };
         match path.strip_prefix(&self.root) {
             Ok(inside) => {
@@ -200,6 +198,29 @@ pub fn join(dir: &str, name: &str) -> String {
     }
 }
 
+/// A name or path on one line: control and direction-changing characters, which could forge lines of a result, as
+/// escapes.
+pub fn printable(name: &str) -> Cow<'_, str> {
+    if !name.chars().any(is_deceptive) {
+        return Cow::Borrowed(name);
+    }
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        if is_deceptive(c) {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a character is invisible, breaks a line or turns the direction of reading.
+pub fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
+}
+
 enum Piece {
     Name(OsString),
     Up,
@@ -211,6 +232,20 @@ fn pieces(path: &Path) -> impl DoubleEndedIterator<Item = Piece> + '_ {
         Component::ParentDir => Some(Piece::Up),
         Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
     })
+}
+
+/// An absolute path without `.` and `..`, links not looked at.
+fn by_letters(path: &Path) -> PathBuf {
+    let mut out = PathBuf::from("/");
+    for piece in pieces(path) {
+        match piece {
+            Piece::Name(name) => out.push(name),
+            Piece::Up => {
+                out.pop();
+            }
+        }
+    }
+    out
 }
 
 /// Walks `asked` from `root`; `None` when the kernel could not either.

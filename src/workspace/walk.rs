@@ -89,7 +89,7 @@ impl Workspace {
     /// Which names of one directory (relative to the root) a walk would show; asked with the name and whether it is a
     /// directory. In a directory that is ignored itself, ignore files leave nothing out.
     pub fn visible_names<'a>(&'a self, dir: &'a str, filter: Filter) -> impl FnMut(&str, bool) -> bool + 'a {
-        let mut matcher = self.plain_builder(self.root(), filter).build_matchers().pop();
+        let mut matcher = plain_builder(self.root(), filter).build_matchers().pop();
         let mut ignored = move |path: &str, is_dir: bool| {
             matcher
                 .as_mut()
@@ -143,24 +143,8 @@ impl Workspace {
         (failed.into_inner(), reached)
     }
 
-    fn plain_builder(&self, top: &Path, filter: Filter) -> WalkBuilder {
-        let mut builder = WalkBuilder::new(top);
-        builder
-            .standard_filters(false)
-            .ignore(filter.git)
-            .git_ignore(filter.git)
-            .require_git(false)
-            .hidden(false)
-            .follow_links(false)
-            .threads(std::thread::available_parallelism().map_or(1, usize::from).min(8));
-        if filter.gemini {
-            builder.add_custom_ignore_filename(".geminiignore");
-        }
-        builder
-    }
-
     fn builder(&self, top: &Path, start: &str, filter: Filter, reached: Arc<AtomicBool>) -> WalkBuilder {
-        let mut builder = self.plain_builder(top, filter);
+        let mut builder = plain_builder(top, filter);
         let root = self.root().to_owned();
         let start = start.to_owned();
         let hidden = self.hidden_names().to_vec();
@@ -187,6 +171,22 @@ impl Workspace {
         });
         builder
     }
+}
+
+fn plain_builder(top: &Path, filter: Filter) -> WalkBuilder {
+    let mut builder = WalkBuilder::new(top);
+    builder
+        .standard_filters(false)
+        .ignore(filter.git)
+        .git_ignore(filter.git)
+        .require_git(false)
+        .hidden(false)
+        .follow_links(false)
+        .threads(std::thread::available_parallelism().map_or(1, usize::from).min(8));
+    if filter.gemini {
+        builder.add_custom_ignore_filename(".geminiignore");
+    }
+    builder
 }
 
 /// Told the path of a file, relative to the root; `false` ends the walk.

@@ -5,6 +5,7 @@ use super::scan::{FileHits, Hits};
 use crate::base::call::{Location, ToolOutput};
 use crate::tools::args::shown;
 use crate::tools::results::SHOWN;
+use crate::workspace::root::printable;
 use std::fmt::Write;
 
 /// Bytes left for the first and last lines.
@@ -95,7 +96,7 @@ fn names(query: &Query, hits: &Hits) -> (String, u64) {
         if count > 0 {
             text.push('\n');
         }
-        text.push_str(&file.path);
+        text.push_str(&printable(&file.path));
         count += 1;
     }
     (text, count)
@@ -123,7 +124,7 @@ fn lines(query: &Query, hits: &Hits) -> (String, u64) {
 
 /// The lines of one file with at most `most` matches in at most `room` bytes; whether that is all of them.
 fn one_file(file: &FileHits, most: u64, room: usize) -> (String, u64, bool) {
-    let mut text = format!("\nFile: {}\n", file.path);
+    let mut text = format!("\nFile: {}\n", printable(&file.path));
     let mut count = 0;
     for line in &file.lines {
         if text.len() + line.text.len() + 30 > room || (line.matched && count == most) {

@@ -41,3 +41,36 @@ fn only_names_of_results_are_read() {
         assert!(kept(&results, id).is_err(), "{id}");
     }
 }
+
+#[test]
+fn a_long_result_is_cut_for_the_model_and_read_again_page_by_page() {
+    use crate::tools::testing::Bench;
+    use serde_json::json;
+    let names: Vec<String> = (0..1_500)
+        .map(|n| format!("a-rather-long-name-of-a-file-{n:04}"))
+        .collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+    let bench = Bench::new(&files);
+    let output = bench
+        .run("list_directory", &json!({ "dir_path": "." }))
+        .unwrap()
+        .result
+        .unwrap();
+    let told = output.model_text();
+    assert!(
+        told.len() <= SHOWN && told.contains("overnight:result/c1"),
+        "{}",
+        told.len()
+    );
+    assert!(told.contains("file-0000 ") && told.contains("file-1499 ") && !told.contains("file-0750 "));
+    let whole = output.kept.unwrap();
+    assert_eq!((whole.id.as_str(), whole.omitted), ("c1", 0));
+    let args = json!({ "file_path": "overnight:result/c1", "start_line": 752, "end_line": 752 });
+    let ran = bench.run("read_file", &args).unwrap();
+    assert_eq!(ran.access, crate::base::access::Access::none());
+    let page = ran.result.unwrap().model_text();
+    assert_eq!(
+        page,
+        "[Lines 752-752 of 1501.]\na-rather-long-name-of-a-file-0750 (0 bytes)\n"
+    );
+}

@@ -85,3 +85,12 @@ fn a_listing_is_sorted_and_capped() {
     assert_eq!(names, [(".c", 2), ("B", 2), ("a", 2)]);
     assert_eq!(rest, 1);
 }
+
+#[test]
+fn a_full_disk_is_told_from_other_failures() {
+    for errno in [Errno::NOSPC, Errno::DQUOT] {
+        assert!(matches!(FsError::from(errno), FsError::NoSpace));
+    }
+    assert!(matches!(FsError::from(Errno::ROFS), FsError::Denied));
+    assert!(matches!(FsError::from(Errno::IO), FsError::Io(_)));
+}

@@ -129,3 +129,88 @@ fn changes_by_others_are_noticed() {
     workspace.write(&workspace.locate("src/a.rs"), b"b").unwrap();
     assert!(!workspace.changed_since("src/a.rs", b"b"));
 }
+
+/// A directory is swapped for a link that leads outside, over and over, while a file below it is read and written.
+#[test]
+fn a_swap_between_judging_and_opening_wins_nothing() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (dir, workspace) = tree();
+    let root = workspace.root().to_owned();
+    let outside = dir.path().join("other");
+    std::fs::write(outside.join("a.rs"), "stolen").unwrap();
+    symlink(&outside, root.join("bait")).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (one, other) = (root.join("src"), root.join("bait"));
+            while !done.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &other, flags).unwrap();
+            }
+        });
+        let mut read = 0;
+        for n in 0..2_000 {
+            let place = workspace.locate("src/a.rs");
+            if n % 2 == 0 {
+                let bytes = workspace.read(&place, 100).unwrap_or_default();
+                assert_ne!(bytes, b"stolen");
+                read += usize::from(!bytes.is_empty());
+            } else {
+                let _refused = workspace.write(&place, b"ours");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(read > 0, "the file was never read");
+    });
+    assert_eq!(std::fs::read(outside.join("a.rs")).unwrap(), b"stolen");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 2);
+}
+
+mod as_the_kernel {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn component() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            "src", "deep", "a.rs", "..", ".", "link", "out", "round", "loop", "dangling", "one", "two", "up", "secret",
+            "other", "root", "none", "",
+        ])
+    }
+
+    #[test]
+    fn places_are_where_canonicalize_says() {
+        let (_dir, workspace) = tree();
+        let config = ProptestConfig {
+            cases: 2_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        };
+        let asked = (prop::collection::vec(component(), 0..8), any::<bool>());
+        let mut runner = proptest::test_runner::TestRunner::new(config);
+        let done = runner.run(&asked, |(parts, absolute)| {
+            let path = parts.join("/");
+            let path = path.trim_start_matches('/');
+            let full = workspace.root().join(path);
+            let asked = if absolute { full.to_str().unwrap() } else { path };
+            let place = workspace.locate(asked);
+            prop_assert!(!place.path.split('/').any(|part| part == ".." || part == "."));
+            if let Ok(real) = full.canonicalize() {
+                prop_assert_eq!(
+                    place.inside,
+                    real.starts_with(workspace.root()),
+                    "{}: {:?}",
+                    asked,
+                    place
+                );
+                let ours = if place.inside {
+                    workspace.root().join(&place.path)
+                } else {
+                    PathBuf::from(&place.path)
+                };
+                prop_assert_eq!(ours, real);
+            }
+            Ok(())
+        });
+        done.unwrap();
+    }
+}
