@@ -302,5 +302,4 @@ async fn drain(from: &mut Receiver, into: &mut Capture) {
 }
 
 #[cfg(test)]
-#[path = "spawn_tests.rs"]
 mod tests;
