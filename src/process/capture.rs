@@ -15,8 +15,8 @@ const KEEP_ALL: u64 = 64 << 20;
 /// How far a NUL byte is looked for.
 const SNIFF: u64 = 4096;
 
-/// Told each piece of text as it comes.
-pub(crate) type OnOutput = Arc<dyn Fn(&str) + Send + Sync>;
+/// Told each piece of text, redacted, as it comes; must not block.
+pub type OnOutput = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Takes an output piece by piece.
 pub(crate) struct Capture {
@@ -174,6 +174,10 @@ impl Keep {
     fn open(&mut self, head: &[u8], tail: &VecDeque<u8>) {
         let Keep::Ready(path) = self else { return };
         let room = KEEP_ALL.saturating_sub(beside(path)) / 2;
+        if let Some(dir) = path.parent() {
+            // A directory that cannot be made shows in the next line.
+            let _ = std::fs::create_dir_all(dir);
+        }
         let file = File::options()
             .read(true)
             .write(true)
@@ -261,5 +265,4 @@ fn beside(path: &Path) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "capture_tests.rs"]
 mod tests;

@@ -51,7 +51,11 @@ struct Shared {
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    Exited(ExitInfo),
+    Exited {
+        exit: ExitInfo,
+        /// Protected paths that it changed; each was put back.
+        undone: Vec<String>,
+    },
     /// It could not be started; the reason.
     NotStarted(String),
 }
@@ -119,7 +123,7 @@ impl Jobs {
         tokio::spawn(async move {
             let ended = run(spawn, &confinement).await;
             lock(&shared).end = Some(match ended {
-                Ok(Finished { exit, .. }) => End::Exited(exit),
+                Ok(Finished { exit, undone, .. }) => End::Exited { exit, undone },
                 Err(error) => End::NotStarted(error.to_string()),
             });
         })

@@ -1,10 +1,15 @@
 //! The door to processes. The only room that starts one; the only room that confines one.
 
 mod capture;
+pub mod confine;
+pub mod env;
 pub mod jobs;
 pub mod plain;
 mod spawn;
 mod tree;
+mod sandbox;
+pub use capture::OnOutput;
+pub use sandbox::{Probe, choose, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};
 
 use crate::base::call::ExitInfo;
@@ -76,7 +81,7 @@ pub struct Spawn {
     pub timeout: Duration,
     pub cancel: CancellationToken,
     /// Told each piece of output (redacted) as it comes; must not block.
-    pub on_output: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub on_output: Option<OnOutput>,
     /// Where the whole output is kept (first and last 16 MiB, redacted) when it is longer than `shown` bytes.
     pub keep: Option<PathBuf>,
     /// Bytes of head and tail together that are held in memory and returned.

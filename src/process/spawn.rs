@@ -1,6 +1,8 @@
 //! Starting one command and seeing it to its end: output, time limit, cancellation, and its whole tree gone afterwards.
 
 use super::capture::{Capture, OnOutput};
+use super::confine::spec::Task;
+use super::sandbox::{self, Channel};
 use super::tree::{Tree, new_mark};
 use super::{Confinement, Finished, Level, Program, Spawn};
 use crate::base::call::ExitInfo;
@@ -8,11 +10,13 @@ use rustix::process::Signal;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio_util::sync::CancellationToken;
 
 /// Between the polite signal and the last one.
 const KILL_GRACE: Duration = Duration::from_millis(200);
@@ -47,8 +51,12 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     if !spawn.dir.is_dir() {
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
-    let mut running = start(&spawn, confinement)?;
+    let mut running = start(&spawn, confinement, Vec::new())?;
+    let program = argv(&spawn.program).swap_remove(0);
     let mut finished = see_through(spawn, &mut running).await;
+    if let Some(channel) = running.channel {
+        channel.judge(&program, &mut finished.exit)?;
+    }
     finished.took = started.elapsed();
     Ok(finished)
 }
@@ -60,42 +68,62 @@ struct Running {
     stdin: Option<ChildStdin>,
     stdout: Receiver,
     stderr: Option<Receiver>,
+    /// The confined child's own words; `None` when the command is our direct child.
+    channel: Option<Channel>,
 }
 
-fn start(spawn: &Spawn, confinement: &Confinement) -> Result<Running, SpawnError> {
-    if confinement.level != Level::None {
-        return Err(SpawnError::Sandbox("this build cannot confine".to_owned()));
-    }
+fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
-    let fail = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => SpawnError::NotFound { program: name.clone() },
-        _ => SpawnError::Start {
-            program: name.clone(),
-            source,
-        },
+    let fail = |source| start_error(&name, source);
+    let env = environment(spawn, confinement);
+    let (mut command, channel) = if confinement.level == Level::None && !sandbox::has_helper() {
+        let mut command = Command::new(&name);
+        command.args(&argv[1..]).env_clear().envs(env).current_dir(&spawn.dir);
+        (command, None)
+    } else {
+        let dir = spawn.dir.clone();
+        let (command, channel) = sandbox::command(confinement, frozen, Task::Run { argv, dir, env })?;
+        (command, Some(channel))
     };
-    let mut command = Command::new(&name);
-    command
-        .args(&argv[1..])
-        .env_clear()
-        .envs(environment(spawn, confinement));
-    command.current_dir(&spawn.dir).kill_on_drop(true);
     let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
-    let mark = new_mark();
-    on_start(&mut command, mark);
-    let mut child = command.spawn().map_err(fail)?;
+    let (child, tree) = launch(&mut command, channel.as_ref()).map_err(fail)?;
     // The command holds our writing ends until it is dropped: a reader would never see the end.
     drop(command);
-    let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+    let mut child = child;
     let stdin = child.stdin.take();
     Ok(Running {
         child,
-        tree: Tree::new(root, mark),
+        tree,
         stdin,
         stdout: piped.stdout,
         stderr: piped.stderr,
+        channel: channel.map(|mut channel| {
+            channel.close_theirs();
+            channel
+        }),
     })
+}
+
+/// Starts a command as the root of a new tree.
+pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Result<(Child, Tree)> {
+    let mark = new_mark();
+    on_start(command, mark, channel.map(Channel::handed).unwrap_or_default());
+    let child = command.kill_on_drop(true).spawn()?;
+    let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
+    Ok((child, Tree::new(root, mark)))
+}
+
+pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {
+    match source.kind() {
+        io::ErrorKind::NotFound => SpawnError::NotFound {
+            program: program.to_owned(),
+        },
+        _ => SpawnError::Start {
+            program: program.to_owned(),
+            source,
+        },
+    }
 }
 
 /// Our ends of the outputs.
@@ -154,12 +182,13 @@ pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(Stri
         .collect()
 }
 
-/// What the child does between fork and exec: own session, mark, no core file, nothing open but the standard three.
+/// What the child does between fork and exec: own session, mark, no core file, nothing open but the standard three and what
+/// is handed over.
 #[expect(
     unsafe_code,
     reason = "only a hook between fork and exec can set these for the child alone"
 )]
-fn on_start(command: &mut Command, mark: u64) {
+fn on_start(command: &mut Command, mark: u64, handed: Vec<i32>) {
     let hook = move || {
         // SAFETY: only system calls that are safe after a fork; `limit` is a local that outlives the calls.
         unsafe {
@@ -178,6 +207,9 @@ fn on_start(command: &mut Command, mark: u64) {
             };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
             libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            for fd in &handed {
+                libc::fcntl(*fd, libc::F_SETFD, 0);
+            }
         }
         Ok(())
     };
@@ -192,16 +224,25 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     let tell: Option<OnOutput> = spawn.on_output.clone();
     let mut out = Capture::new(&spawn.redactor, spawn.shown, spawn.keep.clone(), tell.clone());
     let mut err = Capture::new(&spawn.redactor, spawn.shown, None, tell);
-    let ended = {
-        let pump = pump(
+    let exit = {
+        let outputs = pump(
             (running.stdin.take(), spawn.stdin.as_deref()),
             (&mut running.stdout, &mut out),
             (running.stderr.as_mut(), &mut err),
         );
-        watch(&mut running.child, &mut running.tree, &spawn, pump).await
+        let words = async {
+            if let Some(channel) = &mut running.channel {
+                channel.listen().await;
+            }
+        };
+        let pump = async {
+            tokio::join!(outputs, words);
+        };
+        let limits = (spawn.timeout, &spawn.cancel);
+        watch(&mut running.child, &mut running.tree, limits, pump).await
     };
     Finished {
-        exit: ended,
+        exit,
         stdout: out.finish(),
         stderr: if separate {
             err.finish()
@@ -213,11 +254,16 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
 }
 
 /// Waits for the end, the time limit or the cancellation while `pump` runs; then nothing of the tree lives.
-async fn watch(child: &mut Child, tree: &mut Tree, spawn: &Spawn, pump: impl Future<Output = ()>) -> ExitInfo {
+pub(super) async fn watch(
+    child: &mut Child,
+    tree: &mut Tree,
+    (timeout, cancel): (Duration, &CancellationToken),
+    pump: impl Future<Output = ()>,
+) -> ExitInfo {
     let mut pump = std::pin::pin!(pump);
     let mut pumped = false;
     let mut exit = ExitInfo::default();
-    let deadline = tokio::time::sleep(spawn.timeout);
+    let deadline = tokio::time::sleep(timeout);
     let mut deadline = std::pin::pin!(deadline);
     let status = loop {
         tokio::select! {
@@ -227,7 +273,7 @@ async fn watch(child: &mut Child, tree: &mut Tree, spawn: &Spawn, pump: impl Fut
                 exit.timed_out = true;
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
             }
-            () = spawn.cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
+            () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }
     };
     tree.root_is_reaped();
@@ -265,7 +311,7 @@ async fn kill(
     child.wait().await.ok()
 }
 
-fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
+pub(super) fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
     exit.code = status.and_then(|status| status.code());
     exit.signal = status.and_then(|status| status.signal());
 }
@@ -302,5 +348,4 @@ async fn drain(from: &mut Receiver, into: &mut Capture) {
 }
 
 #[cfg(test)]
-#[path = "spawn_tests.rs"]
 mod tests;

@@ -1,6 +1,7 @@
 //! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
 
 pub mod args;
+pub mod background;
 pub mod builtin;
 pub mod diff;
 pub mod glob;
@@ -20,7 +21,7 @@ pub mod write_todos;
 #[cfg(test)]
 mod cases;
 pub(crate) mod testing;
-
+pub mod shell;
 pub use registry::Registry;
 
 use crate::base::access::Access;
@@ -50,6 +51,9 @@ fn builtins() -> Vec<Arc<dyn Tool>> {
         Arc::new(save_memory::tool()),
         Arc::new(write_file::tool()),
         Arc::new(write_todos::tool()),
+        Arc::new(background::list_tool()),
+        Arc::new(background::read_tool()),
+        Arc::new(shell::tool()),
     ]
 }
 

@@ -10,7 +10,6 @@ pub mod pattern;
 pub mod refs;
 pub mod root;
 pub mod terrain;
-pub mod pattern;
 pub mod text;
 pub mod walk;
 

@@ -237,7 +237,7 @@ async fn jobs_go_on_are_read_and_end() {
         ("job1", "up\n", None)
     );
     assert_eq!(short.output, "out\n");
-    assert!(matches!(short.end, Some(crate::process::jobs::End::Exited(exit)) if exit.code == Some(3)));
+    assert!(matches!(short.end, Some(crate::process::jobs::End::Exited { exit, .. }) if exit.code == Some(3)));
     assert!(jobs.any_running());
     assert_eq!(jobs.list().len(), 2);
     assert!(jobs.get(0).is_none() && jobs.get(3).is_none());

@@ -1,0 +1,226 @@
+//! The system calls that a confined command may not make. Knows no paths.
+
+use super::spec::Spec;
+use super::step;
+use crate::process::Level;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter,
+};
+use std::collections::BTreeMap;
+
+/// Refused whatever their arguments: other processes' memory, mounts, namespaces, the kernel's own settings, and
+/// interfaces large enough to hide a hole.
+const REFUSED: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_adjtimex,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_fanotify_init,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+    libc::SYS_vhangup,
+];
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] = &[libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_modify_ldt, libc::SYS_uselib];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+/// Flags of `clone` that make a namespace.
+const NEW_NAMESPACES: u64 = 0x7e02_0080;
+/// Modes with which a program takes the rights of its owner or group.
+const SET_ID: u64 = 0o6000;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Puts the filters in place. Needs no-new-privileges.
+pub(super) fn apply(spec: &Spec) -> Result<(), String> {
+    let programs = step("building the filter", build(spec.level))?;
+    for program in &programs {
+        step("setting the filter", apply_filter(program))?;
+    }
+    Ok(())
+}
+
+fn build(level: Level) -> Result<Vec<BpfProgram>, seccompiler::Error> {
+    let mut rules: Rules = REFUSED
+        .iter()
+        .chain(REFUSED_HERE)
+        .map(|call| (*call, Vec::new()))
+        .collect();
+    rules.insert(libc::SYS_clone, masks(0, NEW_NAMESPACES)?);
+    // Terminal input can be forged through these two.
+    rules.insert(libc::SYS_ioctl, vec![low(1, libc::TIOCSTI)?, low(1, libc::TIOCLINUX)?]);
+    // The mark by which a tree is found again.
+    let locks = low(0, u64::from(libc::RLIMIT_LOCKS))?;
+    rules.insert(libc::SYS_setrlimit, vec![locks]);
+    rules.insert(
+        libc::SYS_prlimit64,
+        vec![SeccompRule::new(vec![
+            SeccompCondition::new(
+                1,
+                SeccompCmpArgLen::Dword,
+                SeccompCmpOp::Eq,
+                u64::from(libc::RLIMIT_LOCKS),
+            )?,
+            SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?,
+        ])?],
+    );
+    modes(&mut rules)?;
+    rules.insert(libc::SYS_socket, sockets(level)?);
+    let refuse = program(rules, libc::EPERM.unsigned_abs())?;
+    // Its flags lie in memory, where a filter cannot look; with this answer the C library falls back to `clone`.
+    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    Ok(vec![refuse, program(unknown, libc::ENOSYS.unsigned_abs())?])
+}
+
+/// No file gets the rights of its owner.
+fn modes(rules: &mut Rules) -> Result<(), seccompiler::Error> {
+    let mut with_mode = vec![
+        (libc::SYS_fchmod, 1),
+        (libc::SYS_fchmodat, 2),
+        // fchmodat2, which the C library's names lack.
+        (452, 2),
+        (libc::SYS_openat, 3),
+        (libc::SYS_mknodat, 2),
+    ];
+    #[cfg(target_arch = "x86_64")]
+    with_mode.extend([
+        (libc::SYS_chmod, 1),
+        (libc::SYS_open, 2),
+        (libc::SYS_creat, 1),
+        (libc::SYS_mknod, 1),
+    ]);
+    for (call, argument) in with_mode.drain(..) {
+        rules.insert(call, masks(argument, SET_ID)?);
+    }
+    Ok(())
+}
+
+/// At `full` the network is the command's own and empty, so a server of a test may listen and be reached. At `landlock`
+/// there is one network for all: no socket but a connected pair (made by another call).
+fn sockets(level: Level) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let allowed: &[i32] = match level {
+        Level::Full | Level::None => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        Level::Landlock => &[],
+    };
+    let not = |domain: &i32| {
+        let domain = u64::from(domain.unsigned_abs());
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, domain)
+    };
+    let none_of: Vec<SeccompCondition> = allowed.iter().map(not).collect::<Result<_, _>>()?;
+    if none_of.is_empty() {
+        return Ok(Vec::new());
+    }
+    let raw = SeccompCondition::new(
+        1,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::MaskedEq(0xf),
+        u64::from(libc::SOCK_RAW.unsigned_abs()),
+    )?;
+    let internet = |domain: i32| {
+        SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            u64::from(domain.unsigned_abs()),
+        )
+    };
+    Ok(vec![
+        SeccompRule::new(none_of)?,
+        SeccompRule::new(vec![internet(libc::AF_INET)?, raw.clone()])?,
+        SeccompRule::new(vec![internet(libc::AF_INET6)?, raw])?,
+    ])
+}
+
+/// One rule for each bit of `mask`: a filter compares, it cannot ask for "any of these bits".
+fn masks(argument: u8, mask: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let bits = (0..32).map(|bit| 1_u64 << bit).filter(|bit| mask & bit != 0);
+    bits.map(|bit| {
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bit), bit)?;
+        Ok(SeccompRule::new(vec![condition])?)
+    })
+    .collect()
+}
+
+fn low(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::Error> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
+    Ok(SeccompRule::new(vec![condition])?)
+}
+
+fn program(rules: Rules, errno: u32) -> Result<BpfProgram, seccompiler::Error> {
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch())?;
+    Ok(filter.try_into()?)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn arch() -> TargetArch {
+    TargetArch::x86_64
+}
+
+#[cfg(target_arch = "aarch64")]
+fn arch() -> TargetArch {
+    TargetArch::aarch64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_has_a_filter_that_fits_the_kernel() {
+        for level in [Level::Full, Level::Landlock] {
+            let programs = build(level).unwrap();
+            assert_eq!(programs.len(), 2);
+            assert!(programs.iter().all(|program| program.len() < 4096));
+        }
+    }
+
+    #[test]
+    fn a_mask_becomes_a_rule_a_bit() {
+        assert_eq!(masks(0, SET_ID).unwrap().len(), 2);
+        assert_eq!(masks(0, NEW_NAMESPACES).unwrap().len(), 8);
+    }
+}

@@ -1,0 +1,209 @@
+//! The first process of a confined tree: starts the command, adopts orphans, ends all, tells how it ended. Builds no sandbox.
+
+use super::spec::{Message, Spec, Task};
+use super::{filter, leave, limits, rules, step, tell, trial};
+use crate::process::tree::{below, send, table};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long filters behind the command may go on.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Starts the command and sees the tree to its end.
+pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
+    step("adopting orphans", set_child_subreaper(Some(getpid())))?;
+    block_signals();
+    let limit = limits::processes(spec)?;
+    let Some(command) = step("fork", fork())? else {
+        leave(command(spec, channel, &limit));
+    };
+    let_go_of_outputs();
+    let watched = matches!(limit, limits::Processes::Watched).then_some(spec.processes);
+    let (status, leftovers) = see_through(command, channel, watched);
+    tell(channel, &Message::Ended { status, leftovers });
+    Ok(())
+}
+
+/// The command's own side: gives up rights, then becomes the program.
+fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes) -> i32 {
+    match confine(spec, limit) {
+        Ok(()) => {}
+        Err(error) => {
+            tell(channel, &Message::Failed(error));
+            return 126;
+        }
+    }
+    match &spec.task {
+        Task::Probe => 0,
+        Task::Trial(acts) => {
+            tell(channel, &Message::Tried(trial::succeeded(acts)));
+            0
+        }
+        Task::Run { argv, dir, env } => {
+            let (name, words) = argv
+                .split_first()
+                .map_or(("", argv.as_slice()), |(name, rest)| (name.as_str(), rest));
+            let error = Command::new(name)
+                .args(words)
+                .env_clear()
+                .envs(env.iter().map(|(name, value)| (name, value)))
+                .current_dir(dir)
+                .exec();
+            tell(
+                channel,
+                &Message::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),
+            );
+            127
+        }
+    }
+}
+
+fn confine(spec: &Spec, limit: &limits::Processes) -> Result<(), String> {
+    unblock_signals();
+    let _ = rustix::process::setsid();
+    limits::apply(spec, limit)?;
+    if spec.level == crate::process::Level::None {
+        return Ok(());
+    }
+    step("no new privileges", rustix::thread::set_no_new_privs(true))?;
+    limits::give_up_capabilities(spec)?;
+    rules::apply(spec)?;
+    filter::apply(spec)
+}
+
+/// Waits for the command, gives the rest a moment, ends it. The kernel's status word, and how many had to be ended.
+fn see_through(command: Pid, channel: &OwnedFd, watched: Option<u64>) -> (i32, u32) {
+    let gone = pidfd_open(command, PidfdFlags::empty());
+    let mut status = None;
+    while status.is_none() {
+        let ended = reap(command, &mut status);
+        if ended || status.is_some() {
+            break;
+        }
+        if !sleep(gone.as_ref().ok(), channel, watched.is_some()) {
+            return (libc::SIGKILL, end_all(command, &mut status));
+        }
+        if watched.is_some_and(|limit| living() as u64 > limit) {
+            return (libc::SIGKILL, end_all(command, &mut status));
+        }
+    }
+    let until = Instant::now() + GRACE;
+    while !reap(command, &mut status) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    let leftovers = end_all(command, &mut status);
+    (status.unwrap_or(libc::SIGKILL), leftovers)
+}
+
+/// Waits for the command's end, at most a moment. `false` when the parent is gone.
+fn sleep(gone: Option<&OwnedFd>, channel: &OwnedFd, watched: bool) -> bool {
+    let mut fds = vec![PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty())];
+    fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
+    let millis = if watched { 20 } else { 250 };
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: millis * 1_000_000,
+    };
+    let _ = poll(&mut fds, Some(&timeout));
+    !fds.first()
+        .is_some_and(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR))
+}
+
+/// Asks after all that have ended. `true` when no child is left.
+fn reap(command: Pid, status: &mut Option<i32>) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, ended))) => {
+                if pid == command {
+                    *status = Some(ended.as_raw());
+                }
+            }
+            Ok(None) => return false,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
+fn others() -> Vec<i32> {
+    let me = getpid().as_raw_nonzero().get();
+    below(&table(), [me])
+        .into_iter()
+        .filter(|entry| entry.pid != me && !entry.zombie)
+        .map(|entry| entry.pid)
+        .collect()
+}
+
+fn living() -> usize {
+    others().len()
+}
+
+/// Ends every other process below us. How many there were.
+fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
+    if reap(command, status) {
+        return 0;
+    }
+    let mut found = 0;
+    for _ in 0..1_000 {
+        let others = others();
+        found = found.max(others.len());
+        if others.len() > 24 {
+            others.iter().for_each(|pid| send(*pid, Signal::STOP));
+        }
+        others.iter().for_each(|pid| send(*pid, Signal::KILL));
+        if reap(command, status) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    u32::try_from(found).unwrap_or(u32::MAX)
+}
+
+/// Only the command's tree shall hold its outputs open.
+pub(super) fn let_go_of_outputs() {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null");
+    if let Ok(null) = null {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+/// The polite signals are for the command; we end when it has.
+#[expect(unsafe_code, reason = "the mask of a process has no safe interface")]
+pub(super) fn block_signals() {
+    // SAFETY: the set is a local that is filled before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+#[expect(unsafe_code, reason = "the mask of a process has no safe interface")]
+fn unblock_signals() {
+    // SAFETY: the set is a local that is filled before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// `None` in the child.
+#[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
+fn fork() -> std::io::Result<Option<Pid>> {
+    // SAFETY: the process has one thread, so no lock is held in the child.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}

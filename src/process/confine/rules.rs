@@ -1,0 +1,149 @@
+//! The files that Landlock lets a command reach, and what else it holds back. Mounts nothing.
+
+use super::spec::Spec;
+use super::step;
+use crate::process::Level;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+use std::path::Path;
+
+/// The newest rules that we know; an older kernel takes what it has.
+const NEWEST: ABI = ABI::V6;
+
+/// Programs, libraries and settings of the machine.
+pub(super) const SYSTEM: [&str; 12] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/nix",
+    "/gnu",
+    "/run/current-system",
+    "/snap",
+];
+
+/// Names in `/etc` that hold secrets or settings for them.
+pub(super) const SECRET_ETC: [&str; 16] = [
+    "shadow",
+    "shadow-",
+    "gshadow",
+    "gshadow-",
+    "sudoers",
+    "sudoers.d",
+    "ssh",
+    "security",
+    "krb5.keytab",
+    "ipsec.secrets",
+    "ipsec.d",
+    "wireguard",
+    "NetworkManager",
+    "docker",
+    "kubernetes",
+    "rancher",
+];
+
+/// Devices that every program expects.
+pub(super) const DEVICES: [&str; 6] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
+
+/// Confines this process and all that come from it.
+pub(super) fn apply(spec: &Spec) -> Result<(), String> {
+    let status = step("landlock", restrict(spec))?;
+    match status.ruleset {
+        landlock::RulesetStatus::NotEnforced => Err("landlock: this kernel does not enforce it".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?;
+    if spec.level == Level::Landlock {
+        ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST))?;
+    }
+    let rules = ruleset.create()?;
+    let rules = system(rules)?;
+    let rules = devices(rules, spec.level)?;
+    let all = AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let mut rules = allow(rules, &spec.workspace, all)?;
+    for path in &spec.readable {
+        rules = allow(rules, path, AccessFs::from_read(NEWEST))?;
+    }
+    for path in &spec.writable {
+        rules = allow(rules, path, all)?;
+    }
+    if spec.level == Level::Full {
+        for path in ["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"] {
+            rules = allow(rules, path.as_ref(), all)?;
+        }
+        rules = allow(rules, "/dev/ptmx".as_ref(), all)?;
+    }
+    rules.restrict_self()
+}
+
+fn system(mut rules: RulesetCreated) -> Result<RulesetCreated, RulesetError> {
+    let read = AccessFs::from_read(NEWEST);
+    for path in SYSTEM {
+        rules = allow(rules, path.as_ref(), read)?;
+    }
+    let etc = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    for entry in etc.filter(|entry| {
+        !entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| SECRET_ETC.contains(&name))
+    }) {
+        if entry.file_name() == "ssl" {
+            for below in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                if below.file_name() != "private" {
+                    rules = allow(rules, &below.path(), read)?;
+                }
+            }
+        } else {
+            rules = allow(rules, &entry.path(), read)?;
+        }
+    }
+    // Listing these two shows names only.
+    rules = allow(rules, "/etc".as_ref(), AccessFs::ReadDir.into())?;
+    rules = allow(rules, "/".as_ref(), AccessFs::ReadDir.into())?;
+    let processes = AccessFs::ReadFile | AccessFs::ReadDir;
+    rules = allow(rules, "/proc".as_ref(), processes)?;
+    allow(rules, "/sys/devices/system/cpu".as_ref(), processes)
+}
+
+fn devices(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, RulesetError> {
+    let use_it = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    for path in DEVICES {
+        if level == Level::Full || path != "/dev/tty" {
+            rules = allow(rules, path.as_ref(), use_it)?;
+        }
+    }
+    Ok(rules)
+}
+
+/// A path that is not there grants nothing.
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let Ok(fd) = PathFd::new(path) else {
+        return Ok(rules);
+    };
+    let access = if path.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(NEWEST)
+    };
+    rules.add_rule(PathBeneath::new(fd, access))
+}

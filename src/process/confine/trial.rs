@@ -1,0 +1,43 @@
+//! The forbidden acts of the self-test, done by a confined process itself. Succeeding is failing.
+
+use super::spec::Trial;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// The acts that worked.
+pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
+    let secret_of_parent = format!("/proc/{}/environ", acts.process);
+    let tried = [
+        ("write outside the workspace", std::fs::write(&acts.write, "x").is_ok()),
+        ("read a file outside the workspace", std::fs::read(&acts.read).is_ok()),
+        ("connect to a port of this machine", connects(acts.tcp)),
+        (
+            "read the environment of the parent",
+            std::fs::read(secret_of_parent).is_ok(),
+        ),
+        ("make a namespace", makes_namespace()),
+        ("trace itself for a parent", asks_to_be_traced()),
+    ];
+    tried
+        .into_iter()
+        .filter(|(_, worked)| *worked)
+        .map(|(act, _)| act.to_owned())
+        .collect()
+}
+
+fn connects(port: u16) -> bool {
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&to, Duration::from_millis(300)).is_ok()
+}
+
+#[expect(unsafe_code, reason = "the act is a system call that must be refused")]
+fn makes_namespace() -> bool {
+    // SAFETY: changes only what this process may see, and it ends after the trial.
+    unsafe { libc::unshare(libc::CLONE_NEWUSER) == 0 }
+}
+
+#[expect(unsafe_code, reason = "the act is a system call that must be refused")]
+fn asks_to_be_traced() -> bool {
+    // SAFETY: sets a flag of this process, which ends after the trial.
+    unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 }
+}

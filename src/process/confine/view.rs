@@ -1,0 +1,351 @@
+//! The files that a command sees at level `full`: a new root of bind mounts, most of them read-only. Decides no rights beside that.
+
+use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
+use super::spec::{Message, PROXY_PORT, Spec};
+use super::{limits, step};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
+    open_tree, unmount,
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+
+/// A tree taken from the old root, and where it goes.
+struct Piece {
+    tree: OwnedFd,
+    dir: bool,
+    attributes: u64,
+}
+
+const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+const WRITABLE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+
+/// Builds the new root and moves in; brings up the loopback; hands the proxy's socket to the parent when one is wanted.
+pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    step("leaving the machine's mounts", mount_change("/", private))?;
+    let pieces = collect(spec)?;
+    let base = &spec.workspace;
+    step("new root", tmpfs(base, c"mode=755,size=16m"))?;
+    for (target, piece) in &pieces {
+        let to = below(base, target);
+        step(target.display(), place(piece, &to))?;
+    }
+    step("links", links(base))?;
+    step("devices", devices(base))?;
+    masks(spec, base)?;
+    step(
+        "processes",
+        mount(
+            "proc",
+            base.join("proc"),
+            "proc",
+            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+            None,
+        ),
+    )?;
+    step("entering the new root", enter(base))?;
+    limits::shrink_table(spec);
+    step("sealing the root", seal_root())?;
+    step("host name", rustix::system::sethostname(b"overnight"))?;
+    step("loopback", loopback_up())?;
+    if spec.proxy {
+        step("proxy", hand_over_listener(channel))?;
+    }
+    Ok(())
+}
+
+/// Everything that is taken along, by its place; a deeper place comes after the one that holds it.
+fn collect(spec: &Spec) -> Result<BTreeMap<PathBuf, Piece>, String> {
+    let mut pieces = BTreeMap::new();
+    let mut take = |path: &Path, attributes: u64| {
+        if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
+            take_along(&mut pieces, path, path, attributes);
+        }
+    };
+    for path in SYSTEM.iter().chain(&["/etc", "/sys/devices/system/cpu"]) {
+        take(path.as_ref(), READ_ONLY);
+    }
+    for path in DEVICES {
+        take(path.as_ref(), DEVICE);
+    }
+    for path in &spec.readable {
+        take(path, READ_ONLY);
+    }
+    for path in &spec.writable {
+        take(path, WRITABLE);
+    }
+    if let Some(tmp) = &spec.tmp {
+        take_along(&mut pieces, tmp, "/tmp".as_ref(), WRITABLE);
+        take_along(&mut pieces, tmp, "/var/tmp".as_ref(), WRITABLE);
+    }
+    take_along(&mut pieces, &spec.workspace, &spec.workspace, WRITABLE);
+    for inside in &spec.frozen {
+        freeze(&mut pieces, &spec.workspace, inside);
+    }
+    if pieces.contains_key(&spec.workspace) {
+        Ok(pieces)
+    } else {
+        Err("the workspace cannot be mounted".to_owned())
+    }
+}
+
+/// A path that is not there is left out.
+fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, attributes: u64) {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    if let Ok(tree) = open_tree(CWD, from, flags) {
+        pieces.insert(
+            to.to_path_buf(),
+            Piece {
+                tree,
+                dir: from.is_dir(),
+                attributes,
+            },
+        );
+    }
+}
+
+/// Makes a path below the workspace read-only. A link on the way, or at its end, is left to the seal.
+fn freeze(pieces: &mut BTreeMap<PathBuf, Piece>, workspace: &Path, inside: &Path) {
+    let open = || -> rustix::io::Result<(OwnedFd, bool)> {
+        let root = rustix::fs::open(
+            workspace,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let fd = openat2(&root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), flags)?;
+        let dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_dir();
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        Ok((open_tree(&fd, "", flags)?, dir))
+    };
+    if let Ok((tree, dir)) = open() {
+        let attributes = READ_ONLY;
+        pieces.insert(workspace.join(inside), Piece { tree, dir, attributes });
+    }
+}
+
+fn below(base: &Path, target: &Path) -> PathBuf {
+    let inside = target.components().filter(|part| matches!(part, Component::Normal(_)));
+    base.join(inside.collect::<PathBuf>())
+}
+
+/// Puts a piece at `to`, which is made when it is not there.
+fn place(piece: &Piece, to: &Path) -> io::Result<()> {
+    if piece.dir {
+        std::fs::create_dir_all(to)?;
+    } else if std::fs::symlink_metadata(to).is_err() {
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::File::create(to)?;
+    }
+    set_attributes(&piece.tree, piece.attributes, true)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    Ok(move_mount(&piece.tree, "", CWD, to, flags)?)
+}
+
+/// What was a link in the old root is the same link in the new one.
+fn links(base: &Path) -> io::Result<()> {
+    for path in SYSTEM {
+        if let Ok(target) = std::fs::read_link(path) {
+            let to = below(base, path.as_ref());
+            if std::fs::symlink_metadata(&to).is_err() {
+                symlink(target, to)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn devices(base: &Path) -> io::Result<()> {
+    let dev = base.join("dev");
+    std::fs::create_dir_all(dev.join("shm"))?;
+    std::fs::create_dir_all(dev.join("pts"))?;
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(name))?;
+    }
+    tmpfs(&dev.join("shm"), c"mode=1777,size=1g")?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    // Terminals of one's own are a convenience: a kernel without them loses only that.
+    let _ = mount(
+        "devpts",
+        dev.join("pts"),
+        "devpts",
+        flags,
+        c"newinstance,ptmxmode=0666,mode=620",
+    );
+    for (name, options) in [("tmp", c"mode=1777,size=1g"), ("var/tmp", c"mode=1777,size=64m")] {
+        let dir = base.join(name);
+        if !dir.exists() {
+            std::fs::create_dir_all(&dir)?;
+            tmpfs(&dir, options)?;
+        }
+    }
+    std::fs::create_dir_all(base.join("run"))?;
+    std::fs::create_dir_all(base.join("proc"))
+}
+
+/// Covers what must not be read with something empty. What is granted below it is granted again.
+fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
+    let etc = SECRET_ETC.iter().map(|name| Path::new("/etc").join(name));
+    let private = [PathBuf::from("/etc/ssl/private")];
+    for path in etc.chain(private).chain(spec.hidden.iter().cloned()) {
+        let to = below(base, &path);
+        let keeps = |granted: &PathBuf| granted.starts_with(&path);
+        if spec.workspace.starts_with(&path) || spec.readable.iter().any(keeps) {
+            continue;
+        }
+        let Ok(data) = std::fs::symlink_metadata(&to) else {
+            continue;
+        };
+        if data.is_dir() {
+            let again: Vec<&PathBuf> = spec.writable.iter().filter(|granted| keeps(granted)).collect();
+            let mut pieces = BTreeMap::new();
+            for granted in again {
+                take_along(&mut pieces, &below(base, granted), granted, WRITABLE);
+            }
+            step(path.display(), tmpfs(&to, c"mode=755,size=1m"))?;
+            for (target, piece) in &pieces {
+                step(target.display(), place(piece, &below(base, target)))?;
+            }
+        } else if data.is_file() {
+            step(path.display(), cover(base, &to))?;
+        }
+    }
+    Ok(())
+}
+
+/// An empty file that nobody may open, over a file.
+fn cover(base: &Path, to: &Path) -> io::Result<()> {
+    let empty = base.join(".empty");
+    if !empty.exists() {
+        std::fs::write(&empty, "")?;
+    }
+    let tree = open_tree(
+        CWD,
+        &empty,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+    )?;
+    let piece = Piece {
+        tree,
+        dir: false,
+        attributes: READ_ONLY,
+    };
+    place(&piece, to)
+}
+
+fn tmpfs(at: &Path, options: &std::ffi::CStr) -> io::Result<()> {
+    Ok(mount(
+        "tmpfs",
+        at,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        options,
+    )?)
+}
+
+/// Makes `base` the root; the old one is gone for this process and all that come from it.
+fn enter(base: &Path) -> io::Result<()> {
+    rustix::process::chdir(base)?;
+    rustix::process::pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Nothing is written into the root itself, nor through `/proc` into settings of the machine.
+fn seal_root() -> io::Result<()> {
+    let open = |path: &str| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    set_attributes(&open("/proc")?, libc::MOUNT_ATTR_RDONLY, false)?;
+    set_attributes(&open("/")?, READ_ONLY, false)
+}
+
+/// Adds attributes to a mount, and to those in it when `recursive`.
+#[expect(unsafe_code, reason = "the crate that knows mounts lacks this call")]
+fn set_attributes(tree: &OwnedFd, attributes: u64, recursive: bool) -> io::Result<()> {
+    #[repr(C)]
+    struct MountAttr {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user: u64,
+    }
+    let order = MountAttr {
+        set: attributes,
+        clear: 0,
+        propagation: 0,
+        user: 0,
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is empty and ends in NUL; `order` has the size that is given and lives through the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const order,
+            size_of::<MountAttr>(),
+        )
+    };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// The loopback of the new network works, so that tests can reach their own servers.
+#[expect(unsafe_code, reason = "interfaces are set up by ioctl")]
+fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    // SAFETY: all-zero is a valid request; the name fits with room for its NUL; the request lives through the calls.
+    let done = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = from.cast_signed();
+        }
+        let got = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request);
+        request.ifr_ifru.ifru_flags |= (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        if got < 0 {
+            got
+        } else {
+            libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
+        }
+    };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// A socket keeps the network in which it was made: the parent accepts in here and connects out there.
+fn hand_over_listener(channel: &OwnedFd) -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;
+    let mut line = serde_json::to_vec(&Message::Listener)?;
+    line.push(b'\n');
+    let fds = [listener.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(channel, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What children find in their environment when nothing is granted: empty, then a few harmless names. Reads no variable itself.
+
+/// Names that are never passed on, whatever a policy says: they make a program load or run something.
+const NEVER: [&str; 9] = [
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+];
+
+/// The directories in which children look for programs, before those of toolchains.
+pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The environment of children: fixed names, `HOME` and `TMPDIR` as given, then of `parent` the names that the policy
+/// passes. A name in `pass` is whole, or ends in `*`; a name that looks secret goes through only when it is written whole.
+pub fn base_env(
+    home: &str,
+    tmp: &str,
+    path: &str,
+    pass: &[String],
+    parent: &[(String, String)],
+) -> Vec<(String, String)> {
+    let fixed = [
+        ("PATH", path),
+        ("HOME", home),
+        ("TMPDIR", tmp),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+        ("CI", "true"),
+        ("NO_COLOR", "1"),
+        ("PAGER", "cat"),
+        ("GIT_PAGER", "cat"),
+        ("OVERNIGHT", "1"),
+    ];
+    let mut env: Vec<(String, String)> = Vec::new();
+    for (name, value) in fixed {
+        set(&mut env, name, value);
+    }
+    for (name, value) in parent.iter().filter(|(name, value)| passes(pass, name, value)) {
+        set(&mut env, name, value);
+    }
+    for (name, value) in git_env() {
+        set(&mut env, &name, &value);
+    }
+    env
+}
+
+/// Git that takes nothing from the machine and runs nothing that the repository's configuration names.
+pub fn git_env() -> Vec<(String, String)> {
+    super::plain::neutral()
+}
+
+/// Sets a name; the later value counts.
+pub fn set(env: &mut Vec<(String, String)>, name: &str, value: &str) {
+    match env.iter_mut().find(|(have, _)| have == name) {
+        Some((_, old)) => value.clone_into(old),
+        None => env.push((name.to_owned(), value.to_owned())),
+    }
+}
+
+fn passes(pass: &[String], name: &str, value: &str) -> bool {
+    if NEVER.contains(&name) || name.starts_with("GIT_CONFIG") {
+        return false;
+    }
+    pass.iter().any(|wanted| match wanted.strip_suffix('*') {
+        None => wanted == name,
+        Some(start) => name.starts_with(start) && !looks_secret(name, value),
+    })
+}
+
+/// Whether a variable probably holds a secret.
+fn looks_secret(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let words = ["TOKEN", "SECRET", "KEY", "PASS", "CRED", "AUTH", "COOKIE", "SESSION"];
+    let starts = ["AWS_", "ACTIONS_", "GITHUB_", "AZURE_", "GOOGLE_"];
+    words.iter().any(|word| name.contains(word))
+        || starts.iter().any(|start| name.starts_with(start))
+        || value.split_once("://").is_some_and(|(_, rest)| {
+            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            host.contains('@')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(pass: &[&str], parent: &[(&str, &str)]) -> Vec<String> {
+        let pass: Vec<String> = pass.iter().map(|name| (*name).to_owned()).collect();
+        let parent: Vec<(String, String)> = parent
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let before = base_env("/h", "/t", "/bin", &[], &parent);
+        let after = base_env("/h", "/t", "/bin", &pass, &parent);
+        after
+            .iter()
+            .filter(|pair| !before.contains(pair))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect()
+    }
+
+    #[test]
+    fn nothing_of_the_parent_goes_through_unasked() {
+        let env = base_env("/h", "/t", "/bin", &[], &[("FOO".to_owned(), "1".to_owned())]);
+        assert!(env.iter().all(|(name, _)| name != "FOO"));
+        assert!(env.contains(&("HOME".to_owned(), "/h".to_owned())));
+        assert!(env.contains(&("GIT_CONFIG_NOSYSTEM".to_owned(), "1".to_owned())));
+    }
+
+    #[test]
+    fn a_pattern_passes_no_secret_but_a_whole_name_does() {
+        let parent = [
+            ("MY_A", "1"),
+            ("MY_TOKEN", "t"),
+            ("MY_URL", "https://u:p@h/x"),
+            ("MY_SITE", "https://h/a@b"),
+            ("OTHER", "2"),
+        ];
+        assert_eq!(passed(&["MY_*"], &parent), ["MY_A=1", "MY_SITE=https://h/a@b"]);
+        assert_eq!(passed(&["MY_TOKEN"], &parent), ["MY_TOKEN=t"]);
+    }
+
+    #[test]
+    fn what_loads_programs_never_passes() {
+        let parent = [("LD_PRELOAD", "x"), ("BASH_ENV", "x"), ("GIT_CONFIG_COUNT", "9")];
+        assert!(passed(&["LD_PRELOAD", "BASH_ENV", "GIT_CONFIG_COUNT", "*"], &parent).is_empty());
+    }
+
+    #[test]
+    fn a_passed_name_replaces_the_fixed_one() {
+        assert_eq!(passed(&["LANG"], &[("LANG", "de_DE.UTF-8")]), ["LANG=de_DE.UTF-8"]);
+    }
+}

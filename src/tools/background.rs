@@ -1,0 +1,209 @@
+//! `list_background_processes` and `read_background_output`: what became of commands in the background. Starts none.
+
+use super::args::{Args, invalid};
+use super::builtin::{Builtin, Names};
+use super::schema::{integer, object, string};
+use super::shell::{ends, protected};
+use super::{Prepared, ToolContext, ToolError};
+use crate::base::access::Access;
+use crate::base::call::{Kind, ToolOutput};
+use crate::process::jobs::{End, JobState};
+use crate::workspace::Workspace;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Lines read when the call does not say how many.
+const LINES: u64 = 100;
+
+/// Bytes of output in one answer.
+const BYTES: usize = 32 << 10;
+
+/// The tool that lists.
+pub fn list_tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "list_background_processes",
+            display: "BackgroundProcesses",
+            aliases: &[],
+        },
+        Kind::Read,
+        "Lists the commands that were started with is_background, with their names (job1, job2, …) and how they ended.",
+        object([], &[]),
+        |_, _| {
+            Ok(Prepared {
+                title: "list background commands".to_owned(),
+                access: Access::none(),
+                preview: None,
+                work: Box::new(|context| Box::pin(async move { Ok(list(&context.scope.jobs.list())) })),
+            })
+        },
+    )
+}
+
+/// The tool that reads.
+pub fn read_tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "read_background_output",
+            display: "BackgroundOutput",
+            aliases: &[],
+        },
+        Kind::Read,
+        "Reads the last lines that a background command has printed, and says whether it still runs.",
+        object(
+            [
+                (
+                    "pid",
+                    string("The command's name as it was told: job1, job2, … (1, 2, … do too)."),
+                ),
+                ("lines", integer("How many lines from the end; 100 by default.", 1)),
+                (
+                    "delay_ms",
+                    integer("Milliseconds to wait before reading, at most 30000.", 0),
+                ),
+            ]
+            .map(either_number),
+            &["pid"],
+        ),
+        prepare_read,
+    )
+}
+
+/// Models write the name of a process as a number as often as not.
+fn either_number((name, mut schema): (&'static str, Value)) -> (&'static str, Value) {
+    if name == "pid" {
+        schema["type"] = serde_json::json!(["string", "integer"]);
+    }
+    (name, schema)
+}
+
+fn prepare_read(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let number = number(args.value("pid"))?;
+    let lines = args.number("lines").unwrap_or(LINES);
+    let delay = Duration::from_millis(args.number("delay_ms").unwrap_or(0).min(30_000));
+    Ok(Prepared {
+        title: format!("read the output of job{number}"),
+        access: Access::none(),
+        preview: None,
+        work: Box::new(move |context| Box::pin(read(number, lines, delay, context))),
+    })
+}
+
+fn number(pid: Option<&Value>) -> Result<usize, ToolError> {
+    let found = match pid {
+        Some(Value::String(text)) => {
+            let text = text.trim();
+            text.strip_prefix("job").unwrap_or(text).parse().ok()
+        }
+        Some(value) => value.as_u64().and_then(|number| usize::try_from(number).ok()),
+        None => None,
+    };
+    found.ok_or_else(|| invalid("`pid` must be a name such as job1"))
+}
+
+async fn read(number: usize, lines: u64, delay: Duration, context: ToolContext) -> Result<ToolOutput, ToolError> {
+    tokio::select! {
+        () = tokio::time::sleep(delay) => {}
+        () = context.cancel.cancelled() => return Err(ToolError::model("cancelled", "the run is ending")),
+    }
+    let jobs = &context.scope.jobs;
+    let Some(job) = jobs.get(number) else {
+        let message = match jobs.list().len() {
+            0 => "no command was started in the background".to_owned(),
+            1 => format!("there is no job{number}; there is only job1"),
+            many => format!("there is no job{number}; there are job1 to job{many}"),
+        };
+        return Err(ToolError::model("no_such_process", message));
+    };
+    let (text, before) = last_lines(&job, lines);
+    let mut out: Vec<String> = Vec::new();
+    if before {
+        out.push("[earlier output is left out]".to_owned());
+    }
+    out.push(if text.is_empty() {
+        "(no output)".to_owned()
+    } else {
+        text.to_owned()
+    });
+    out.extend(standing(&job));
+    let summary = format!("{}: {}", job.name(), state(&job));
+    Ok(ToolOutput::text(out.join("\n"), summary))
+}
+
+/// The last lines, and whether there is output before them.
+fn last_lines(job: &JobState, lines: u64) -> (&str, bool) {
+    let text = job.output.trim_end_matches('\n');
+    let mut from = text.ceil_char_boundary(text.len().saturating_sub(BYTES));
+    let wanted = usize::try_from(lines).unwrap_or(usize::MAX).saturating_sub(1);
+    if let Some((at, _)) = text.rmatch_indices('\n').nth(wanted) {
+        from = from.max(at + 1);
+    }
+    (text.get(from..).unwrap_or_default(), from > 0 || job.dropped > 0)
+}
+
+fn list(jobs: &[JobState]) -> ToolOutput {
+    if jobs.is_empty() {
+        return ToolOutput::text("(none)", "no background commands");
+    }
+    let lines: Vec<String> = jobs
+        .iter()
+        .map(|job| format!("{}: {}: {}", job.name(), state(job), job.command.trim()))
+        .collect();
+    let running = jobs.iter().filter(|job| job.end.is_none()).count();
+    ToolOutput::text(
+        lines.join("\n"),
+        format!("{} background commands, {running} running", jobs.len()),
+    )
+}
+
+fn state(job: &JobState) -> String {
+    match &job.end {
+        None => "running".to_owned(),
+        Some(End::NotStarted(_)) => "not started".to_owned(),
+        Some(End::Exited { exit, .. }) => match (exit.code, exit.signal) {
+            (Some(code), _) => format!("ended with exit code {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        },
+    }
+}
+
+/// What a person would want to know after the output.
+fn standing(job: &JobState) -> Vec<String> {
+    match &job.end {
+        None => vec![format!("[{} is running]", job.name())],
+        Some(End::NotStarted(reason)) => vec![format!("[not started: {reason}]")],
+        Some(End::Exited { exit, undone }) => {
+            let mut lines = ends(exit);
+            if lines.is_empty() {
+                lines.push("[ended with exit code 0]".to_owned());
+            }
+            lines.extend(protected(undone));
+            lines
+        }
+    }
+}
+
+/// What the model is told of a command that has just been started.
+pub(super) fn started(job: &JobState) -> ToolOutput {
+    let (text, _) = last_lines(job, LINES);
+    let mut lines = Vec::new();
+    if job.end.is_none() {
+        lines.push(format!(
+            "Running in the background as {name}; read_background_output with pid \"{name}\" reads from it. It ends with the run.",
+            name = job.name()
+        ));
+    } else {
+        lines.push(format!(
+            "Started in the background as {}; it has ended already.",
+            job.name()
+        ));
+    }
+    lines.push(match text {
+        "" => "(no output yet)".to_owned(),
+        text => format!("First output:\n{text}"),
+    });
+    lines.extend(standing(job).into_iter().filter(|_| job.end.is_some()));
+    ToolOutput::text(lines.join("\n"), format!("{}: {}", job.name(), state(job)))
+}

@@ -1,0 +1,303 @@
+//! `run_shell_command`: one command line through the door to processes. Judges nothing; the background list is `background`.
+
+use super::args::{Args, invalid, shown};
+use super::background;
+use super::builtin::{Builtin, Names};
+use super::results::{PREFIX, SHOWN};
+use super::schema::{boolean, integer, object, string};
+use super::{Prepared, ToolContext, ToolError};
+use crate::base::access::{Access, CommandAccess, Found, Place};
+use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
+use crate::base::event::Live;
+use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
+use crate::workspace::Workspace;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Bytes left for the lines after the output.
+const MARGIN: usize = 1_500;
+
+/// The longest command line.
+const LONGEST: usize = 100_000;
+
+/// How long a background command is watched for its first output, when the call does not say.
+const DELAY_MS: u64 = 200;
+
+/// A background command ends with its run; this only bounds a run without an end.
+const BACKGROUND: Duration = Duration::from_secs(24 * 3600);
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "run_shell_command",
+            display: "Shell",
+            aliases: &[],
+        },
+        Kind::Execute,
+        "Runs a command line with `bash -c` and gives its output (stdout and stderr in order) and its exit code when that is \
+         not 0. Nobody can type: stdin is empty. Everything that the command started is ended with it, so start servers and \
+         watchers with is_background; read_background_output then reads from them, and they end with the run. A long output \
+         is cut in its middle and the notice says how to read the rest.",
+        object(
+            [
+                ("command", string("The command line for bash.")),
+                (
+                    "dir_path",
+                    string("Directory to start in, relative to the workspace; its root by default."),
+                ),
+                (
+                    "description",
+                    string("What the command is for, in a sentence for people."),
+                ),
+                (
+                    "is_background",
+                    boolean("Let it run on in the background; for servers and watchers."),
+                ),
+                (
+                    "delay_ms",
+                    integer(
+                        "With is_background: milliseconds to wait for first output, at most 30000.",
+                        0,
+                    ),
+                ),
+            ],
+            &["command"],
+        ),
+        prepare,
+    )
+}
+
+struct Asked {
+    command: String,
+    dir: Place,
+    background: Option<Duration>,
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let command = args.text("command")?;
+    if command.trim().is_empty() {
+        return Err(invalid("`command` must not be empty"));
+    }
+    if command.len() > LONGEST || command.contains('\0') {
+        return Err(invalid(format!(
+            "`command` must have at most {LONGEST} bytes and no NUL byte"
+        )));
+    }
+    let delay = args.number("delay_ms").unwrap_or(DELAY_MS).min(30_000);
+    let asked = Asked {
+        command: command.to_owned(),
+        dir: args.dir("dir_path", workspace),
+        background: args.flag("is_background", false).then(|| Duration::from_millis(delay)),
+    };
+    Ok(Prepared {
+        title: title(&asked),
+        access: access(&asked),
+        preview: None,
+        work: Box::new(move |context| Box::pin(work(asked, context))),
+    })
+}
+
+fn title(asked: &Asked) -> String {
+    let first = asked.command.trim().lines().next().unwrap_or_default();
+    let more = if asked.command.trim().contains('\n') {
+        " …"
+    } else {
+        ""
+    };
+    let place = match shown(&asked.dir) {
+        "." => String::new(),
+        dir => format!(" (in {dir})"),
+    };
+    let end = if asked.background.is_some() { " &" } else { "" };
+    format!("run {first}{more}{end}{place}")
+}
+
+/// A start outside the workspace is a read out there, so that it is judged as one.
+fn access(asked: &Asked) -> Access {
+    Access {
+        commands: vec![CommandAccess {
+            text: asked.command.clone(),
+            dir: asked.dir.path.clone(),
+        }],
+        reads: if asked.dir.inside {
+            Vec::new()
+        } else {
+            vec![asked.dir.clone()]
+        },
+        ..Access::none()
+    }
+}
+
+async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolError> {
+    let name = shown(&asked.dir);
+    match (asked.dir.inside, asked.dir.found) {
+        (true, Found::Dir) => {}
+        (true, Found::Nothing) => return Err(ToolError::model("file_not_found", format!("{name} does not exist"))),
+        (true, _) => {
+            return Err(ToolError::model(
+                "path_is_not_a_directory",
+                format!("{name} is not a directory"),
+            ));
+        }
+        (false, _) => {
+            let message = format!("{name} is outside the workspace");
+            return Err(ToolError::model("path_not_in_workspace", message));
+        }
+    }
+    let spawn = spawn(&asked, &context);
+    let scope = &context.scope;
+    if let Some(delay) = asked.background {
+        let started = scope.jobs.start(&asked.command, spawn, &scope.confinement, delay).await;
+        return started.map(|job| background::started(&job)).map_err(not_started);
+    }
+    let finished = crate::process::run(spawn, &scope.confinement)
+        .await
+        .map_err(not_started)?;
+    if context.cancel.is_cancelled() {
+        return Err(ToolError::model(
+            "cancelled",
+            "the command was ended because the run is ending",
+        ));
+    }
+    Ok(output(finished, context.call.as_str()))
+}
+
+fn spawn(asked: &Asked, context: &ToolContext) -> Spawn {
+    let live = context.live.clone();
+    let call = context.call.clone();
+    let remaining = context.deadline.saturating_duration_since(Instant::now());
+    Spawn {
+        program: Program::Shell(asked.command.clone()),
+        dir: context.workspace.root().join(&asked.dir.path),
+        env: Vec::new(),
+        stdin: None,
+        timeout: if asked.background.is_some() {
+            BACKGROUND
+        } else {
+            remaining
+        },
+        cancel: if asked.background.is_some() {
+            CancellationToken::new()
+        } else {
+            context.cancel.clone()
+        },
+        on_output: Some(Arc::new(move |chunk: &str| {
+            live.send(Live::Output {
+                call: call.clone(),
+                chunk: chunk.to_owned(),
+            });
+        })),
+        keep: Some(context.scope.results.join(context.call.as_str())),
+        shown: SHOWN - MARGIN,
+        redactor: Arc::clone(&context.scope.redactor),
+    }
+}
+
+fn not_started(error: SpawnError) -> ToolError {
+    match error {
+        SpawnError::Sandbox(reason) => ToolError::Fatal(format!("sandbox: {reason}")),
+        SpawnError::NotFound { .. } => ToolError::Fatal("there is no bash on this machine".to_owned()),
+        SpawnError::NoDirectory(_) => ToolError::model("file_not_found", "the directory to start in is gone"),
+        error => ToolError::model("shell_execute_error", error.to_string()),
+    }
+}
+
+/// What the model reads: the output, then a line for each thing that is not as usual.
+fn output(finished: Finished, call: &str) -> ToolOutput {
+    let Finished {
+        exit, stdout, undone, ..
+    } = finished;
+    let kept = kept(&stdout, call);
+    let mut lines = vec![said(&stdout)];
+    lines.extend(kept.as_ref().map(rest_notice));
+    lines.extend(ends(&exit));
+    let failure = protected(&undone);
+    lines.extend(failure.clone());
+    ToolOutput {
+        summary: summary(&exit, stdout.bytes),
+        kept,
+        exit: Some(exit),
+        error: failure.map(|message| ToolFailure {
+            kind: "protected_path".to_owned(),
+            message,
+        }),
+        ..ToolOutput::text(lines.join("\n"), "")
+    }
+}
+
+fn said(stdout: &Captured) -> String {
+    if stdout.binary {
+        return format!("[the output is binary: {} bytes, not shown]", stdout.bytes);
+    }
+    match stdout.text.trim_end_matches('\n') {
+        "" => "(no output)".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+/// The whole lies in a file unless the disk or the limit of the run refused it.
+fn kept(stdout: &Captured, call: &str) -> Option<Kept> {
+    let missing_everywhere = stdout.cut && stdout.omitted > 0 && stdout.omitted + SHOWN as u64 > stdout.bytes;
+    (stdout.cut && !missing_everywhere).then(|| Kept {
+        id: call.to_owned(),
+        bytes: stdout.bytes,
+        omitted: stdout.omitted,
+    })
+}
+
+fn rest_notice(kept: &Kept) -> String {
+    let gone = match kept.omitted {
+        0 => String::new(),
+        gone => format!(" ({gone} bytes of its middle were not kept)"),
+    };
+    format!(
+        "[{} bytes of output; read_file with file_path \"{PREFIX}{}\" shows all of it{gone}]",
+        kept.bytes, kept.id
+    )
+}
+
+/// The lines about an end that is not a plain success.
+pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
+    let mut lines = Vec::new();
+    if exit.timed_out {
+        lines.push("[time ran out: the command and all that it had started were ended]".to_owned());
+    }
+    match (exit.code, exit.signal) {
+        (Some(0), _) | (None, None) => {}
+        (Some(code), _) => lines.push(format!("[exit code {code}]")),
+        (None, Some(signal)) => lines.push(format!("[ended by signal {signal}]")),
+    }
+    match exit.leftovers {
+        0 => {}
+        1 => lines.push("[1 process was still running at the end and was killed]".to_owned()),
+        many => lines.push(format!(
+            "[{many} processes were still running at the end and were killed]"
+        )),
+    }
+    lines
+}
+
+/// What is told when a command wrote where it must not.
+pub(super) fn protected(undone: &[String]) -> Option<String> {
+    (!undone.is_empty()).then(|| {
+        format!(
+            "[denied (protected_path): the command changed {}; this was undone. A rule that names the path would allow it.]",
+            undone.join(", ")
+        )
+    })
+}
+
+fn summary(exit: &ExitInfo, bytes: u64) -> String {
+    let end = match (exit.timed_out, exit.code, exit.signal) {
+        (true, ..) => "time ran out".to_owned(),
+        (_, Some(code), _) => format!("exit code {code}"),
+        (_, None, Some(signal)) => format!("signal {signal}"),
+        (_, None, None) => "ended".to_owned(),
+    };
+    format!("{end}, {bytes} bytes of output")
+}
+
+#[cfg(test)]
+mod tests;

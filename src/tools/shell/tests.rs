@@ -1,0 +1,248 @@
+//! Tests of the shell tools with real commands, unconfined.
+
+use super::*;
+use crate::base::ids::CallId;
+use crate::base::secret::Redactor;
+use crate::process::jobs::Jobs;
+use crate::process::{Confinement, Level, Network};
+use crate::tools::{LiveSender, Registry, Scope};
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+struct Bench {
+    _tree: TempDir,
+    results: TempDir,
+    workspace: Arc<Workspace>,
+    scope: Arc<Scope>,
+    heard: Arc<Mutex<String>>,
+}
+
+fn bench() -> Bench {
+    let tree = tempfile::tempdir().unwrap();
+    let results = tempfile::tempdir().unwrap();
+    std::fs::create_dir(tree.path().join("sub")).unwrap();
+    std::fs::write(tree.path().join("file"), "x").unwrap();
+    let workspace = Arc::new(Workspace::open(tree.path()).unwrap());
+    let scope = Arc::new(Scope {
+        confinement: Confinement {
+            level: Level::None,
+            workspace: tree.path().to_path_buf(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            hidden: Vec::new(),
+            protected: Vec::new(),
+            network: Network::Open,
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        },
+        jobs: Jobs::default(),
+        results: results.path().join("results"),
+        redactor: Arc::new(Redactor::default()),
+        memory: results.path().join("memory"),
+    });
+    Bench {
+        _tree: tree,
+        results,
+        workspace,
+        scope,
+        heard: Arc::default(),
+    }
+}
+
+impl Bench {
+    fn context(&self) -> ToolContext {
+        let heard = Arc::clone(&self.heard);
+        ToolContext {
+            call: CallId::nth(3),
+            workspace: Arc::clone(&self.workspace),
+            scope: Arc::clone(&self.scope),
+            cancel: CancellationToken::new(),
+            deadline: Instant::now() + Duration::from_secs(20),
+            live: LiveSender::new(move |live| {
+                if let Live::Output { chunk, .. } = live {
+                    heard.lock().unwrap().push_str(&chunk);
+                }
+            }),
+        }
+    }
+
+    async fn call_in(&self, tool: &str, args: Value, context: ToolContext) -> Result<ToolOutput, ToolError> {
+        let registry = Registry::builtin().unwrap();
+        let found = registry.find(tool).unwrap();
+        let prepared = found.tool.prepare(&args, &self.workspace)?;
+        (prepared.work)(context).await
+    }
+
+    async fn call(&self, tool: &str, args: Value) -> Result<ToolOutput, ToolError> {
+        self.call_in(tool, args, self.context()).await
+    }
+
+    async fn shell(&self, command: &str) -> ToolOutput {
+        self.call("run_shell_command", json!({ "command": command }))
+            .await
+            .unwrap()
+    }
+}
+
+fn kind(result: Result<ToolOutput, ToolError>) -> &'static str {
+    match result {
+        Err(ToolError::Model { kind, .. }) => kind,
+        Err(ToolError::Fatal(_)) => "fatal",
+        Ok(_) => "ok",
+    }
+}
+
+#[tokio::test]
+async fn the_result_is_the_output_and_a_failure_code_is_told_but_is_a_success() {
+    let bench = bench();
+    let good = bench.shell("echo one; echo two >&2").await;
+    assert_eq!(good.model_text(), "one\ntwo");
+    assert_eq!(*bench.heard.lock().unwrap(), "one\ntwo\n");
+    let bad = bench.shell("echo bad; exit 4").await;
+    assert_eq!(bad.model_text(), "bad\n[exit code 4]");
+    assert!(bad.error.is_none());
+    assert_eq!(bad.exit.unwrap().code, Some(4));
+    assert_eq!(bench.shell("true").await.model_text(), "(no output)");
+    assert_eq!(
+        bench.shell("kill -9 $$").await.model_text(),
+        "(no output)\n[ended by signal 9]"
+    );
+}
+
+#[tokio::test]
+async fn it_starts_in_the_directory_that_is_asked_for_and_only_inside() {
+    let bench = bench();
+    let place = |dir: &str| json!({ "command": "basename $PWD", "dir_path": dir });
+    let out = bench.call("run_shell_command", place("sub")).await.unwrap();
+    assert_eq!(out.model_text(), "sub");
+    assert_eq!(
+        kind(bench.call("run_shell_command", place("none")).await),
+        "file_not_found"
+    );
+    assert_eq!(
+        kind(bench.call("run_shell_command", place("file")).await),
+        "path_is_not_a_directory"
+    );
+    assert_eq!(
+        kind(bench.call("run_shell_command", place("/")).await),
+        "path_not_in_workspace"
+    );
+}
+
+#[test]
+fn the_access_is_the_text_and_a_directory_outside_is_a_read() {
+    let bench = bench();
+    let registry = Registry::builtin().unwrap();
+    let tool = registry.find("run_shell_command").unwrap().tool;
+    let inside = tool
+        .prepare(&json!({ "command": "ls", "dir_path": "sub" }), &bench.workspace)
+        .unwrap();
+    assert_eq!(inside.access.commands[0].text, "ls");
+    assert_eq!(inside.access.commands[0].dir, "sub");
+    assert!(inside.access.reads.is_empty());
+    assert_eq!(inside.title, "run ls (in sub)");
+    let outside = tool
+        .prepare(&json!({ "command": "ls", "dir_path": "/" }), &bench.workspace)
+        .unwrap();
+    assert!(!outside.access.reads[0].inside);
+    for bad in [json!({ "command": " " }), json!({ "command": "a\0b" })] {
+        assert!(tool.prepare(&bad, &bench.workspace).is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_long_output_shows_its_ends_and_says_where_the_rest_is() {
+    let bench = bench();
+    let out = bench.shell("seq 1 100000").await;
+    let text = out.model_text();
+    assert!(text.len() <= SHOWN, "{}", text.len());
+    assert!(text.starts_with("1\n2\n") && text.contains("\n100000"));
+    assert!(text.contains("overnight:result/c3"));
+    let kept = out.kept.unwrap();
+    assert_eq!((kept.id.as_str(), kept.bytes, kept.omitted), ("c3", 588_895, 0));
+    let whole = std::fs::read_to_string(bench.results.path().join("results/c3")).unwrap();
+    assert_eq!(whole.lines().count(), 100_000);
+}
+
+#[tokio::test]
+async fn binary_output_is_not_shown() {
+    let out = bench().shell("head -c 100 /dev/zero").await;
+    assert_eq!(out.model_text(), "[the output is binary: 100 bytes, not shown]");
+}
+
+#[tokio::test]
+async fn a_deadline_ends_it_and_says_so() {
+    let bench = bench();
+    let mut context = bench.context();
+    context.deadline = Instant::now() + Duration::from_millis(200);
+    let args = json!({ "command": "echo begun; sleep 30" });
+    let out = bench.call_in("run_shell_command", args, context).await.unwrap();
+    assert!(
+        out.model_text().starts_with("begun\n[time ran out"),
+        "{}",
+        out.model_text()
+    );
+    assert!(out.exit.unwrap().timed_out);
+}
+
+#[tokio::test]
+async fn a_cancelled_command_is_an_error_of_the_call() {
+    let bench = bench();
+    let context = bench.context();
+    context.cancel.cancel();
+    let result = bench
+        .call_in("run_shell_command", json!({ "command": "sleep 30" }), context)
+        .await;
+    assert_eq!(kind(result), "cancelled");
+}
+
+#[tokio::test]
+async fn background_commands_have_names_that_do_not_vary() {
+    let bench = bench();
+    assert_eq!(
+        bench
+            .call("list_background_processes", json!({}))
+            .await
+            .unwrap()
+            .model_text(),
+        "(none)"
+    );
+    let args = json!({ "command": "echo up; sleep 31", "is_background": true, "delay_ms": 300 });
+    let out = bench.call("run_shell_command", args).await.unwrap();
+    assert_eq!(
+        out.model_text(),
+        "Running in the background as job1; read_background_output with pid \"job1\" reads from it. It ends with the run.\n\
+         First output:\nup"
+    );
+    let listed = bench.call("list_background_processes", json!({})).await.unwrap();
+    assert_eq!(listed.model_text(), "job1: running: echo up; sleep 31");
+    for pid in [json!("job1"), json!("1"), json!(1)] {
+        let read = bench
+            .call("read_background_output", json!({ "pid": pid }))
+            .await
+            .unwrap();
+        assert_eq!(read.model_text(), "up\n[job1 is running]");
+    }
+    let missing = bench.call("read_background_output", json!({ "pid": 2 })).await;
+    assert_eq!(kind(missing), "no_such_process");
+    let bad = bench.call("read_background_output", json!({ "pid": "x" })).await;
+    assert_eq!(kind(bad), "invalid_tool_params");
+    assert_eq!(bench.scope.jobs.kill_all().await, 1);
+    let read = bench.call("read_background_output", json!({ "pid": 1 })).await.unwrap();
+    assert_eq!(read.model_text(), "up\n[ended by signal 15]");
+}
+
+#[tokio::test]
+async fn the_last_lines_are_read() {
+    let bench = bench();
+    let args = json!({ "command": "seq 1 500; exit 2", "is_background": true, "delay_ms": 3000 });
+    bench.call("run_shell_command", args).await.unwrap();
+    let read = bench
+        .call("read_background_output", json!({ "pid": 1, "lines": 2 }))
+        .await
+        .unwrap();
+    assert_eq!(
+        read.model_text(),
+        "[earlier output is left out]\n499\n500\n[exit code 2]"
+    );
+}
