@@ -1,5 +1,6 @@
 //! The provider against a server on a real socket: success, one connection, cancellation, deadline.
 
+mod faults;
 mod server;
 
 use super::*;
@@ -18,8 +19,8 @@ pub fn quick() -> (Limits, Schedule) {
     };
     let limits = Limits {
         connect: Duration::from_millis(500),
-        first_byte: Duration::from_millis(250),
-        silence: Duration::from_millis(250),
+        first_byte: Duration::from_millis(600),
+        silence: Duration::from_millis(600),
         body: 4 << 20,
     };
     let schedule = Schedule {

@@ -125,6 +125,10 @@ pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
 fn neutral_call(out: &mut Vec<u8>, call: &ToolCall, excuse: bool) {
     comma(out);
     raw(out, "{\"functionCall\":{");
+    // The result echoes this id, whoever made it.
+    if let Some(id) = &call.wire_id {
+        field(out, "id", id);
+    }
     field(out, "name", &wire_name(&call.tool));
     field(out, "args", &call.args);
     raw(out, "}");

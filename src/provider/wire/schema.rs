@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
         format(&mut out);
         types(&mut out);
         if out.contains_key("anyOf") || out.contains_key("oneOf") {
-            out.remove("default");
+            out.shift_remove("default");
         }
         Value::Object(out)
     }
@@ -158,7 +158,7 @@ fn enumeration(out: &mut Map<String, Value>) {
     }
     let told: Vec<String> = values.iter().map(Value::to_string).collect();
     let told = format!("One of: {}.", told.join(", "));
-    out.remove("enum");
+    out.shift_remove("enum");
     let text = match out.get("description").and_then(Value::as_str) {
         Some(text) if !text.is_empty() => format!("{text} {told}"),
         _ => told,
@@ -183,7 +183,7 @@ fn format(out: &mut Map<String, Value>) {
         .and_then(Value::as_str)
         .is_some_and(|format| KNOWN.contains(&format));
     if !known {
-        out.remove("format");
+        out.shift_remove("format");
     }
 }
 
@@ -198,11 +198,11 @@ fn types(out: &mut Map<String, Value>) {
     }
     let mut shared = std::mem::take(out);
     for key in ["title", "description"] {
-        if let Some(text) = shared.remove(key) {
+        if let Some(text) = shared.shift_remove(key) {
             out.insert(key.into(), text);
         }
     }
-    shared.remove("default");
+    shared.shift_remove("default");
     let branches = list
         .into_iter()
         .map(|kind| {
@@ -218,9 +218,9 @@ fn types(out: &mut Map<String, Value>) {
 /// and what only some of them require is required no more.
 pub fn for_object(schema: &Value) -> Value {
     let mut out = schema.as_object().cloned().unwrap_or_default();
-    out.remove("$schema");
+    out.shift_remove("$schema");
     for (key, all) in [("allOf", true), ("anyOf", false), ("oneOf", false)] {
-        let Some(Value::Array(branches)) = out.remove(key) else {
+        let Some(Value::Array(branches)) = out.shift_remove(key) else {
             continue;
         };
         let mut required: Option<Vec<Value>> = None;
@@ -244,13 +244,13 @@ pub fn for_object(schema: &Value) -> Value {
             merge(&mut out, properties);
         }
         let mut required = Map::from_iter([("required".to_owned(), json!(required.unwrap_or_default()))]);
-        if let Some(old) = out.remove("required") {
+        if let Some(old) = out.shift_remove("required") {
             merge(&mut required, Map::from_iter([("required".to_owned(), old)]));
         }
         merge(&mut out, required);
     }
     for key in ["not", "enum", "const", "if", "then", "else"] {
-        out.remove(key);
+        out.shift_remove(key);
     }
     out.insert("type".into(), json!("object"));
     out.entry("properties").or_insert_with(|| json!({}));

@@ -1,1 +1,215 @@
-//! Tests.
+//! The wires against recorded pairs in `fixtures/wire`: what goes out for a request, what a response becomes,
+//! and that what came in goes out again as it was. `OVERNIGHT_BLESS=1` writes the expected files anew.
+
+use super::*;
+use crate::base::call::ToolSpec;
+use crate::base::ids::CallId;
+use crate::base::message::Role;
+use crate::net::sse;
+use proptest::prelude::*;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+#[derive(Deserialize)]
+struct Ask {
+    turn: u64,
+    system: String,
+    tools: Vec<ToolSpec>,
+    messages: Vec<Message>,
+    response: Option<Value>,
+}
+
+fn model(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Gemini => "gemini-3-pro-preview",
+        Wire::OpenaiChat | Wire::OpenaiResponses => "gpt-5",
+        Wire::Anthropic => "claude-sonnet-4-5",
+    }
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/wire")
+}
+
+fn files(dir: &Path, ending: &str) -> Vec<(String, PathBuf)> {
+    let mut found: Vec<(String, PathBuf)> = std::fs::read_dir(dir)
+        .unwrap()
+        .filter_map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name()?.to_str()?.strip_suffix(ending)?.to_owned();
+            Some((name, path))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn request(ask: &Ask) -> Request<'_> {
+    Request {
+        turn: ask.turn,
+        system: &ask.system,
+        tools: &ask.tools,
+        messages: &ask.messages,
+        epoch: 0,
+        response: ask.response.as_ref(),
+        digest: "",
+    }
+}
+
+fn encode(wire: Wire, model: &str, request: &Request<'_>) -> Value {
+    let body = crate::provider::prefix::Prefix::default().body(wire, Dialect { model, plain: false }, request);
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn compare(path: &Path, found: &Value) {
+    let text = format!("{found:#}\n");
+    if std::env::var_os("OVERNIGHT_BLESS").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let wanted: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(&wanted, found, "{}: found\n{text}", path.display());
+}
+
+#[test]
+fn requests() {
+    let asks = files(&fixtures().join("asks"), ".json");
+    assert!(asks.len() >= 3);
+    for (name, path) in asks {
+        let ask: Ask = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        for wire in Wire::ALL {
+            let found = encode(wire, model(wire), &request(&ask));
+            compare(
+                &fixtures().join(wire.vendor()).join(format!("{name}.request.json")),
+                &found,
+            );
+        }
+    }
+}
+
+fn decode(wire: Wire, bytes: &[u8]) -> Result<Reply, Fault> {
+    let mut decoder = wire.decoder(model(wire), 7);
+    let mut events = sse::Decoder::new(1 << 20);
+    let mut frames = Vec::new();
+    events.push(bytes, &mut frames).unwrap();
+    events.finish(&mut frames).unwrap();
+    for frame in frames {
+        decoder.frame(&frame, &|_| {})?;
+    }
+    decoder.finish()
+}
+
+#[test]
+fn responses() {
+    for wire in Wire::ALL {
+        let dir = fixtures().join(wire.vendor());
+        let recorded = files(&dir, ".response.sse");
+        assert!(recorded.len() >= 3, "{wire:?}");
+        for (name, path) in recorded {
+            let found = match decode(wire, &std::fs::read(path).unwrap()) {
+                Ok(reply) => serde_json::to_value(reply).unwrap(),
+                Err(fault) => serde_json::json!({
+                    "fault": fault.class.as_str(),
+                    "again": fault.again.is_some(),
+                    "message": fault.message,
+                }),
+            };
+            compare(&dir.join(format!("{name}.reply.json")), &found);
+        }
+    }
+}
+
+/// What was received goes back as it was, and its result carries the vendor's id.
+#[test]
+fn received_content_goes_back_verbatim() {
+    for wire in Wire::ALL {
+        let path = fixtures().join(wire.vendor()).join("calls.response.sse");
+        let reply = decode(wire, &std::fs::read(path).unwrap()).unwrap();
+        let Some(Part::Opaque { json, vendor, .. }) = reply.parts.first() else {
+            panic!("{wire:?}: the received content is not first");
+        };
+        assert_eq!(vendor, wire.vendor());
+        let json = json.clone();
+        let ids: Vec<Option<String>> = reply.calls().map(|call| call.wire_id.clone()).collect();
+        let results = reply
+            .calls()
+            .map(|call| {
+                Part::Result(CallResult {
+                    call: CallId::nth(1),
+                    tool: call.tool.clone(),
+                    wire_id: call.wire_id.clone(),
+                    content: vec![Content::text("ok")],
+                    is_error: false,
+                })
+            })
+            .collect();
+        let messages = vec![
+            Message::user("go"),
+            Message {
+                role: Role::Assistant,
+                parts: reply.parts,
+            },
+            Message {
+                role: Role::Tool,
+                parts: results,
+            },
+        ];
+        let ask = Ask {
+            turn: 2,
+            system: String::new(),
+            tools: Vec::new(),
+            messages,
+            response: None,
+        };
+        let sent = encode(wire, model(wire), &request(&ask));
+        let text = sent.to_string();
+        match wire {
+            Wire::Gemini => assert_eq!(sent["contents"][1], json),
+            Wire::OpenaiChat => assert_eq!(sent["messages"][1], json),
+            Wire::OpenaiResponses => {
+                let items = json.as_array().unwrap();
+                assert_eq!(&sent["input"].as_array().unwrap()[1..=items.len()], items.as_slice());
+            }
+            Wire::Anthropic => assert_eq!(sent["messages"][1]["content"], json),
+        }
+        for id in ids.into_iter().flatten() {
+            assert!(
+                text.matches(&format!("\"{id}\"")).count() >= 2,
+                "{wire:?}: {id} in {text}"
+            );
+        }
+        // Another model must not see what belongs to this one.
+        let other = encode(wire, "another-model", &request(&ask)).to_string();
+        assert!(!other.contains("SIGNATURE"), "{wire:?}: {other}");
+    }
+}
+
+proptest! {
+    /// Whatever a service sends, the decoders answer with a reply or a fault.
+    #[test]
+    fn decoders_survive_anything(wire in 0usize..4, cut in 0usize..4_000, flip in prop::collection::vec((0usize..4_000, any::<u8>()), 0..4)) {
+        let wire = Wire::ALL[wire];
+        let mut bytes = std::fs::read(fixtures().join(wire.vendor()).join("calls.response.sse")).unwrap();
+        for (at, byte) in flip {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        bytes.truncate(cut);
+        let _ = decode(wire, &bytes);
+    }
+
+    /// A stream cut anywhere before the model has ended is never a reply.
+    #[test]
+    fn cut_streams_are_never_kept(wire in 0usize..4, share in 0.0f64..1.0) {
+        let wire = Wire::ALL[wire];
+        let bytes = std::fs::read(fixtures().join(wire.vendor()).join("calls.response.sse")).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        let end = ["\"finishReason\"", "\"finish_reason\":\"tool_calls\"", "response.completed", "message_stop"]
+            .iter()
+            .filter_map(|word| text.find(word))
+            .min()
+            .unwrap();
+        let cut = (share * end as f64) as usize;
+        prop_assert!(decode(wire, &bytes[..cut]).is_err());
+    }
+}
