@@ -1,5 +1,6 @@
 //! Outputs: folds over the events of a run, and sinks that are fed while it goes on. Cannot influence a run.
 
+pub mod html;
 pub mod junit;
 pub mod progress;
 pub mod result;

@@ -201,7 +201,7 @@ fn begun(sum: &RunSummary<'_>, index: usize, step: &StepSummary<'_>) -> StepRepo
     let calls = sum.calls.iter().filter(|call| call.step == index);
     StepReport {
         id: step.id.to_owned(),
-        status: step.status().to_owned(),
+        status: sum.status_of(step).to_owned(),
         reason: result.map(|result| result.reason.clone()).unwrap_or_default(),
         message: result.map(|result| result.message.clone()).unwrap_or_default(),
         output: result.map(|result| result.output.clone()).unwrap_or_default(),
@@ -259,7 +259,7 @@ fn policies(sum: &RunSummary<'_>) -> Vec<PolicyName> {
 }
 
 /// The run's warnings, and one for each MCP server that did not come up.
-fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
+pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
     let told = sum.warnings.iter().map(|warning| Notice {
         code: warning.code.to_owned(),
         message: warning.message.to_owned(),

@@ -190,6 +190,20 @@ impl<'a> RunSummary<'a> {
         self.equipped.map_or(&[], |equipped| &equipped.servers)
     }
 
+    /// `passed`, `failed`, `skipped`; for a step that was begun and not ended `suspended` or `interrupted`.
+    pub fn status_of(&self, step: &StepSummary<'a>) -> &'static str {
+        match step.result.map(|result| result.status) {
+            Some(StepStatus::Passed) => "passed",
+            Some(StepStatus::Failed) => "failed",
+            Some(StepStatus::Skipped) => "skipped",
+            None => {
+                let mut waiting = self.suspended().filter_map(|call| self.steps.get(call.step));
+                let waits = waiting.any(|other| other.id == step.id);
+                if waits { "suspended" } else { "interrupted" }
+            }
+        }
+    }
+
     /// Ids of all steps of the plan, begun or not.
     pub fn planned(&self) -> Vec<&'a str> {
         let steps = self.head.and_then(|head| head.plan.get("steps")?.as_array());
@@ -240,16 +254,6 @@ impl<'a> RunSummary<'a> {
 }
 
 impl<'a> StepSummary<'a> {
-    /// `passed`, `failed`, `skipped`, or `interrupted` when it was begun and not ended.
-    pub fn status(&self) -> &'static str {
-        match self.result.map(|result| result.status) {
-            Some(StepStatus::Passed) => "passed",
-            Some(StepStatus::Failed) => "failed",
-            Some(StepStatus::Skipped) => "skipped",
-            None => "interrupted",
-        }
-    }
-
     /// From its first event to its last, in milliseconds.
     pub fn duration_ms(&self) -> u64 {
         between(self.started, self.ended)

@@ -1,6 +1,7 @@
 //! Tests of the outputs over runs that are built event by event. Owns no production code.
 
 mod build;
+mod html;
 mod junit;
 mod result;
 mod sinks;

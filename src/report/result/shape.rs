@@ -100,7 +100,7 @@ pub struct UsageReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     pub id: String,
-    /// `passed`, `failed`, `skipped`, `interrupted` or `not_started`.
+    /// `passed`, `failed`, `skipped`, `suspended`, `interrupted` or `not_started`.
     pub status: String,
     pub reason: String,
     pub message: String,

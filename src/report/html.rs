@@ -1,0 +1,287 @@
+//! `report.html`: one page that needs nothing else: no script, no font, no image, nothing fetched. All foreign text is
+//! escaped and nothing of it is taken as markup.
+
+mod diff;
+mod timeline;
+
+use super::result::{self, Ending, RuledOut, Waiting};
+use super::summary::{RunSummary, StepSummary};
+use super::text;
+use crate::base::outcome::Verdict;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+const STYLE: &str = include_str!("html/style.css");
+
+/// The whole page. `patch` is the text of `changes.patch`, where there is one.
+pub fn page(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> String {
+    let title = format!("{}: {}", text::line(sum.recipe(), 80), sum.outcome.verdict.as_str());
+    // Only this very style sheet may apply; scripts, images and connections may not exist at all.
+    let digest = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
+    let csp = format!("default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(csp);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="referrer" content="no-referrer";
+                meta name="robots" content="noindex";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (head(sum))
+                main {
+                    (attention(sum))
+                    (answer(sum))
+                    (timeline::steps(sum))
+                    (changes(sum, ending, patch))
+                    (figures(sum))
+                }
+                (foot(sum, ending))
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The class by which a verdict is coloured.
+fn colour(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed | Verdict::NoChange => "good",
+        Verdict::Suspended | Verdict::Incomplete | Verdict::Cancelled | Verdict::Budget => "wait",
+        _ => "bad",
+    }
+}
+
+/// Text of others, without what a screen must not be told.
+fn safe(foreign: &str) -> String {
+    text::plain(foreign).into_owned()
+}
+
+fn head(sum: &RunSummary<'_>) -> Markup {
+    let verdict = sum.outcome.verdict;
+    html! {
+        header { div {
+            div.title {
+                h1 { (safe(sum.recipe())) }
+                span class={ "pill " (colour(verdict)) } { (verdict.as_str().replace('_', " ")) }
+                @if sum.outcome.partial { span.pill.wait { "partial" } }
+                @if sum.recorded() { span.pill.info { "recorded replies" } }
+            }
+            @if !sum.outcome.message.is_empty() { p.lead { (safe(&sum.outcome.message)) } }
+            dl.facts {
+                (fact("Model", &text::line(sum.model, 120)))
+                (fact("Duration", &text::duration(sum.duration_ms())))
+                (fact("Turns and calls", &format!("{} / {}", sum.turns.len(), sum.calls.len())))
+                (fact("Tokens", &text::grouped(sum.tokens)))
+                (fact("Cost", &cost(sum.cost_micros, sum.unpriced)))
+                (fact("Changes", &changed(sum)))
+                (fact("Sandbox", &sum.sandbox.map_or_else(|| "not looked for".to_owned(), |level| text::line(&level.level, 40))))
+                (fact("Base", &base(sum)))
+                (fact("Started", &sum.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()))
+                (fact("Run", sum.run()))
+            }
+            nav {
+                @if sum.calls.iter().any(|call| call.denial().is_some() || call.is_waiting()) { a href="#attention" { "Rulings" } }
+                a href="#answer" { "Answer" }
+                a href="#timeline" { "Timeline" }
+                a href="#changes" { "Changes" }
+                a href="#figures" { "Tokens and cost" }
+            }
+        } }
+    }
+}
+
+fn fact(name: &str, value: &str) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn cost(micros: u64, unpriced: bool) -> String {
+    let dollars = text::dollars(micros);
+    if unpriced {
+        format!("at least {dollars}")
+    } else {
+        dollars
+    }
+}
+
+fn changed(sum: &RunSummary<'_>) -> String {
+    let Some(patch) = sum.patch.filter(|patch| patch.blob.is_some()) else {
+        return "none".to_owned();
+    };
+    let (added, removed) = sum.changed_lines();
+    format!("{}, +{added} −{removed}", text::count(patch.files.len(), "file"))
+}
+
+fn base(sum: &RunSummary<'_>) -> String {
+    let Some(base) = sum.head.map(|head| &head.base) else {
+        return "unknown".to_owned();
+    };
+    let dirty = if base.dirty { " with changes" } else { "" };
+    match &base.commit {
+        Some(commit) => format!("{}{dirty}", text::head(commit, 12)),
+        None => "no commit".to_owned(),
+    }
+}
+
+/// What a person must look at first: calls that wait, calls that were denied, warnings, servers that are missing.
+fn attention(sum: &RunSummary<'_>) -> Markup {
+    let (waiting, denied) = (result::suspended(sum), result::denied(sum));
+    let warnings = result::warnings(sum);
+    html! {
+        @if !waiting.is_empty() || !denied.is_empty() || !warnings.is_empty() { section #attention {
+            @for call in &waiting { (waits(sum.run(), call)) }
+            @for call in &denied { (ruled_out(call)) }
+            @for warning in &warnings {
+                div.card."edge-wait" { div.row {
+                    span.tag.wait { "warning" }
+                    span { (safe(&warning.message)) }
+                    span.soft.small { (safe(&warning.code)) }
+                } }
+            }
+        } }
+    }
+}
+
+fn waits(run: &str, call: &Waiting) -> Markup {
+    html! {
+        div.card."edge-wait" {
+            div.row {
+                span.tag.wait { "waits for a person" }
+                a href={ "#" (call.call) } { code { (call.call) } }
+                h3 { (safe(&call.title)) }
+            }
+            p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
+            (args(&call.args))
+            pre.do { "overnight resume " (run) " --approve " (call.call) }
+        }
+    }
+}
+
+fn ruled_out(call: &RuledOut) -> Markup {
+    html! {
+        div.card."edge-bad" {
+            div.row {
+                span.tag.bad { "denied" }
+                a href={ "#" (call.call) } { code { (call.call) } }
+                h3 { (safe(&call.title)) }
+            }
+            p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
+            @if !call.fix.is_empty() { p.small { span.soft { "Fix: " } (safe(&call.fix)) } }
+        }
+    }
+}
+
+/// Arguments of a call: short ones beside their names, long texts as they are.
+fn args(args: &Value) -> Markup {
+    let Some(fields) = args.as_object() else {
+        return html! { pre { (indented(args)) } };
+    };
+    html! {
+        div.args { @for (name, value) in fields {
+            div.key { (text::line(name, 80)) }
+            @match value {
+                Value::String(long) if long.len() > 120 || long.contains('\n') => { div {} pre { (safe(&text::excerpt(long, 8 * 1024))) } },
+                Value::String(short) => { code.val { (safe(short)) } },
+                Value::Array(_) | Value::Object(_) => { div {} pre { (indented(value)) } },
+                plain => { code.val { (plain) } },
+            }
+        } }
+    }
+}
+
+/// JSON for reading, bounded.
+fn indented(value: &Value) -> String {
+    safe(&text::excerpt(&format!("{value:#}"), 8 * 1024))
+}
+
+fn answer(sum: &RunSummary<'_>) -> Markup {
+    let answer = sum.answer();
+    html! {
+        section #answer {
+            h2 { "Answer" }
+            div.card {
+                @if answer.is_empty() { p.soft { "There is no final answer." } }
+                @else { div.text { (safe(&text::excerpt(&answer, 64 * 1024))) } }
+                @if let Some(output) = sum.output {
+                    details { summary { "Validated JSON" } pre { (indented(output)) } }
+                }
+            }
+        }
+    }
+}
+
+fn changes(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> Markup {
+    let files = sum.patch.map_or(&[][..], |patch| &patch.files);
+    html! {
+        section #changes {
+            h2 { "Changes" }
+            @if files.is_empty() { p.soft { "The run changed nothing." } }
+            @else {
+                div.card.scroll { table {
+                    thead { tr { th { "File" } th { "Change" } th.n { "Added" } th.n { "Removed" } } }
+                    tbody { @for file in files { tr {
+                        td.path { code { @if let Some(from) = &file.from { (safe(from)) " → " } (safe(&file.path)) } }
+                        td { (safe(&file.kind)) }
+                        @if let (Some(added), Some(removed)) = (file.added, file.removed) {
+                            td.n.plus { "+" (added) }
+                            td.n.minus { "−" (removed) }
+                        } @else { td.n.soft colspan="2" { "binary" } }
+                    } } }
+                } }
+                @if let Some(path) = ending.artefacts.get("patch") { p.small.soft { "Patch: " code { (safe(path)) } } }
+                @if let Some(patch) = patch { (diff::patch(patch)) }
+            }
+        }
+    }
+}
+
+fn figures(sum: &RunSummary<'_>) -> Markup {
+    html! {
+        section #figures {
+            h2 { "Tokens and cost" }
+            div.card.scroll { table {
+                thead { tr { th { "Step" } th.n { "Turns" } th.n { "Input" } th.n { "Cached" } th.n { "Output" } th.n { "Reasoning" } th.n { "Cost" } th.n { "Time" } } }
+                tbody {
+                    @for step in &sum.steps { (figures_of(step)) }
+                    tr.sum {
+                        td { "Run" }
+                        td.n { (sum.turns.len()) }
+                        @for figure in [sum.usage.input, sum.usage.cached, sum.usage.output, sum.usage.reasoning] { td.n { (text::grouped(figure)) } }
+                        td.n { (cost(sum.cost_micros, sum.unpriced)) }
+                        td.n { (text::duration(sum.duration_ms())) }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn figures_of(step: &StepSummary<'_>) -> Markup {
+    let usage = step.usage;
+    html! { tr {
+        td { (safe(step.id)) }
+        td.n { (step.turns) }
+        @for figure in [usage.input, usage.cached, usage.output, usage.reasoning] { td.n { (text::grouped(figure)) } }
+        td.n { (text::dollars(step.cost_micros)) }
+        td.n { (text::duration(step.duration_ms())) }
+    } }
+}
+
+fn foot(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
+    html! {
+        footer {
+            p { "overnight " (sum.head.map_or("", |head| &head.version)) " · exit code " (ending.exit_code) " · every line of this page comes from the run's journal" }
+            @if let Some(head) = sum.head {
+                p.mono { "plan " (head.plan_digest) }
+                @for policy in &head.policies { p.mono { "policy " (safe(&policy.name)) " " (policy.digest) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Unified diffs as coloured lines, bounded. Reads no diff beyond the first character of its lines.
+
+use crate::report::text;
+use maud::{Markup, html};
+
+/// The most of a patch that the page shows, in lines and bytes.
+const LINES: usize = 4_000;
+const BYTES: usize = 512 * 1024;
+
+/// A diff of one file.
+pub(super) fn lines(diff: &str, max_lines: usize) -> Markup {
+    let clean = text::plain(diff);
+    html! { pre.diff { @for line in clean.lines().take(max_lines) { span class=[class(line)] { (shown(line)) } } } }
+}
+
+/// The whole patch, or its beginning with a notice of what is missing.
+pub(super) fn patch(bytes: &[u8]) -> Markup {
+    let text = String::from_utf8_lossy(bytes);
+    let part = text::head(&text, BYTES);
+    let all = text.lines().count();
+    let shown = part.lines().count().min(LINES);
+    let clean = text::plain(part);
+    html! {
+        details open[shown <= 400] {
+            summary { "The patch, " (text::grouped(u64::try_from(all).unwrap_or(u64::MAX))) " lines" }
+            pre.diff.patch { @for line in clean.lines().take(LINES) { span class=[patch_class(line)] { (self::shown(line)) } } }
+            @if shown < all { p.soft { (all - shown) " more lines stand in the patch file." } }
+        }
+    }
+}
+
+/// An empty line would have no height.
+fn shown(line: &str) -> &str {
+    if line.is_empty() { " " } else { text::head(line, 2_000) }
+}
+
+fn patch_class(line: &str) -> Option<&'static str> {
+    if line.starts_with("diff --git ") {
+        return Some("f");
+    }
+    class(line)
+}
+
+fn class(line: &str) -> Option<&'static str> {
+    if line.starts_with("+++ ") || line.starts_with("--- ") {
+        return None;
+    }
+    match line.as_bytes().first() {
+        Some(b'+') => Some("a"),
+        Some(b'-') => Some("d"),
+        Some(b'@') => Some("h"),
+        _ => None,
+    }
+}
