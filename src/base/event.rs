@@ -147,6 +147,9 @@ pub struct RunStarted {
     pub model: String,
     /// Absolute path of the tree that the run works on.
     pub workspace: String,
+    /// For `--isolate`: the tree that the throw-away worktree was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated_from: Option<String>,
     pub base: Base,
     /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
     pub recorded: bool,
@@ -158,6 +161,9 @@ pub struct PolicyText {
     pub name: String,
     pub text: String,
     pub digest: String,
+    /// Whether it is the recipe's own, which only narrows.
+    #[serde(default)]
+    pub narrows: bool,
 }
 
 /// What the patch applies to.

@@ -272,6 +272,7 @@ fn begin() -> EventKind {
         policies: Vec::new(),
         model: String::new(),
         workspace: String::new(),
+        isolated_from: None,
         base: crate::base::event::Base { commit: None },
         recorded: true,
     }))

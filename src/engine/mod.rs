@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod modify;
 pub mod next;
 pub mod prompt;
+pub mod recording;
 pub mod response;
 pub mod run;
 pub mod scheduler;

@@ -63,6 +63,7 @@ pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mu
             name: files.name(file).to_owned(),
             digest: digest(&text),
             text,
+            narrows: false,
         },
         default: default.map_or(Decision::Deny, |default| default.value),
         rules,

@@ -94,7 +94,11 @@ impl PolicySet {
 
     /// The files as they were read, for the journal.
     pub fn texts(&self) -> Vec<PolicyText> {
-        self.files.iter().map(|file| file.source.clone()).collect()
+        let text = |file: &Policy| PolicyText {
+            narrows: file.narrows,
+            ..file.source.clone()
+        };
+        self.files.iter().map(text).collect()
     }
 
     /// Both sets together; `other` (a recipe's own policy) can only narrow.

@@ -16,12 +16,15 @@ pub mod replace;
 pub mod results;
 pub mod save_memory;
 pub mod schema;
+pub mod shell;
 pub mod write_file;
 pub mod write_todos;
+
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
 pub(crate) mod testing;
-pub mod shell;
+
 pub use registry::Registry;
 
 use crate::base::access::Access;

@@ -52,9 +52,11 @@ impl Run {
                 name: "rust.yaml".to_owned(),
                 text: "version: 1\n".to_owned(),
                 digest: "ab".repeat(32),
+                narrows: false,
             }],
             model: "gemini/gemini-2.5-pro".to_owned(),
             workspace: "/work/repo".to_owned(),
+            isolated_from: None,
             base: Base {
                 commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
             },

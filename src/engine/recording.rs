@@ -1,0 +1,52 @@
+//! A recorded run as requests and replies, for replay. A fold; asks nobody.
+
+use super::state::State;
+use crate::base::event::{Event, EventKind};
+use crate::base::call::ToolSpec;
+use crate::provider::replay::{RecordedRequest, RecordedTurn};
+
+/// What a journal tells of requests and replies.
+pub struct Recording {
+    events: Vec<Event>,
+}
+
+/// The recording in these events.
+pub fn of(events: &[Event]) -> Recording {
+    Recording { events: events.to_vec() }
+}
+
+impl Recording {
+    /// Each turn with its reply and the digest of its request.
+    pub fn turns(&self) -> Vec<RecordedTurn> {
+        let turns = self.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Replied { turn, reply, asked, .. } => Some(RecordedTurn {
+                turn: *turn,
+                asked: asked.clone(),
+                reply: reply.clone(),
+            }),
+            _ => None,
+        });
+        turns.collect()
+    }
+
+    /// The request of a turn, made again from what was recorded before its reply.
+    pub fn request(&self, turn: u64) -> Option<RecordedRequest> {
+        let mut state = State::default();
+        let mut told: (String, Option<Vec<ToolSpec>>) = (String::new(), None);
+        for event in &self.events {
+            match &event.kind {
+                EventKind::Equipped(equipped) => told = (equipped.system.clone(), Some(equipped.tools.clone())),
+                EventKind::Replied { turn: this, .. } if *this == turn => {
+                    return Some(RecordedRequest {
+                        system: told.0,
+                        tools: told.1,
+                        messages: state.history,
+                    });
+                }
+                _ => {}
+            }
+            state.apply(&event.kind);
+        }
+        None
+    }
+}
