@@ -1,8 +1,8 @@
 //! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
 
-pub mod diff;
 pub mod args;
 pub mod builtin;
+pub mod diff;
 pub mod list_directory;
 pub mod registry;
 pub mod results;
