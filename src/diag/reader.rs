@@ -46,7 +46,9 @@ impl<'a> Reader<'a> {
 
     /// The entry of a key. A key without a value counts as absent.
     pub fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
-        self.asked.push(key);
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+        }
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         (!entry.value.is_null()).then_some(entry)
     }
@@ -153,10 +155,7 @@ impl<'a> Reader<'a> {
         let node = self.node(key)?;
         match &node.shape {
             Shape::Scalar(_) => text(node, key, problems).map(|only| vec![only]),
-            Shape::List(_) => {
-                self.asked.pop();
-                self.texts(key, problems)
-            }
+            Shape::List(_) => self.texts(key, problems),
             Shape::Map(_) => {
                 problems.push(wrong_type(node, &ticked(key), "a text or a list of texts"));
                 None

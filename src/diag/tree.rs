@@ -130,7 +130,10 @@ impl Spanned<String> {
         let Some(wanted) = self.value.get(within.clone()).filter(|wanted| !wanted.is_empty()) else {
             return self.span;
         };
-        let earlier = self.value.match_indices(wanted).take_while(|(at, _)| *at < within.start);
+        let earlier = self
+            .value
+            .match_indices(wanted)
+            .take_while(|(at, _)| *at < within.start);
         let found = files.slice(self.span).match_indices(wanted).nth(earlier.count());
         found.map_or(self.span, |(at, text)| Span {
             file: self.span.file,

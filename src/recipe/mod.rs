@@ -1,8 +1,24 @@
 //! The recipe file, from text to a resolved plan. Pure: reads no file, asks no clock.
+//!
+//! `parse` → [`Recipe`] → `lower` (with values) → [`Plan`]. Templates are rendered after parsing, so that a value can
+//! never change the document: prompts with [`template::render`], commands with [`template::render_command`], which
+//! quotes every `{{ value }}` for the shell unless it is written `{{ value | raw }}`.
 
+mod documents;
+pub mod import;
+pub mod lower;
 pub mod model;
+mod names;
+pub mod params;
+pub mod parse;
 pub mod plan;
 mod shell;
+pub mod show;
 pub mod template;
 
+pub use documents::{Read, Wanted};
+pub use lower::{Given, Overrides, check, lower};
+pub use model::Recipe;
+pub use parse::parse;
 pub use plan::Plan;
+pub use template::StepOutputs;

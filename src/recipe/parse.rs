@@ -3,6 +3,8 @@
 mod steps;
 mod tools;
 
+pub(super) use tools::is_server_name;
+
 use super::model::{BudgetSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec};
 use super::params;
 use super::plan::{Expect, OnDeny};
@@ -38,7 +40,9 @@ pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Res
 fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the recipe", problems)?;
     reader.version(problems);
-    let name = reader.need_text("name", problems).filter(|name| named(name, "name", problems));
+    let name = reader
+        .need_text("name", problems)
+        .filter(|name| named(name, "name", problems));
     let description = text_or_empty(&mut reader, "description", problems);
     let parameters = parameters(&mut reader, problems);
     let input = input(&mut reader, problems);
@@ -47,7 +51,9 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let on_deny = reader
         .choice("on_deny", &[("tell", OnDeny::Tell), ("stop", OnDeny::Stop)], problems)
         .map_or(OnDeny::default(), |word| word.value);
-    let expect = reader.choice("expect", &EXPECT, problems).map_or(Expect::Any, |word| word.value);
+    let expect = reader
+        .choice("expect", &EXPECT, problems)
+        .map_or(Expect::Any, |word| word.value);
     let skip_if_green = reader.bool("skip_if_green", problems).is_some_and(|flag| flag.value);
     let budget = budget(&mut reader, problems).unwrap_or_default();
     let context = inside(reader.texts("context", problems), problems);
@@ -216,7 +222,8 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<u32> {
     let max = max?;
     if max.value > MAX_RETRIES {
         let message = format!("`max` is {}, more than {MAX_RETRIES}", max.value);
-        problems.push(Diagnostic::error("out-of-range", max.span, message).help(format!("write at most {MAX_RETRIES}")));
+        problems
+            .push(Diagnostic::error("out-of-range", max.span, message).help(format!("write at most {MAX_RETRIES}")));
     }
     u32::try_from(max.value).ok()
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// What a run will do. Serialized into the journal; its SHA-256 names it.
 ///
-/// Prompts, commands and checks hold their text as a template where it speaks of earlier steps
-/// (`{{ steps.ID.output }}`); everything else is filled in already.
+/// A prompt (`template::render`) and the commands of steps and checks (`template::render_command`) are templates until
+/// their turn comes, because they may speak of earlier steps; [`Plan::scope`] has the names. All else is filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub name: String,
@@ -18,8 +18,14 @@ pub struct Plan {
     /// Limits of the whole run, defaults filled in.
     pub budget: Budget,
     pub on_deny: OnDeny,
-    /// The run's expectation; steps may have their own.
+    /// What the whole run is expected to do. A step's own `expect` is judged for that step besides.
     pub expect: Expect,
+    /// Skill files or folders to read with them: paths relative to the workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
+    /// Whether saved memory is read with them.
+    #[serde(default)]
+    pub memory: bool,
     /// Context files to read before the first request, in order: paths relative to the workspace, `@` removed.
     pub context: Vec<String>,
     pub tools: ToolPlan,

@@ -88,7 +88,11 @@ fn quote(out: &mut String, place: Place, word: &Word) -> Result<(), TemplateErro
         Word::Many(texts) if place == Place::Bare => {
             let quoted: Vec<String> = texts.iter().map(|text| bare(text)).collect();
             out.push_str(&quoted.join(" "));
-            return if texts.iter().any(|text| text.contains('\0')) { Err(nul()) } else { Ok(()) };
+            return if texts.iter().any(|text| text.contains('\0')) {
+                Err(nul())
+            } else {
+                Ok(())
+            };
         }
         Word::Many(texts) => texts.join(" "),
     };
@@ -109,7 +113,10 @@ fn quote(out: &mut String, place: Place, word: &Word) -> Result<(), TemplateErro
         Place::Comment => return Err(TemplateError::shell("a value stands in a comment")),
         Place::Lost(what) => {
             let mut message = String::new();
-            let _ = write!(message, "a value stands behind {what}, where it cannot be quoted safely");
+            let _ = write!(
+                message,
+                "a value stands behind {what}, where it cannot be quoted safely"
+            );
             return Err(TemplateError::shell(message));
         }
     }

@@ -4,9 +4,9 @@
 //! author writes `{{ name | raw }}`. A template cannot include another, and its work and its length are bounded.
 
 use super::shell::{self, CLOSE, OPEN, Word};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, ObjectRepr, Serde, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, UndefinedBehavior};
-use minijinja::syntax::SyntaxConfig;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,8 +41,7 @@ pub struct TemplateError {
 
 const HELP: &str = "write `{{ name }}`; text with braces goes between `{% raw %}` and `{% endraw %}`";
 const HELP_UNDEFINED: &str = "use a declared parameter, `input.KEY` or `steps.ID.output`; `default(…)` fills a gap";
-const HELP_SHELL: &str =
-    "assign it first (`name={{ value }}; …` and then \"$name\"), or write `| raw` where the value is trusted shell text";
+const HELP_SHELL: &str = "assign it first (`name={{ value }}; …` and then \"$name\"), or write `| raw` where the value is trusted shell text";
 
 impl TemplateError {
     pub(super) fn shell(message: impl Into<String>) -> Self {
@@ -129,7 +128,12 @@ impl Object for Raw {
 
 fn environment() -> Environment<'static> {
     let mut env = Environment::new();
-    if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
+    if let Ok(syntax) = SyntaxConfig::builder()
+        .keep_trailing_newline(true)
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+    {
         env.set_syntax(syntax);
     }
     env.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -266,6 +270,47 @@ pub fn names(text: &str) -> Result<Vec<Name>, TemplateError> {
     }
     found.sort_by_key(|name| (name.range.start, name.range.end));
     Ok(found)
+}
+
+/// Whether filters, tests and functions exist, as far as can be told without values.
+///
+/// # Errors
+/// Names the unknown word.
+pub fn check_words(text: &str) -> Result<(), TemplateError> {
+    let mut env = environment();
+    env.set_undefined_behavior(UndefinedBehavior::Chainable);
+    env.add_filter("raw", |value: minijinja::Value| value);
+    match env.render_str(text, ()) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction
+            ) =>
+        {
+            Err(TemplateError::from_engine(&error, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether every value of a command stands where it can be quoted, as far as can be told without values.
+///
+/// # Errors
+/// As [`render_command`] for the place of a value.
+pub fn check_command(text: &str) -> Result<(), TemplateError> {
+    let mut marked = String::with_capacity(text.len());
+    let mut at = 0;
+    for tag in tags(text) {
+        marked.push_str(text.get(at..tag.start - 2).unwrap_or_default());
+        let inner = text.get(tag.clone()).unwrap_or_default();
+        let value = text.get(tag.start - 2..tag.start) == Some("{{");
+        if value && !inner.trim_end_matches('-').trim_end().ends_with("raw") {
+            marked.push_str(&format!("{OPEN}0{CLOSE}"));
+        }
+        at = tag.end + 2;
+    }
+    marked.push_str(text.get(at..).unwrap_or_default());
+    shell::fill(&marked, &[Word::One("x".to_owned())]).map(|_| ())
 }
 
 /// The bytes inside `{{ … }}` and `{% … %}`.

@@ -82,10 +82,8 @@ fn a_stretch_of_text_is_found_in_every_style() {
         let (files, node) = tree(text);
         let node = node.unwrap();
         let value = node.get("p").unwrap();
-        let Shape::Scalar(scalar) = &value.shape else {
-            unreachable!()
-        };
-        let at = scalar.text.find("{{").unwrap();
+        let value = words_of(value);
+        let at = value.value.find("{{").unwrap();
         let span = value.locate(&files, at + 3..at + 4);
         assert_eq!(span.start, text.find("{{").unwrap() + 3, "{text}");
     }

@@ -21,8 +21,16 @@ pub(super) fn read(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Step
             continue;
         };
         if let Some(first) = steps.iter().find(|first| first.id.value == step.id.value) {
-            let problem = Diagnostic::error("duplicate-id", step.id.span, format!("two steps are called `{}`", step.id.value));
-            problems.push(problem.label(first.id.span, "the first is here").help("give each step its own `id`"));
+            let problem = Diagnostic::error(
+                "duplicate-id",
+                step.id.span,
+                format!("two steps are called `{}`", step.id.value),
+            );
+            problems.push(
+                problem
+                    .label(first.id.span, "the first is here")
+                    .help("give each step its own `id`"),
+            );
         }
         steps.push(step);
     }
@@ -41,11 +49,19 @@ fn step(node: &Node, problems: &mut Problems) -> Option<Step> {
     let budget = budget(&mut reader, problems);
     reader.finish(problems);
     if let (Some(span), true) = (retry_at, checks.is_empty()) {
-        let problem = Diagnostic::warning("retry-without-checks", span, "`retry` does nothing in a step without checks");
+        let problem = Diagnostic::warning(
+            "retry-without-checks",
+            span,
+            "`retry` does nothing in a step without checks",
+        );
         problems.push(problem.help("add `checks`, or leave `retry` away"));
     }
     if let (Some(skip), true) = (skip.as_ref().filter(|skip| skip.value), checks.is_empty()) {
-        let problem = Diagnostic::error("skip-without-checks", skip.span, "`skip_if_green` needs checks that can be green");
+        let problem = Diagnostic::error(
+            "skip-without-checks",
+            skip.span,
+            "`skip_if_green` needs checks that can be green",
+        );
         problems.push(problem.help("add `checks` to this step"));
     }
     Some(Step {
@@ -66,7 +82,11 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Work> {
     let timeout = reader.duration("timeout", problems);
     match (prompt, run) {
         (Some(_), Some(run)) => {
-            let problem = Diagnostic::error("conflicting-keys", run.key_span, "a step has a `prompt` or a `run`, not both");
+            let problem = Diagnostic::error(
+                "conflicting-keys",
+                run.key_span,
+                "a step has a `prompt` or a `run`, not both",
+            );
             problems.push(problem.help("make two steps of it"));
             None
         }
@@ -108,7 +128,11 @@ fn checks(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<CheckSpec> {
         if let Some(first) = checks.iter().find(|first| first.name.value == check.name.value) {
             let message = format!("two checks of this step are called `{}`", check.name.value);
             let problem = Diagnostic::error("duplicate-name", check.name.span, message);
-            problems.push(problem.label(first.name.span, "the first is here").help("give each check its own `name`"));
+            problems.push(
+                problem
+                    .label(first.name.span, "the first is here")
+                    .help("give each check its own `name`"),
+            );
         }
         checks.push(check);
     }
@@ -128,7 +152,11 @@ fn check(node: &Node, problems: &mut Problems) -> Option<CheckSpec> {
     reader.finish(problems);
     let kinds = [run.is_some(), changed_at.is_some(), file.is_some()];
     if kinds.iter().filter(|there| **there).count() != 1 {
-        let problem = Diagnostic::error("check-kind", head, "a check has exactly one of `run`, `changed` and `file`");
+        let problem = Diagnostic::error(
+            "check-kind",
+            head,
+            "a check has exactly one of `run`, `changed` and `file`",
+        );
         problems.push(problem.help("write `run: COMMAND`, `changed: { only: [...] }` or `file: PATH`"));
         return None;
     }
@@ -137,7 +165,11 @@ fn check(node: &Node, problems: &mut Problems) -> Option<CheckSpec> {
         (contains.as_ref().map(|c| c.span), "file", file.is_some()),
     ] {
         if let (Some(span), false) = (span, there) {
-            let problem = Diagnostic::error("conflicting-keys", span, format!("only a check with `{of}` has this key"));
+            let problem = Diagnostic::error(
+                "conflicting-keys",
+                span,
+                format!("only a check with `{of}` has this key"),
+            );
             problems.push(problem.help("leave it away"));
         }
     }
@@ -176,7 +208,11 @@ fn file_check(node: &Node, beside: Option<Spanned<String>>, problems: &mut Probl
         (reader::text(node, "file", problems)?, beside)
     };
     if !path.value.contains("{{") && !params::stays_inside(&path.value) {
-        let problem = Diagnostic::error("outside-path", path.span, format!("`{}` does not stay inside the workspace", path.value));
+        let problem = Diagnostic::error(
+            "outside-path",
+            path.span,
+            format!("`{}` does not stay inside the workspace", path.value),
+        );
         problems.push(problem.help("name a file relative to the workspace, without `..`"));
     }
     Some(CheckKind::File { path, contains })
@@ -195,7 +231,11 @@ fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind
             span,
             shape: Shape::Map(Vec::new()),
         };
-        let mut problem = wrong_type(&node, "`changed`", "one or more of `only`, `never`, `max_files` and `max_lines`");
+        let mut problem = wrong_type(
+            &node,
+            "`changed`",
+            "one or more of `only`, `never`, `max_files` and `max_lines`",
+        );
         problem.span = Some(head);
         problems.push(problem);
     }

@@ -51,8 +51,13 @@ pub(in crate::recipe) fn is_server_name(name: &str) -> bool {
 
 fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
     if !is_server_name(&entry.key) {
-        let problem = Diagnostic::error("bad-name", entry.key_span, format!("a server cannot be called `{}`", entry.key));
-        problems.push(problem.help("use at most 40 letters, digits, `-` and single `_`: tools are named `server__tool`"));
+        let problem = Diagnostic::error(
+            "bad-name",
+            entry.key_span,
+            format!("a server cannot be called `{}`", entry.key),
+        );
+        problems
+            .push(problem.help("use at most 40 letters, digits, `-` and single `_`: tools are named `server__tool`"));
     }
     let mut map = Reader::open(&entry.value, "this server", problems)?;
     let command = map.text("command", problems);

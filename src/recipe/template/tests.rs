@@ -59,7 +59,13 @@ fn errors_name_the_place() {
             let range = error.range.clone().unwrap_or(0..text.len());
             assert!(text[range].contains(word), "{text}: {error:?}");
         }
-        for text in ["{{ a", "{% if %}", "{% include 'x' %}", "{% import 'x' as y %}", "{{ debug() }}"] {
+        for text in [
+            "{{ a",
+            "{% if %}",
+            "{% include 'x' %}",
+            "{% import 'x' as y %}",
+            "{{ debug() }}",
+        ] {
             assert!(render(text, scope).is_err(), "{text}");
         }
         let endless = "{% for i in range(9000) %}{% for j in range(9000) %}x{% endfor %}{% endfor %}";
@@ -83,7 +89,10 @@ fn commands_are_quoted() {
         ("echo {{ steps['fix-it'].output }}", "echo '$(x)'"),
         ("{% set v %}<{{ package }}>{% endset %}echo {{ v }}", "echo '<a b>'"),
         ("{% filter upper %}ls {{ package }}{% endfilter %}", "'LS a b'"),
-        ("head -n {{ n }}{% if n > 2 %} {{ x }}{% endif %}", "head -n 3 '{{ package }}\n- y: '\\''z'\\'''"),
+        (
+            "head -n {{ n }}{% if n > 2 %} {{ x }}{% endif %}",
+            "head -n 3 '{{ package }}\n- y: '\\''z'\\'''",
+        ),
     ];
     scope_of(|scope| {
         for (text, expected) in table {
@@ -94,7 +103,11 @@ fn commands_are_quoted() {
                 assert_eq!(shown, expected, "{text}");
             }
         }
-        for text in ["echo $(cat {{ package }})", "cat <<E\n{{ package }}\nE", "echo \u{f5a0}0\u{f5a1}"] {
+        for text in [
+            "echo $(cat {{ package }})",
+            "cat <<E\n{{ package }}\nE",
+            "echo \u{f5a0}0\u{f5a1}",
+        ] {
             assert!(render_command(text, scope).is_err(), "{text}");
         }
     });

@@ -1,0 +1,152 @@
+//! The other files that a recipe names, schemas and settings, and the input against its schema. The caller reads them.
+
+use super::import;
+use super::model::{Recipe, SchemaSpec};
+use crate::diag::reader::Problems;
+use crate::diag::{self, Diagnostic, Files, Span};
+use serde_json::Value;
+
+/// What a file named in a recipe is for; the caller decides where to look and what to refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A JSON Schema; relative to the recipe's directory.
+    Schema,
+    /// A `settings.json`; relative to the recipe's directory, else to the workspace.
+    Settings,
+}
+
+/// Reads a file that the recipe names; an error is a sentence for people.
+pub type Read<'a> = &'a dyn Fn(Wanted, &str) -> Result<String, String>;
+
+/// What the recipe's other files hold.
+pub(super) struct Documents {
+    pub input: Option<Value>,
+    pub response: Option<Value>,
+    pub imported: import::Imported,
+}
+
+/// Reads and checks them all.
+pub(super) fn load(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> Documents {
+    let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
+    let response = recipe.response.as_ref().map(|response| &response.schema);
+    Documents {
+        input: input.and_then(|spec| schema(spec, read, problems)),
+        response: response.and_then(|spec| schema(spec, read, problems)),
+        imported: settings(recipe, read, problems),
+    }
+}
+
+fn schema(spec: &SchemaSpec, read: Read<'_>, problems: &mut Problems) -> Option<Value> {
+    let span = spec.span();
+    let value = match spec {
+        SchemaSpec::Inline(node) => node.to_json(),
+        SchemaSpec::File(path) => match read(Wanted::Schema, &path.value).and_then(|text| data(&text)) {
+            Ok(value) => value,
+            Err(why) => {
+                problems.push(unreadable(
+                    &path.value,
+                    &why,
+                    span,
+                    "a path is relative to the recipe's directory",
+                ));
+                return None;
+            }
+        },
+    };
+    if let Err(error) = jsonschema::validator_for(&value) {
+        let problem = Diagnostic::error("bad-schema", span, format!("not a JSON Schema: {error}"));
+        problems.push(
+            problem.help("write a JSON Schema, as `{ type: object, required: [summary] }`; `$ref` only within it"),
+        );
+        return None;
+    }
+    Some(value)
+}
+
+/// JSON or YAML.
+fn data(text: &str) -> Result<Value, String> {
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(value);
+    }
+    let mut files = Files::new();
+    let id = files.add("", text);
+    diag::parse(&files, id).map(|node| node.to_json()).map_err(|problems| {
+        let first = problems.first().map(|problem| {
+            let place = problem.span.map(|span| files.place(span));
+            let (line, column) = place.map_or((1, 1), |place| (place.line, place.column));
+            format!("line {line}, column {column}: {}", problem.message)
+        });
+        first.unwrap_or_default()
+    })
+}
+
+fn unreadable(path: &str, why: &str, span: Span, help: &str) -> Diagnostic {
+    Diagnostic::error("unreadable-file", span, format!("`{path}`: {why}")).help(help)
+}
+
+fn settings(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> import::Imported {
+    let Some(path) = &recipe.tools.settings else {
+        return import::Imported::default();
+    };
+    match read(Wanted::Settings, &path.value).and_then(|text| import::settings(&text)) {
+        Ok(imported) => {
+            for warning in &imported.warnings {
+                let problem = Diagnostic::warning("import", path.span, format!("`{}`: {warning}", path.value));
+                problems.push(problem.help("write it in the recipe's `tools` section where it is needed"));
+            }
+            imported
+        }
+        Err(why) => {
+            let help = "name a settings.json beside the recipe or in the workspace";
+            problems.push(unreadable(&path.value, &why, path.span, help));
+            import::Imported::default()
+        }
+    }
+}
+
+/// Whether the input is there when it must be, and fits its schema.
+pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option<&Value>, problems: &mut Problems) {
+    match (&recipe.input, input) {
+        (None, Some(_)) => {
+            let problem = Diagnostic::error(
+                "unexpected-input",
+                recipe.head,
+                "`--input` is given, but the recipe takes none",
+            );
+            problems.push(problem.help("declare `input: {}` in the recipe, or leave `--input` away"));
+        }
+        (Some(spec), None) => {
+            let problem = Diagnostic::error("missing-input", spec.span, "the recipe needs `--input`");
+            problems.push(problem.help("give `--input FILE`, or `--input -` and the JSON on stdin"));
+        }
+        (Some(spec), Some(input)) => {
+            let Some(validator) = schema.and_then(|schema| jsonschema::validator_for(schema).ok()) else {
+                return;
+            };
+            for error in validator.iter_errors(input).take(20) {
+                let at = error.instance_path().to_string();
+                let at = if at.is_empty() {
+                    "the input".to_owned()
+                } else {
+                    format!("the input at `{at}`")
+                };
+                let span = spec.schema.as_ref().map_or(spec.span, SchemaSpec::span);
+                let problem = Diagnostic::error(
+                    "bad-input",
+                    span,
+                    format!("{at} does not fit: {}", bounded(&error.to_string())),
+                );
+                problems.push(problem.help("change the JSON of `--input`; this is the schema that it must fit"));
+            }
+        }
+        (None, None) => {}
+    }
+}
+
+/// Messages quote what they speak of; that may be long.
+fn bounded(message: &str) -> String {
+    match message.char_indices().nth(300) {
+        Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),
+        None => message.to_owned(),
+    }
+}

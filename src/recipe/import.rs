@@ -1,0 +1,276 @@
+//! Takes discovery and MCP servers from the text of a `settings.json`, in its current and its older shape. Reads no file.
+
+use super::parse::is_server_name;
+use super::plan::{ClientCredentials, Discovery, McpServer};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// What was found, and what was left away.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Imported {
+    pub discovery: Option<Discovery>,
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    /// Sentences about keys that have no effect here.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a `settings.json`; comments are allowed in it.
+///
+/// # Errors
+/// The text is no JSON object.
+pub fn settings(text: &str) -> Result<Imported, String> {
+    let root: Value = serde_json::from_str(&without_comments(text)).map_err(|error| format!("not JSON: {error}"))?;
+    let root = root.as_object().ok_or("not a JSON object")?;
+    let mut imported = Imported::default();
+    imported.discovery = discovery(root, &mut imported.warnings);
+    let section = |name: &str| root.get("mcp").and_then(|mcp| mcp.get(name));
+    let allowed = names(section("allowed").or_else(|| root.get("allowMCPServers")));
+    let excluded = names(section("excluded").or_else(|| root.get("excludeMCPServers"))).unwrap_or_default();
+    for (name, config) in root.get("mcpServers").and_then(Value::as_object).into_iter().flatten() {
+        if excluded.contains(name) || allowed.as_ref().is_some_and(|allowed| !allowed.contains(name)) {
+            imported
+                .warnings
+                .push(format!("the server `{name}` is not allowed there and left away"));
+            continue;
+        }
+        if let Some(server) = server(name, config, &mut imported.warnings) {
+            imported
+                .mcp_servers
+                .insert(sound_name(name, &mut imported.warnings), server);
+        }
+    }
+    for (key, inner) in [
+        ("tools", "core"),
+        ("tools", "exclude"),
+        ("tools", "allowed"),
+        ("mcp", "serverCommand"),
+    ] {
+        if root.get(key).and_then(|section| section.get(inner)).is_some() {
+            imported.warnings.push(format!("`{key}.{inner}` is not imported"));
+        }
+    }
+    for key in ["coreTools", "excludeTools", "allowedTools", "mcpServerCommand"] {
+        if root.contains_key(key) {
+            imported.warnings.push(format!("`{key}` is not imported"));
+        }
+    }
+    Ok(imported)
+}
+
+fn names(list: Option<&Value>) -> Option<Vec<String>> {
+    let items = list?.as_array()?;
+    Some(items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Discovery> {
+    let mut either = |current: &str, legacy: &str| {
+        let nested = root
+            .get("tools")
+            .and_then(|tools| tools.get(current))
+            .and_then(Value::as_str);
+        let flat = root.get(legacy).and_then(Value::as_str);
+        if flat.is_some() {
+            warnings.push(match nested {
+                Some(_) => format!("`{legacy}` is older than `tools.{current}` and not used"),
+                None => format!("`{legacy}` is an older name of `tools.{current}`"),
+            });
+        }
+        nested.or(flat).map(str::to_owned)
+    };
+    let command = either("discoveryCommand", "toolDiscoveryCommand");
+    let call = either("callCommand", "toolCallCommand");
+    match (command, call) {
+        (Some(command), Some(call)) => Some(Discovery { command, call }),
+        (Some(_), None) => {
+            warnings.push(
+                "`tools.discoveryCommand` without `tools.callCommand` finds tools that nothing can call".to_owned(),
+            );
+            None
+        }
+        _ => None,
+    }
+}
+
+/// A name that `server__tool` can be told apart with.
+fn sound_name(name: &str, warnings: &mut Vec<String>) -> String {
+    if is_server_name(name) {
+        return name.to_owned();
+    }
+    let mut sound = String::new();
+    for character in name.chars() {
+        match character {
+            c if c.is_ascii_alphanumeric() || c == '-' => sound.push(c),
+            _ if sound.ends_with('-') => {}
+            _ => sound.push('-'),
+        }
+    }
+    let sound: String = sound.trim_matches('-').chars().take(40).collect();
+    let sound = if sound.is_empty() { "server".to_owned() } else { sound };
+    warnings.push(format!("the server `{name}` is called `{sound}` here"));
+    sound
+}
+
+fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpServer> {
+    let text = |key: &str| config.get(key).and_then(Value::as_str).map(str::to_owned);
+    let texts = |key: &str| -> BTreeMap<String, String> {
+        let pairs = config.get(key).and_then(Value::as_object).into_iter().flatten();
+        pairs
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect()
+    };
+    let (url, transport) = match (text("httpUrl"), text("url")) {
+        (Some(url), _) => (Some(url), Some("http".to_owned())),
+        (None, url) => (url, text("type").filter(|kind| kind == "http" || kind == "sse")),
+    };
+    let command = if url.is_some() { None } else { text("command") };
+    if command.is_none() && url.is_none() {
+        warnings.push(format!(
+            "the server `{name}` has no `command`, `url` or `httpUrl` and is left away"
+        ));
+        return None;
+    }
+    for key in ["trust", "tcp", "authProviderType"] {
+        if config.get(key).is_some_and(|value| *value != Value::Bool(false)) {
+            warnings.push(format!(
+                "`{key}` of the server `{name}` has no effect: the policy file decides"
+            ));
+        }
+    }
+    let local = command.is_some();
+    Some(McpServer {
+        args: if local {
+            names(config.get("args")).unwrap_or_default()
+        } else {
+            Vec::new()
+        },
+        env: if local { texts("env") } else { BTreeMap::new() },
+        cwd: text("cwd").filter(|_| local),
+        headers: if local { BTreeMap::new() } else { texts("headers") },
+        command,
+        url,
+        transport,
+        required: false,
+        timeout_ms: config.get("timeout").and_then(Value::as_u64).filter(|ms| *ms > 0),
+        include_tools: names(config.get("includeTools")).map(|tools| tools.into_iter().map(bare_tool).collect()),
+        exclude_tools: names(config.get("excludeTools")).unwrap_or_default(),
+        network: Vec::new(),
+        oauth: oauth(name, config, warnings),
+    })
+}
+
+/// `tool(arguments)` is written for a narrower permission, which is the policy's part.
+fn bare_tool(tool: String) -> String {
+    tool.split('(').next().unwrap_or_default().to_owned()
+}
+
+fn oauth(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<ClientCredentials> {
+    let oauth = config.get("oauth")?;
+    let text = |key: &str| oauth.get(key).and_then(Value::as_str).map(str::to_owned);
+    match (text("clientId"), text("clientSecret")) {
+        (Some(client_id), Some(client_secret)) => Some(ClientCredentials {
+            client_id,
+            client_secret,
+            scopes: names(oauth.get("scopes")).unwrap_or_default(),
+        }),
+        _ => {
+            warnings.push(format!(
+                "`oauth` of the server `{name}` needs a browser; give `clientId` and `clientSecret`"
+            ));
+            None
+        }
+    }
+}
+
+/// The text with `//` and `/* */` comments as blanks, so that places in error messages stay.
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    let mut quoted = false;
+    while let Some(character) = rest.next() {
+        match (quoted, character, rest.peek()) {
+            (true, '\\', Some(_)) => {
+                out.push(character);
+                out.extend(rest.next());
+            }
+            (_, '"', _) => {
+                quoted = !quoted;
+                out.push(character);
+            }
+            (false, '/', Some('/')) => while rest.next_if(|c| *c != '\n').is_some() {},
+            (false, '/', Some('*')) => {
+                rest.next();
+                let mut before = ' ';
+                for inside in rest.by_ref() {
+                    out.push(if inside == '\n' { '\n' } else { ' ' });
+                    if before == '*' && inside == '/' {
+                        break;
+                    }
+                    before = inside;
+                }
+            }
+            _ => out.push(character),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn current_and_older_shapes() {
+        let current = r#"{
+            // how our tools are found
+            "tools": { "discoveryCommand": "bin/list --json", "callCommand": "bin/call" /* with JSON */ },
+            "mcpServers": {
+                "docs": { "command": "docs-mcp", "args": ["--stdio", "//x"], "env": {"TOKEN": "${DOCS_TOKEN}"}, "timeout": 5000, "trust": true },
+                "web": { "httpUrl": "https://x.example/mcp", "headers": {"A": "$B"}, "includeTools": ["find(x)"], "excludeTools": ["rm"] },
+                "old__one": { "url": "https://x.example/sse", "type": "sse" },
+                "auto": { "url": "https://x.example/" },
+                "none": { "description": "x" }
+            } }"#;
+        let imported = settings(current).unwrap();
+        let discovery = imported.discovery.unwrap();
+        assert_eq!(
+            (discovery.command.as_str(), discovery.call.as_str()),
+            ("bin/list --json", "bin/call")
+        );
+        let docs = &imported.mcp_servers["docs"];
+        assert_eq!(docs.command.as_deref(), Some("docs-mcp"));
+        assert_eq!(docs.args, ["--stdio", "//x"]);
+        assert_eq!(docs.env["TOKEN"], "${DOCS_TOKEN}");
+        assert_eq!(docs.timeout_ms, Some(5000));
+        let web = &imported.mcp_servers["web"];
+        assert_eq!(
+            (web.url.as_deref(), web.transport.as_deref()),
+            (Some("https://x.example/mcp"), Some("http"))
+        );
+        assert_eq!(web.include_tools.as_deref(), Some(&["find".to_owned()][..]));
+        assert_eq!(imported.mcp_servers["old-one"].transport.as_deref(), Some("sse"));
+        assert_eq!(imported.mcp_servers["auto"].transport, None);
+        assert_eq!(imported.mcp_servers.len(), 4);
+        assert_eq!(imported.warnings.len(), 3, "{:?}", imported.warnings);
+
+        let older = r#"{"toolDiscoveryCommand": "a", "toolCallCommand": "b", "coreTools": ["x"]}"#;
+        let imported = settings(older).unwrap();
+        assert_eq!(imported.discovery.unwrap().call, "b");
+        assert_eq!(imported.warnings.len(), 3, "{:?}", imported.warnings);
+    }
+
+    #[test]
+    fn servers_that_are_not_allowed_stay_out() {
+        let text = r#"{"mcp": {"allowed": ["a", "b"], "excluded": ["b"]},
+            "mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}, "c": {"command": "x"}}}"#;
+        let imported = settings(text).unwrap();
+        assert_eq!(imported.mcp_servers.keys().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for text in ["", "[]", "{", "{\"a\": 1,}", "\"x"] {
+            assert!(settings(text).is_err(), "{text}");
+        }
+        assert_eq!(settings("{}").unwrap(), Imported::default());
+    }
+}

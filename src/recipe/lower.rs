@@ -1,0 +1,364 @@
+//! Makes the plan of a recipe: values, limits, schemas and imports filled in, every template tried. Files are read by the caller.
+
+use super::documents::{self, Read};
+use super::import;
+use super::model::{BudgetSpec, CheckKind, CheckSpec, Recipe, ServerSpec, Step, Work};
+use super::names::problem;
+use super::params;
+use super::plan::{
+    Changed, Check, CheckWhat, Discovery, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
+};
+use super::template::{self, Scope, StepOutputs};
+use crate::base::budget::Budget;
+use crate::base::ids::StepId;
+use crate::diag::reader::Problems;
+use crate::diag::{self, Diagnostic, Files, Node, Spanned};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Turns of a run, unless recipe or flag say otherwise.
+pub const TURNS: u64 = 200;
+/// Tokens of a run.
+pub const TOKENS: u64 = 2_000_000;
+/// Wall clock of a run, in milliseconds.
+pub const WALL_MS: u64 = 30 * 60_000;
+/// Time of one command, in milliseconds.
+pub const COMMAND_MS: u64 = 10 * 60_000;
+
+/// What the command line gives to a recipe.
+#[derive(Clone, Debug, Default)]
+pub struct Given<'a> {
+    /// `NAME=VALUE`, as typed.
+    pub params: &'a [String],
+    /// The parsed file of `--params`.
+    pub params_file: Option<&'a Node>,
+    /// The JSON of `--input`.
+    pub input: Option<&'a Value>,
+    pub overrides: Overrides,
+}
+
+/// Flags that replace a figure of the recipe.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    pub model: Option<String>,
+    /// Each figure that is set replaces the recipe's.
+    pub budget: Budget,
+}
+
+/// The plan of a recipe. Warnings are added to `warnings`.
+///
+/// # Errors
+/// Every problem of values, input, schemas, imports and templates.
+pub fn lower(
+    files: &Files,
+    recipe: &Recipe,
+    given: &Given<'_>,
+    read: Read<'_>,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Plan, Vec<Diagnostic>> {
+    let mut problems = Vec::new();
+    let values = params::resolve(&recipe.parameters, given.params, given.params_file, &mut problems);
+    let documents = documents::load(recipe, read, &mut problems);
+    documents::check_input(recipe, given.input, documents.input.as_ref(), &mut problems);
+    if diag::any_error(&problems) {
+        return diag::settle(None, problems, warnings);
+    }
+    let none = StepOutputs::new();
+    let scope = Scope {
+        values: &values,
+        input: given.input,
+        steps: &none,
+    };
+    let mut render = Render {
+        files,
+        scope,
+        problems: &mut problems,
+    };
+    let mut plan = Plan {
+        name: recipe.name.value.clone(),
+        description: recipe.description.clone(),
+        steps: recipe
+            .steps
+            .iter()
+            .map(|step| plan_step(recipe, step, &mut render))
+            .collect(),
+        budget: overridden(run_budget(&recipe.budget), &given.overrides.budget),
+        on_deny: recipe.on_deny,
+        expect: recipe.expect,
+        skills: recipe.skills.iter().map(|path| render.path(path)).collect(),
+        memory: recipe.memory,
+        context: recipe.context.iter().map(|path| render.path(path)).collect(),
+        tools: plan_tools(recipe, documents.imported, &mut render),
+        response: documents.response,
+        response_retries: recipe.response.as_ref().map_or(0, |response| response.retries),
+        model: None,
+        fallback: Vec::new(),
+        values: BTreeMap::new(),
+        input: given.input.cloned(),
+    };
+    try_templates(recipe, &mut render);
+    plan.values = values;
+    set_models(
+        &mut plan,
+        recipe.models.iter().map(|model| model.value.clone()),
+        &given.overrides,
+    );
+    diag::settle(Some(plan), problems, warnings)
+}
+
+/// Every problem that can be told without values: the recipe's files are read, nothing is filled in.
+pub fn check(recipe: &Recipe, read: Read<'_>) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    documents::load(recipe, read, &mut problems);
+    diag::diagnostic::sort(&mut problems);
+    problems
+}
+
+fn set_models(plan: &mut Plan, models: impl Iterator<Item = String>, overrides: &Overrides) {
+    let mut models = models;
+    if let Some(model) = &overrides.model {
+        plan.model = Some(model.clone());
+        return;
+    }
+    plan.model = models.next();
+    plan.fallback = models.collect();
+}
+
+impl Plan {
+    /// A run from `-p`: one step named `prompt`. The text is no template; `input`, if any, is shown below it as JSON.
+    pub fn from_prompt(text: &str, input: Option<Value>, overrides: &Overrides) -> Plan {
+        let template = match input {
+            None => "{{ prompt }}",
+            Some(_) => "{{ prompt }}\n\nInput, as JSON:\n{{ input | tojson }}",
+        };
+        let mut plan = Plan {
+            name: "prompt".to_owned(),
+            description: String::new(),
+            steps: vec![PlanStep {
+                id: StepId::from("prompt"),
+                work: StepWork::Prompt {
+                    template: template.to_owned(),
+                },
+                checks: Vec::new(),
+                retries: 0,
+                expect: Expect::Any,
+                skip_if_green: false,
+                budget: None,
+            }],
+            budget: overridden(run_budget(&BudgetSpec::default()), &overrides.budget),
+            on_deny: OnDeny::Tell,
+            expect: Expect::Any,
+            skills: Vec::new(),
+            memory: false,
+            context: Vec::new(),
+            tools: ToolPlan::default(),
+            response: None,
+            response_retries: 0,
+            model: None,
+            fallback: Vec::new(),
+            values: BTreeMap::from([("prompt".to_owned(), Value::String(text.to_owned()))]),
+            input,
+        };
+        set_models(&mut plan, std::iter::empty(), overrides);
+        plan
+    }
+
+    /// The names that this plan's templates may use, given what earlier steps gave.
+    pub fn scope<'a>(&'a self, steps: &'a StepOutputs) -> Scope<'a> {
+        Scope {
+            values: &self.values,
+            input: self.input.as_ref(),
+            steps,
+        }
+    }
+}
+
+fn budget_of(spec: &BudgetSpec) -> Budget {
+    Budget {
+        turns: spec.turns,
+        tokens: spec.tokens,
+        cost_micros: spec.cost_micros,
+        wall_ms: spec.wall_ms,
+        calls: spec.calls.clone(),
+    }
+}
+
+fn run_budget(spec: &BudgetSpec) -> Budget {
+    let written = budget_of(spec);
+    Budget {
+        turns: written.turns.or(Some(TURNS)),
+        tokens: written.tokens.or(Some(TOKENS)),
+        wall_ms: written.wall_ms.or(Some(WALL_MS)),
+        ..written
+    }
+}
+
+fn overridden(budget: Budget, flags: &Budget) -> Budget {
+    let mut calls = budget.calls;
+    calls.extend(flags.calls.clone());
+    Budget {
+        turns: flags.turns.or(budget.turns),
+        tokens: flags.tokens.or(budget.tokens),
+        cost_micros: flags.cost_micros.or(budget.cost_micros),
+        wall_ms: flags.wall_ms.or(budget.wall_ms),
+        calls,
+    }
+}
+
+/// Texts of the plan that are rendered now: they cannot speak of steps.
+struct Render<'a> {
+    files: &'a Files,
+    scope: Scope<'a>,
+    problems: &'a mut Problems,
+}
+
+impl Render<'_> {
+    fn text(&mut self, text: &Spanned<String>) -> String {
+        template::render(&text.value, &self.scope).unwrap_or_else(|error| {
+            self.problems.push(problem(self.files, text, error));
+            String::new()
+        })
+    }
+
+    /// A path that must still lie in the workspace after its values were put in.
+    fn path(&mut self, text: &Spanned<String>) -> String {
+        let path = self.text(text);
+        let plain = path.strip_prefix('@').unwrap_or(&path);
+        if !path.is_empty() && !params::stays_inside(plain) {
+            let message = format!("`{path}` does not stay inside the workspace");
+            let problem = Diagnostic::error("outside-path", text.span, message);
+            self.problems
+                .push(problem.help("name a file relative to the workspace, without `..`"));
+        }
+        plain.to_owned()
+    }
+
+    fn pairs(&mut self, pairs: &[(String, Spanned<String>)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(name, text)| (name.clone(), self.text(text)))
+            .collect()
+    }
+}
+
+fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep {
+    let work = match &step.work {
+        Work::Prompt(text) => StepWork::Prompt {
+            template: text.value.clone(),
+        },
+        Work::Run {
+            command,
+            timeout_ms,
+            allow_failure,
+        } => StepWork::Run {
+            command: command.value.clone(),
+            timeout_ms: timeout_ms.unwrap_or(COMMAND_MS),
+            allow_failure: *allow_failure,
+        },
+    };
+    PlanStep {
+        id: StepId::from(step.id.value.clone()),
+        work,
+        checks: step.checks.iter().map(|check| plan_check(check, render)).collect(),
+        retries: step.retries,
+        expect: step.expect.unwrap_or(Expect::Any),
+        skip_if_green: step.skip_if_green.unwrap_or(recipe.skip_if_green) && !step.checks.is_empty(),
+        budget: step.budget.as_ref().map(budget_of),
+    }
+}
+
+fn plan_check(check: &CheckSpec, render: &mut Render<'_>) -> Check {
+    let what = match &check.what {
+        CheckKind::Run { command, timeout_ms } => CheckWhat::Run {
+            command: command.value.clone(),
+            timeout_ms: timeout_ms.unwrap_or(COMMAND_MS),
+        },
+        CheckKind::Changed {
+            only,
+            never,
+            max_files,
+            max_lines,
+        } => CheckWhat::Changed(Changed {
+            only: only.iter().map(|glob| render.text(glob)).collect(),
+            never: never.iter().map(|glob| render.text(glob)).collect(),
+            max_files: *max_files,
+            max_lines: *max_lines,
+        }),
+        CheckKind::File { path, contains } => CheckWhat::File {
+            path: render.path(path),
+            contains: contains.as_ref().map(|text| render.text(text)),
+        },
+    };
+    Check {
+        name: check.name.value.clone(),
+        what,
+    }
+}
+
+fn plan_tools(recipe: &Recipe, imported: import::Imported, render: &mut Render<'_>) -> ToolPlan {
+    let tools = &recipe.tools;
+    let names = |list: &[Spanned<String>]| list.iter().map(|name| name.value.clone()).collect::<Vec<_>>();
+    let mut mcp_servers = imported.mcp_servers;
+    for server in &tools.mcp_servers {
+        mcp_servers.insert(server.name.value.clone(), plan_server(server, render));
+    }
+    let written = tools.discovery.as_ref().map(|(command, call)| Discovery {
+        command: command.value.clone(),
+        call: call.value.clone(),
+    });
+    ToolPlan {
+        include: tools.include.as_deref().map(names),
+        exclude: names(&tools.exclude),
+        mcp_servers,
+        discovery: written.or(imported.discovery),
+        ignore: tools.ignore.clone(),
+    }
+}
+
+fn plan_server(server: &ServerSpec, render: &mut Render<'_>) -> McpServer {
+    McpServer {
+        command: server.command.as_ref().map(|text| render.text(text)),
+        args: server.args.iter().map(|text| render.text(text)).collect(),
+        env: render.pairs(&server.env),
+        cwd: server.cwd.as_ref().map(|text| render.text(text)),
+        url: server.url.as_ref().map(|text| render.text(text)),
+        transport: server.transport.map(str::to_owned),
+        headers: render.pairs(&server.headers),
+        required: server.required,
+        timeout_ms: server.timeout_ms,
+        include_tools: server.include_tools.clone(),
+        exclude_tools: server.exclude_tools.clone(),
+        network: server.network.clone(),
+        oauth: server.oauth.clone(),
+    }
+}
+
+/// Renders every prompt and command once, with a stand-in for each earlier step, so that errors come before the run.
+fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
+    let mut steps = StepOutputs::new();
+    for step in &recipe.steps {
+        let scope = Scope {
+            steps: &steps,
+            ..render.scope
+        };
+        let mut tried = Vec::new();
+        match &step.work {
+            Work::Prompt(text) => tried.push((text, template::render(&text.value, &scope))),
+            Work::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
+        }
+        for check in &step.checks {
+            if let CheckKind::Run { command, .. } = &check.what {
+                tried.push((command, template::render_command(&command.value, &scope)));
+            }
+        }
+        for (text, result) in tried {
+            if let Err(error) = result {
+                render.problems.push(problem(render.files, text, error));
+            }
+        }
+        steps.insert(step.id.value.clone(), format!("(output of step {})", step.id.value));
+    }
+}
+
+#[cfg(test)]
+mod tests;

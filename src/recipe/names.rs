@@ -1,0 +1,135 @@
+//! The static check of templates: every name they use is declared, and every value in a command can be quoted.
+
+use super::model::{CheckKind, Recipe, Work};
+use super::template::{self, Name, TemplateError};
+use crate::diag::reader::Problems;
+use crate::diag::{Diagnostic, Files, Spanned, did_you_mean};
+use std::collections::BTreeSet;
+
+struct Check<'a> {
+    files: &'a Files,
+    parameters: Vec<&'a str>,
+    has_input: bool,
+    used: BTreeSet<String>,
+    problems: &'a mut Problems,
+}
+
+/// Adds a problem for each wrong name in the recipe's templates, a warning for each parameter that nothing uses.
+pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
+    let mut check = Check {
+        files,
+        parameters: recipe.parameters.iter().map(|p| p.name.value.as_str()).collect(),
+        has_input: recipe.input.is_some(),
+        used: BTreeSet::new(),
+        problems,
+    };
+    for text in recipe.context.iter().chain(&recipe.skills) {
+        check.text(text, &[]);
+    }
+    for server in &recipe.tools.mcp_servers {
+        let pairs = server.env.iter().chain(&server.headers).map(|(_, text)| text);
+        let single = [&server.command, &server.cwd, &server.url].into_iter().flatten();
+        for text in server.args.iter().chain(pairs).chain(single) {
+            check.text(text, &[]);
+        }
+    }
+    let mut earlier: Vec<&str> = Vec::new();
+    for step in &recipe.steps {
+        match &step.work {
+            Work::Prompt(text) => check.text(text, &earlier),
+            Work::Run { command, .. } => check.command(command, &earlier),
+        }
+        for one in &step.checks {
+            match &one.what {
+                CheckKind::Run { command, .. } => check.command(command, &earlier),
+                CheckKind::Changed { only, never, .. } => {
+                    only.iter().chain(never).for_each(|text| check.text(text, &[]))
+                }
+                CheckKind::File { path, contains } => {
+                    check.text(path, &[]);
+                    contains.iter().for_each(|text| check.text(text, &[]));
+                }
+            }
+        }
+        earlier.push(&step.id.value);
+    }
+    let used = check.used;
+    for parameter in &recipe.parameters {
+        let name = &parameter.name;
+        if !used.contains(&name.value) {
+            let message = format!("the parameter `{}` is not used", name.value);
+            let problem = Diagnostic::warning("unused-parameter", name.span, message);
+            problems.push(problem.help(format!(
+                "write `{{{{ {} }}}}` where it is needed, or leave it away",
+                name.value
+            )));
+        }
+    }
+}
+
+impl Check<'_> {
+    fn command(&mut self, text: &Spanned<String>, earlier: &[&str]) {
+        let before = self.problems.len();
+        self.text(text, earlier);
+        if self.problems.len() == before
+            && let Err(error) = template::check_command(&text.value)
+        {
+            self.problems.push(problem(self.files, text, error));
+        }
+    }
+
+    fn text(&mut self, text: &Spanned<String>, earlier: &[&str]) {
+        let names = template::names(&text.value);
+        let names = names.and_then(|names| template::check_words(&text.value).map(|()| names));
+        match names {
+            Ok(names) => names.iter().for_each(|name| self.name(text, name, earlier)),
+            Err(error) => self.problems.push(problem(self.files, text, error)),
+        }
+    }
+
+    fn name(&mut self, text: &Spanned<String>, name: &Name, earlier: &[&str]) {
+        let span = text.locate(self.files, name.range.clone());
+        let path: Vec<&str> = name.path.iter().map(String::as_str).collect();
+        let (message, help) = match path.as_slice() {
+            ["input", ..] if self.has_input => return,
+            ["input", ..] => (
+                "`input` is used, but the recipe takes none".to_owned(),
+                Some("declare it: `input: {}`, or `input: { schema: … }`".to_owned()),
+            ),
+            ["steps", id] | ["steps", id, "output"] if earlier.contains(id) => return,
+            ["steps", id, field, ..] if earlier.contains(id) => (
+                format!("a step has no `{field}`"),
+                Some(format!("write `steps.{id}.output`")),
+            ),
+            ["steps", id, ..] => (
+                format!("no step `{id}` comes before this"),
+                Some(match did_you_mean(id, earlier.iter().copied()) {
+                    Some(help) if !id.contains('-') => help,
+                    _ => "use the `id` of an earlier step; one with a `-` is written `steps[\"ID\"].output`".to_owned(),
+                }),
+            ),
+            ["steps"] => (
+                "`steps` is used without an id".to_owned(),
+                Some("write `steps.ID.output`".to_owned()),
+            ),
+            [first, ..] if self.parameters.contains(first) => {
+                self.used.insert((*first).to_owned());
+                return;
+            }
+            [first, ..] => {
+                let known = self.parameters.iter().copied().chain(["input", "steps"]);
+                (format!("`{first}` is not declared"), did_you_mean(first, known))
+            }
+            [] => return,
+        };
+        let mut problem = Diagnostic::error("undefined-name", span, message);
+        problem.help = help;
+        self.problems.push(problem);
+    }
+}
+
+/// A template's error at its place in the file.
+pub(super) fn problem(files: &Files, text: &Spanned<String>, error: TemplateError) -> Diagnostic {
+    let span = error.range.map_or(text.span, |range| text.locate(files, range));
+    Diagnostic::error("template", span, error.message).help(error.help)
+}

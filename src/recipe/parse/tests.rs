@@ -1,0 +1,91 @@
+//! Whole recipe files in `fixtures/recipe` against what a user sees of them: the plan, or every problem.
+
+use crate::diag::{Files, render_all};
+use crate::recipe::{Given, Wanted, lower, parse, show};
+use std::path::Path;
+
+/// What `recipe check` and `recipe show` print. The line `# given: NAME=VALUE | NAME=VALUE` in a file gives parameters,
+/// `# input: JSON` the input.
+fn shown(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let comment = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(&format!("# {name}: ")).map(str::to_owned))
+    };
+    let params: Vec<String> = comment("given")
+        .iter()
+        .flat_map(|line| line.split(" | "))
+        .map(str::to_owned)
+        .collect();
+    let input = comment("input").map(|json| serde_json::from_str(&json).unwrap());
+    let mut files = Files::new();
+    let id = files.add(path.file_name().unwrap().to_string_lossy(), text.clone());
+    let mut warnings = Vec::new();
+    let recipe = match parse(&files, id, &mut warnings) {
+        Ok(recipe) => recipe,
+        Err(problems) => return render_all(&files, &problems),
+    };
+    let read = |_: Wanted, name: &str| {
+        std::fs::read_to_string(path.with_file_name(name)).map_err(|_| "no such file".to_owned())
+    };
+    let given = Given {
+        params: &params,
+        input: input.as_ref(),
+        ..Given::default()
+    };
+    match lower(&files, &recipe, &given, &read, &mut warnings) {
+        Ok(plan) => {
+            let again = serde_json::from_value(serde_json::to_value(&plan).unwrap()).unwrap();
+            assert_eq!(plan, again, "a plan survives the journal");
+            render_all(&files, &warnings) + &show::text(&plan)
+        }
+        Err(problems) => render_all(&files, &problems),
+    }
+}
+
+#[test]
+fn fixtures_show_what_the_user_sees() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recipe");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let shown = shown(&path);
+        let expected = path.with_extension("txt");
+        if std::env::var_os("OVERNIGHT_BLESS").is_some() {
+            std::fs::write(&expected, &shown).unwrap();
+        }
+        assert_eq!(shown, std::fs::read_to_string(&expected).unwrap(), "{}", path.display());
+        for problem in shown.lines().filter(|line| line.contains(": error[")) {
+            assert!(
+                problem
+                    .split(':')
+                    .nth(2)
+                    .is_some_and(|column| column.parse::<usize>().is_ok()),
+                "{problem}"
+            );
+        }
+        seen += 1;
+    }
+    assert!(seen >= 8, "only {seen} fixtures");
+}
+
+#[test]
+fn every_error_has_a_help_line() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recipe");
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let shown = shown(&path);
+            let first_line = |line: &&str| {
+                let placed = line.contains(": error[") || line.contains(": warning[");
+                placed || line.starts_with("error[")
+            };
+            let problems = shown.lines().filter(first_line);
+            let helps = shown.lines().filter(|line| line.starts_with("help: "));
+            assert_eq!(problems.count(), helps.count(), "{}:\n{shown}", path.display());
+        }
+    }
+}

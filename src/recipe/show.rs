@@ -1,0 +1,219 @@
+//! A plan as people read it before a run: steps, checks, limits, tools. Runs nothing.
+
+use super::plan::{Check, CheckWhat, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork};
+use super::template::{self, StepOutputs};
+use crate::base::budget::Budget;
+use crate::diag::units::show_duration;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The plan as text. Outputs of steps, which are not there yet, are shown as `{{ steps.ID.output }}`.
+pub fn text(plan: &Plan) -> String {
+    let mut out = format!("recipe {}\n", plan.name);
+    if !plan.description.is_empty() {
+        line(&mut out, "description", plan.description.trim());
+    }
+    if let Some(model) = &plan.model {
+        let all: Vec<&str> = std::iter::once(model)
+            .chain(&plan.fallback)
+            .map(String::as_str)
+            .collect();
+        line(&mut out, "model", &all.join(", then "));
+    }
+    line(&mut out, "limits", &limits(&plan.budget));
+    line(&mut out, "expects", expect(plan.expect));
+    line(
+        &mut out,
+        "on a denial",
+        match plan.on_deny {
+            OnDeny::Tell => "the model is told and goes on",
+            OnDeny::Stop => "the run ends",
+        },
+    );
+    for (name, value) in &plan.values {
+        line(&mut out, &format!("{name} ="), &super::params::show(value));
+    }
+    if plan.input.is_some() {
+        line(&mut out, "input", "JSON");
+    }
+    list(&mut out, "context", &plan.context);
+    list(&mut out, "skills", &plan.skills);
+    if let Some(only) = &plan.tools.include {
+        list(&mut out, "only the tools", only);
+    }
+    list(&mut out, "without the tools", &plan.tools.exclude);
+    list(&mut out, "ignored paths", &plan.tools.ignore);
+    for (name, server) in &plan.tools.mcp_servers {
+        line(&mut out, &format!("MCP server {name}"), &server_line(server));
+    }
+    if let Some(discovery) = &plan.tools.discovery {
+        line(
+            &mut out,
+            "discovery",
+            &format!("{} (called by {})", discovery.command, discovery.call),
+        );
+    }
+    for (step, rendered) in plan.steps.iter().zip(rendered(plan)) {
+        step_text(&mut out, step, &rendered);
+    }
+    if plan.response.is_some() {
+        line(&mut out, "answer", "JSON that fits the response schema");
+    }
+    out
+}
+
+/// The plan as JSON: as it is journaled, and `rendered`, the text of each step.
+pub fn json(plan: &Plan) -> Value {
+    let steps: Vec<Value> = plan
+        .steps
+        .iter()
+        .zip(rendered(plan))
+        .map(|(step, rendered)| json!({"id": step.id, "work": rendered.work, "checks": rendered.checks}))
+        .collect();
+    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("rendered".to_owned(), Value::Array(steps));
+    }
+    value
+}
+
+/// A step's texts with all values but the outputs of steps.
+struct Rendered {
+    work: String,
+    /// For each check: its command, or what it looks at.
+    checks: Vec<String>,
+}
+
+fn rendered(plan: &Plan) -> Vec<Rendered> {
+    let mut outputs = StepOutputs::new();
+    let mut all = Vec::new();
+    for step in &plan.steps {
+        let scope = plan.scope(&outputs);
+        let command = |text: &str| template::render_command(text, &scope).unwrap_or_else(|_| text.to_owned());
+        let work = match &step.work {
+            StepWork::Prompt { template } => template::render(template, &scope).unwrap_or_else(|_| template.clone()),
+            StepWork::Run { command: text, .. } => command(text),
+        };
+        let checks = step.checks.iter().map(|check| match &check.what {
+            CheckWhat::Run { command: text, .. } => command(text),
+            _ => check_what(check),
+        });
+        all.push(Rendered {
+            work,
+            checks: checks.collect(),
+        });
+        outputs.insert(step.id.0.clone(), format!("{{{{ steps.{}.output }}}}", step.id));
+    }
+    all
+}
+
+fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
+    let _ = writeln!(out, "step {}", step.id);
+    match &step.work {
+        StepWork::Prompt { .. } => line(out, "prompt", rendered.work.trim_end()),
+        StepWork::Run {
+            timeout_ms,
+            allow_failure,
+            ..
+        } => {
+            line(out, "run", rendered.work.trim_end());
+            let failure = if *allow_failure { ", may fail" } else { "" };
+            line(out, "time", &format!("at most {}{failure}", show_duration(*timeout_ms)));
+        }
+    }
+    for (check, what) in step.checks.iter().zip(&rendered.checks) {
+        line(out, &format!("check {}", check.name), what);
+    }
+    if step.retries > 0 {
+        line(out, "retries", &step.retries.to_string());
+    }
+    if step.expect != Expect::Any {
+        line(out, "expects", expect(step.expect));
+    }
+    if step.skip_if_green {
+        line(out, "skipped", "when its checks are green before");
+    }
+    if let Some(budget) = &step.budget {
+        line(out, "limits", &limits(budget));
+    }
+}
+
+fn check_what(check: &Check) -> String {
+    match &check.what {
+        CheckWhat::Run { command, .. } => command.clone(),
+        CheckWhat::File { path, contains } => match contains {
+            Some(text) => format!("{path} holds \"{text}\""),
+            None => format!("{path} exists"),
+        },
+        CheckWhat::Changed(changed) => {
+            let mut parts = Vec::new();
+            if !changed.only.is_empty() {
+                parts.push(format!("only {}", changed.only.join(", ")));
+            }
+            if !changed.never.is_empty() {
+                parts.push(format!("never {}", changed.never.join(", ")));
+            }
+            parts.extend(changed.max_files.map(|max| format!("at most {max} files")));
+            parts.extend(changed.max_lines.map(|max| format!("at most {max} lines")));
+            format!("changes: {}", parts.join("; "))
+        }
+    }
+}
+
+fn server_line(server: &McpServer) -> String {
+    let required = if server.required { " (required)" } else { "" };
+    let command = server
+        .command
+        .iter()
+        .chain(&server.args)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(" ");
+    format!("{}{required}", server.url.as_ref().unwrap_or(&command))
+}
+
+fn expect(expect: Expect) -> &'static str {
+    match expect {
+        Expect::Change => "a change",
+        Expect::NoChange => "no change",
+        Expect::Any => "any outcome",
+    }
+}
+
+fn limits(budget: &Budget) -> String {
+    let mut parts = Vec::new();
+    parts.extend(budget.turns.map(|turns| format!("{turns} turns")));
+    parts.extend(budget.tokens.map(|tokens| format!("{tokens} tokens")));
+    parts.extend(
+        budget
+            .cost_micros
+            .map(|cost| format!("{}.{:02} USD", cost / 1_000_000, cost % 1_000_000 / 10_000)),
+    );
+    parts.extend(budget.wall_ms.map(|ms| format!("{} wall clock", show_duration(ms))));
+    parts.extend(
+        budget
+            .calls
+            .iter()
+            .map(|(tool, limit)| format!("{limit} calls of {tool}")),
+    );
+    parts.join(", ")
+}
+
+fn list(out: &mut String, name: &str, items: &[String]) {
+    if !items.is_empty() {
+        line(out, name, &items.join(", "));
+    }
+}
+
+/// `  name: value`; further lines of the value are set in below it.
+fn line(out: &mut String, name: &str, value: &str) {
+    let colon = if name.ends_with('=') { "" } else { ":" };
+    if value.contains('\n') {
+        let _ = writeln!(out, "  {name}{colon}");
+        for row in value.lines() {
+            let _ = writeln!(out, "    {}", crate::diag::render::escape(row));
+        }
+    } else {
+        let _ = writeln!(out, "  {name}{colon} {}", crate::diag::render::escape(value));
+    }
+}
