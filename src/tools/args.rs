@@ -6,6 +6,7 @@ use crate::base::call::ToolSpec;
 use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
 use crate::workspace::root::{is_deceptive, join, printable};
+use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
 /// `(tool, older name, current name)`: names that mean the same today. `""` stands for every tool that has the current name.
@@ -22,6 +23,9 @@ const RENAMED: [(&str, &str, &str); 11] = [
     ("run_shell_command", "directory", "dir_path"),
     ("run_shell_command", "dir", "dir_path"),
 ];
+
+/// Files looked at for one of the same name.
+const MAX_LOOK: usize = 50_000;
 
 /// The arguments of a built-in tool under their current names. `null` means: not given.
 pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
@@ -217,16 +221,35 @@ pub fn failed(doing: &str, place: &Place, error: FsError, workspace: &Workspace)
     ToolError::model(kind, format!("cannot {doing} {name}: {error}"))
 }
 
-/// `file_not_found` with the names beside it that look like it.
+/// `file_not_found` with the names beside it that look like it, or files of this name elsewhere.
 pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
-    let name = shown(place);
-    let close = close_names(place, workspace);
-    let hint = if close.is_empty() {
-        String::new()
-    } else {
-        format!("; close names: {}", close.join(", "))
-    };
+    let name = printable(shown(place));
+    let mut hint = String::new();
+    if place.inside {
+        let close = close_names(place, workspace);
+        let elsewhere = if close.is_empty() {
+            same_names(place, workspace)
+        } else {
+            Vec::new()
+        };
+        if !close.is_empty() {
+            hint = format!("; close names: {}", close.join(", "));
+        } else if !elsewhere.is_empty() {
+            hint = format!("; files of this name: {}", elsewhere.join(", "));
+        }
+    }
     ToolError::model("file_not_found", format!("{name} does not exist{hint}"))
+}
+
+fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
+    let name = place.path.rsplit('/').next().unwrap_or_default();
+    let walked = workspace.files("", Filter::all(), MAX_LOOK, &|| false);
+    walked
+        .files
+        .into_iter()
+        .filter(|path| path.rsplit('/').next() == Some(name))
+        .take(3)
+        .collect()
 }
 
 fn close_names(place: &Place, workspace: &Workspace) -> Vec<String> {

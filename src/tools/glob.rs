@@ -95,10 +95,10 @@ fn find(pattern: &Pattern, dir: &Place, filter: Filter, context: &ToolContext) -
     }
     let stop = || context.cancel.is_cancelled();
     let files = fitting(pattern, filter, workspace, &stop);
-    let head = format!("matching \"{}\" in {}", pattern.asked, shown(dir));
+    let head = format!("matching \"{}\" in \"{}\"", pattern.asked, shown(dir));
     if files.is_empty() {
         return Ok(ToolOutput::text(
-            format!("No files found {head}.{}", ignored(pattern, filter, workspace, &stop)),
+            format!("No files found {head}.{}", wider(pattern, filter, workspace, &stop)),
             "no files",
         ));
     }
@@ -140,9 +140,19 @@ fn fitting(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn
     walked.files.into_iter().filter(|path| pattern.matches(path)).collect()
 }
 
-/// Whether files would fit that ignore files leave out.
-fn ignored(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> String {
-    if pattern.is_exact() || !(filter.git || filter.gemini) {
+/// What a wider search would find: deeper, or without ignore files.
+fn wider(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> String {
+    if pattern.is_exact() {
+        return String::new();
+    }
+    if !pattern.asked.contains('/') {
+        let deep = Pattern::parse(workspace, &pattern.start.path, &format!("**/{}", pattern.asked), false);
+        let below = deep.map_or(0, |deep| fitting(&deep, filter, workspace, stop).len());
+        if below > 0 {
+            return format!(" {below} file(s) below fit **/{}.", pattern.asked);
+        }
+    }
+    if !(filter.git || filter.gemini) {
         return String::new();
     }
     let all = Filter {

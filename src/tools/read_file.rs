@@ -77,7 +77,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         },
         access: Access::read(place.clone()),
         preview: None,
-        work: blocking(move |context| read(&place, range, &context.workspace)),
+        work: blocking(move |context| read(&place, range, context)),
     })
 }
 
@@ -86,7 +86,8 @@ fn read_kept(id: &str, range: Range, context: &ToolContext) -> Result<ToolOutput
     paged(&format!("{PREFIX}{id}"), &String::from_utf8_lossy(&bytes), range)
 }
 
-fn read(place: &Place, range: Range, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+fn read(place: &Place, range: Range, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let workspace = &context.workspace;
     let bytes = workspace.read(place, MAX_FILE).map_err(|error| match error {
         FsError::TooLarge { size, limit } => ToolError::model(
             "file_too_large",
@@ -104,7 +105,7 @@ fn read(place: &Place, range: Range, workspace: &Workspace) -> Result<ToolOutput
     workspace.note_read(&place.path, &bytes);
     let output = match classify(&place.path, &bytes) {
         Content::Text(text) => {
-            let mut output = paged(&place.path, text.as_str(), range)?;
+            let mut output = paged(&place.path, &results::redacted(text.as_str(), context), range)?;
             if let Some(oddity) = text.oddity() {
                 output.summary = format!("{} ({oddity})", output.summary);
             }

@@ -5,7 +5,7 @@ use super::builtin::{Builtin, Names, blocking};
 use super::list_directory::{filter_of, filtering};
 use super::page::page;
 use super::read_file::MAX_FILE;
-use super::results::SHOWN;
+use super::results::{SHOWN, redacted};
 use super::schema::{boolean, object, strings};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::Access;
@@ -134,13 +134,14 @@ fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         if stop() {
             return Err(ToolError::model("cancelled", "the run is ending"));
         }
-        read.one(item, workspace);
+        read.one(item, context);
     }
     Ok(read.finish(&found))
 }
 
 impl Read {
-    fn one(&mut self, item: &Item, workspace: &Workspace) {
+    fn one(&mut self, item: &Item, context: &ToolContext) {
+        let workspace = &context.workspace;
         let path = &item.place.path;
         let room = SHOWN.saturating_sub(self.text.len() + path.len() + 4_000);
         let bytes = match workspace.read(&item.place, MAX_FILE) {
@@ -149,7 +150,7 @@ impl Read {
         };
         match classify(path, &bytes) {
             Content::Text(_) if room == 0 => self.unshown.push(path.clone()),
-            Content::Text(text) => match page(text.as_str(), None, None, room) {
+            Content::Text(text) => match page(&redacted(text.as_str(), context), None, None, room) {
                 // A page shows one line at least; here a line that finds no room waits for another call.
                 Ok(page) if page.text.len() > room => self.unshown.push(path.clone()),
                 Ok(page) => {

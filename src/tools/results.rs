@@ -4,6 +4,7 @@ use super::{ToolContext, ToolError};
 use crate::base::call::{Display, Kept, ToolOutput};
 use crate::base::message::Content;
 use crate::workspace::fs::{Dir, FsError};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// Bytes of one result that the model is shown.
@@ -29,7 +30,8 @@ pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, 
     if texts <= SHOWN {
         return Ok(output);
     }
-    let whole = output.model_text();
+    // A secret that the cut goes through would not be found afterwards.
+    let whole = redacted(&output.model_text(), context).into_owned();
     if output.kept.is_none() {
         output.kept = Some(keep(&whole, context)?);
     }
@@ -41,6 +43,16 @@ pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, 
         failure.message = head_and_tail(&failure.message, SHOWN, kept);
     }
     Ok(output)
+}
+
+/// `text` without secrets; to be called before a text is cut.
+pub fn redacted<'a>(text: &'a str, context: &ToolContext) -> Cow<'a, str> {
+    let redactor = &context.scope.redactor;
+    if redactor.is_empty() {
+        Cow::Borrowed(text)
+    } else {
+        redactor.redact(text)
+    }
 }
 
 fn text_len(content: &Content) -> usize {
@@ -86,7 +98,7 @@ fn tail(text: &str, room: usize) -> &str {
     }
 }
 
-/// Keeps a text (redacted; its first and last 16 MiB, as far as the run has room) under the call's id.
+/// Keeps a text (its first and last 16 MiB, as far as the run has room) under the call's id.
 fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
     let id = context.call.as_str();
     let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {id}: {error}"));
@@ -94,17 +106,16 @@ fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
     let (others, _) = dir.list("", 100_000).map_err(fatal)?;
     let used: u64 = others.iter().map(|entry| entry.size).sum();
     let room = usize::try_from(KEPT_RUN.saturating_sub(used)).unwrap_or(usize::MAX);
-    let text = context.scope.redactor.redact(text);
     let each = KEPT_EACH.min(room / 2);
     let kept = if text.len() <= 2 * each {
-        text.clone()
+        text.to_owned()
     } else {
         let start = text.get(..text.floor_char_boundary(each)).unwrap_or_default();
         let end = text
             .get(text.ceil_char_boundary(text.len() - each)..)
             .unwrap_or_default();
         let gone = text.len() - start.len() - end.len();
-        format!("{start}\n[{gone} bytes were not kept]\n{end}").into()
+        format!("{start}\n[{gone} bytes were not kept]\n{end}")
     };
     dir.write(id, kept.as_bytes()).map_err(fatal)?;
     Ok(Kept {

@@ -41,6 +41,10 @@ impl Reference {
     /// Whether it can hardly be anything but a path: a person's name or a package has neither `/` nor an ending.
     fn looks_like_path(&self) -> bool {
         let path = self.path();
+        // A decorator with its arguments is code.
+        if path.contains(['(', '=']) {
+            return false;
+        }
         self.quoted
             || path.contains(['/', '*'])
             || path

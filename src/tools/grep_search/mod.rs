@@ -19,6 +19,9 @@ use std::sync::Arc;
 /// Matches shown when the call does not say.
 const USUAL_MATCHES: usize = 100;
 
+/// Matches held at most, whatever the call says.
+const MAX_MATCHES: usize = 100_000;
+
 /// Lines of context at most.
 const MAX_CONTEXT: u64 = 100;
 
@@ -174,9 +177,9 @@ fn query(args: &Args<'_>, workspace: &Workspace) -> Result<Query, ToolError> {
         before: lines("before"),
         after: lines("after"),
         per_file: args.number("max_matches_per_file"),
-        total: args
-            .number("total_max_matches")
-            .map_or(USUAL_MATCHES, |total| usize::try_from(total).unwrap_or(usize::MAX)),
+        total: args.number("total_max_matches").map_or(USUAL_MATCHES, |total| {
+            usize::try_from(total).unwrap_or(usize::MAX).min(MAX_MATCHES)
+        }),
     })
 }
 

@@ -13,6 +13,9 @@ use std::sync::{Mutex, PoisonError};
 /// Matches held before those that cannot be shown are dropped.
 const MAX_HELD: usize = 20_000;
 
+/// Memory for the lines of one file; a file with a longer line counts as one that could not be read.
+const MAX_HEAP: usize = 64 << 20;
+
 /// The matches of one file.
 #[derive(Debug, Default)]
 pub struct FileHits {
@@ -136,6 +139,7 @@ fn searcher(query: &Query) -> Searcher {
     SearcherBuilder::new()
         .line_number(true)
         .memory_map(MmapChoice::never())
+        .heap_limit(Some(MAX_HEAP))
         .binary_detection(BinaryDetection::quit(b'\0'))
         .before_context(if query.names_only { 0 } else { query.before })
         .after_context(if query.names_only { 0 } else { query.after })

@@ -100,6 +100,7 @@ fn what_may_not_be_read_or_is_not_there_is_a_warning() {
         ("@*.zig", 1),
         ("@someone, hello", 0),
         ("me@host.org", 0),
+        ("@app.route('/x')", 0),
     ] {
         let attached = attach(&workspace, prompt, &|_| true);
         assert_eq!(
