@@ -39,7 +39,14 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    fn corrected(&self, by: Correction, old: String, new: String) -> Self {
+    fn corrected(&self, by: Correction, mut old: String, mut new: String) -> Self {
+        // A view or a fence has no final line end of its own: what one text lost with it, the other loses nothing by.
+        if matches!(by, Correction::CodeFence | Correction::LineNumbers) && !new.is_empty() {
+            if old.ends_with('\n') != new.ends_with('\n') {
+                let shorter = if old.ends_with('\n') { &mut new } else { &mut old };
+                shorter.push('\n');
+            }
+        }
         let corrections = self.corrections.iter().copied().chain([by]).collect();
         Self {
             old,

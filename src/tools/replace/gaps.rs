@@ -93,7 +93,11 @@ mod tests {
         let found = level(&old, &new, &["first a", "", "then b here", "", "", "last c"]);
         assert_eq!(found.old, ["first a", "", "then b here", "", "", "last c"]);
         assert_eq!(found.new, ["first a", "", "then B here", "", "last c"]);
-        let edges = level(&["", "a", "", "b", ""], &["", "a", "", "c", "", ""], &["a", "b"]);
-        assert_eq!(edges.new, ["a", "c", ""]);
+        let edges = level(
+            &["", "a", "", "b there one", ""],
+            &["", "a", "", "b there two", "", ""],
+            &["a", "b there one"],
+        );
+        assert_eq!(edges.new, ["a", "b there two", ""]);
     }
 }

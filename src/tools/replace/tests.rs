@@ -1,7 +1,7 @@
 //! The corpus of edits, and what must hold of any edit.
 
 use super::corpus::{self, Case, Wanted};
-use super::{Landing, Miss, Strategy, land};
+use super::{Landing, Miss, land};
 use crate::workspace::text::decode;
 use std::collections::BTreeMap;
 

@@ -44,13 +44,7 @@ pub(super) fn is_word(c: char) -> bool {
 
 /// How much two lines share, blanks left out: 0 nothing, 1 all.
 pub(super) fn likeness(a: &str, b: &str) -> f64 {
-    let solid = |line| {
-        tokens(line)
-            .into_iter()
-            .filter(|token| !token.trim().is_empty())
-            .collect::<Vec<_>>()
-    };
-    let (a, b) = (solid(a), solid(b));
+    let (a, b) = (Row::of(a).solids, Row::of(b).solids);
     let weight = |tokens: &[&str]| tokens.iter().map(|token| token.len()).sum::<usize>();
     let total = weight(&a) + weight(&b);
     if total == 0 {
@@ -64,33 +58,113 @@ pub(super) fn likeness(a: &str, b: &str) -> f64 {
     2.0 * shared as f64 / total as f64
 }
 
-/// One side's change of a run of tokens.
+/// A line as words and signs, and the blanks before, between and after them: one gap more than solids.
+struct Row<'a> {
+    solids: Vec<&'a str>,
+    gaps: Vec<&'a str>,
+}
+
+impl<'a> Row<'a> {
+    fn of(line: &'a str) -> Self {
+        let mut row = Self {
+            solids: Vec::new(),
+            gaps: Vec::new(),
+        };
+        let mut gap = "";
+        for token in tokens(line) {
+            if token.trim().is_empty() {
+                gap = token;
+            } else {
+                row.gaps.push(std::mem::take(&mut gap));
+                row.solids.push(token);
+            }
+        }
+        row.gaps.push(gap);
+        row
+    }
+
+    fn gap(&self, at: usize) -> &'a str {
+        self.gaps.get(at).copied().unwrap_or_default()
+    }
+
+    /// Solids of a range with the gaps between them.
+    fn text(&self, range: &Range<usize>) -> String {
+        let solids = self.solids.get(range.clone()).unwrap_or_default();
+        let mut out = String::new();
+        for (at, solid) in range.clone().zip(solids) {
+            if at > range.start {
+                out.push_str(self.gap(at));
+            }
+            out.push_str(solid);
+        }
+        out
+    }
+}
+
+/// One side's change of a run of solids.
+#[derive(Clone)]
 struct Hunk {
     base: Range<usize>,
     side: Range<usize>,
 }
 
-fn hunks(base: &[&str], side: &[&str]) -> Vec<Hunk> {
-    let changes = capture_diff_slices(Algorithm::Myers, base, side);
-    let mut found: Vec<Hunk> = Vec::new();
-    for op in changes.iter().filter(|op| op.tag() != DiffTag::Equal) {
-        match found.last_mut() {
-            Some(last) if last.base.end == op.old_range().start && last.side.end == op.new_range().start => {
-                last.base.end = op.old_range().end;
-                last.side.end = op.new_range().end;
-            }
-            _ => found.push(Hunk {
+/// What one side makes of the base: its changes, and its gap for each gap of the base that it still has.
+struct Side<'a> {
+    row: Row<'a>,
+    hunks: Vec<Hunk>,
+    gaps: Vec<Option<&'a str>>,
+}
+
+impl<'a> Side<'a> {
+    fn of(base: &Row<'_>, line: &'a str) -> Self {
+        let row = Row::of(line);
+        let mut side = Self {
+            hunks: Vec::new(),
+            gaps: vec![None; base.gaps.len()],
+            row,
+        };
+        for op in capture_diff_slices(Algorithm::Myers, &base.solids, &side.row.solids) {
+            let hunk = Hunk {
                 base: op.old_range(),
                 side: op.new_range(),
-            }),
+            };
+            if op.tag() == DiffTag::Equal {
+                for (base, own) in hunk.base.clone().zip(hunk.side.clone()) {
+                    side.know(base, own);
+                }
+                side.know(hunk.base.end, hunk.side.end);
+                continue;
+            }
+            if !hunk.base.is_empty() {
+                side.know(hunk.base.start, hunk.side.start);
+                side.know(hunk.base.end, hunk.side.end);
+            }
+            match side.hunks.last_mut() {
+                Some(last) if last.base.end == hunk.base.start && last.side.end == hunk.side.start => {
+                    last.base.end = hunk.base.end;
+                    last.side.end = hunk.side.end;
+                }
+                _ => side.hunks.push(hunk),
+            }
+        }
+        if base.solids.is_empty() {
+            side.know(0, 0);
+        }
+        side
+    }
+
+    fn know(&mut self, base: usize, own: usize) {
+        let gap = self.row.gap(own);
+        if let Some(known) = self.gaps.get_mut(base) {
+            *known = Some(gap);
         }
     }
-    found
 }
 
 /// What is asked for (`base` to `asked`) done to `file`, which differs from `base` in small ways.
 ///
-/// `None` where both change the same words in different ways.
+/// A gap that the edit leaves as it was in `base` is as wide as in the file. `None` where both change the same words
+/// in different ways.
 pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     if base == file || file == asked {
         return Some(asked.to_owned());
@@ -98,40 +172,60 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     if base == asked {
         return Some(file.to_owned());
     }
-    let (base, file, asked) = (tokens(base), tokens(file), tokens(asked));
-    let text = |tokens: &[&str], range: &Range<usize>| tokens.get(range.clone()).unwrap_or_default().concat();
-    let theirs = hunks(&base, &asked);
-    let mut changes: Vec<(Range<usize>, String)> = Vec::new();
-    for our in hunks(&base, &file) {
-        let real = text(&file, &our.side);
-        let mut rivals = theirs.iter().filter(|their| touch(&our, their)).peekable();
+    let base = Row::of(base);
+    let (ours, theirs) = (Side::of(&base, file), Side::of(&base, asked));
+    let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, &theirs)).collect();
+    for our in &ours.hunks {
+        let mut rivals = theirs.hunks.iter().filter(|their| touch(our, their)).peekable();
         if rivals.peek().is_none() {
-            changes.push((our.base, real));
+            changes.push((our, &ours));
             continue;
         }
-        let harmless = soft(&text(&base, &our.base), &real);
-        if rivals.any(|their| {
-            let same = our.base == their.base && real == text(&asked, &their.side);
+        let harmless = super::fuzzy::is_slip(&base.text(&our.base), &ours.row.text(&our.side));
+        let clash = |their: &Hunk| {
+            let same = our.base == their.base && ours.row.text(&our.side) == theirs.row.text(&their.side);
             !same && !(harmless && covers(&their.base, &our.base))
-        }) {
+        };
+        if rivals.any(clash) {
             return None;
         }
     }
-    changes.extend(
-        theirs
-            .iter()
-            .map(|their| (their.base.clone(), text(&asked, &their.side))),
-    );
-    changes.sort_by_key(|(range, _)| (range.start, range.end));
+    changes.sort_by_key(|(hunk, _)| (hunk.base.start, hunk.base.end));
+    let gap = |at: usize| {
+        let (was, here) = (base.gap(at), ours.gaps.get(at).copied().flatten());
+        let wish = theirs.gaps.get(at).copied().flatten();
+        wish.filter(|wish| *wish != was).or(here).unwrap_or(was)
+    };
     let mut out = String::new();
-    let mut done = 0;
-    for (range, new) in changes {
-        out.push_str(&text(&base, &(done..range.start)));
-        out.push_str(&new);
-        done = range.end;
+    let mut changes = changes.into_iter().peekable();
+    let mut at = 0;
+    let mut open = true;
+    loop {
+        let insertion = changes.next_if(|(hunk, _)| hunk.base == (at..at));
+        match insertion {
+            Some((hunk, side)) => {
+                let (left, right) = (side.row.gap(hunk.side.start), side.row.gap(hunk.side.end));
+                let last = at == base.solids.len();
+                out.push_str(if last || left != base.gap(at) { left } else { gap(at) });
+                out.push_str(&side.row.text(&hunk.side));
+                out.push_str(if last && right == base.gap(at) { gap(at) } else { right });
+            }
+            None if open => out.push_str(gap(at)),
+            None => {}
+        }
+        if let Some((hunk, side)) = changes.next_if(|(hunk, _)| hunk.base.start == at) {
+            out.push_str(&side.row.text(&hunk.side));
+            // Words taken out leave one gap, the one before them.
+            open = !hunk.side.is_empty();
+            at = hunk.base.end;
+        } else if let Some(solid) = base.solids.get(at) {
+            out.push_str(solid);
+            open = true;
+            at += 1;
+        } else {
+            return Some(out);
+        }
     }
-    out.push_str(&text(&base, &(done..base.len())));
-    Some(out)
 }
 
 fn touch(a: &Hunk, b: &Hunk) -> bool {
@@ -141,11 +235,6 @@ fn touch(a: &Hunk, b: &Hunk) -> bool {
 
 fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
-}
-
-/// Whether the file differs from what the model copied in blanks or by a slip of the pen only.
-fn soft(copied: &str, real: &str) -> bool {
-    copied.trim().is_empty() && real.trim().is_empty() || super::fuzzy::is_slip(copied, real)
 }
 
 #[cfg(test)]
@@ -172,6 +261,16 @@ mod tests {
             ("retrun value", "return value", "retrun other", Some("return other")),
             ("retrun value", "return value", "return other", Some("return other")),
             ("a b", "a  b", "a c", Some("a  c")),
+            (
+                "| `-` | less |",
+                "| `-`  | less    |",
+                "| `-`  | minus   |",
+                Some("| `-`  | minus   |"),
+            ),
+            ("f(a,b)", "f(a, b)", "f(a,b,c)", Some("f(a, b,c)")),
+            ("x = 1", "x = 1  ", "x = 1;", Some("x = 1;  ")),
+            ("a b c", "a  b  c", "a c", Some("a  c")),
+            ("", "  ", "x", Some("x  ")),
             ("total = 1", "grand = 1", "other = 1", None),
         ];
         for (base, file, asked, merged) in cases {

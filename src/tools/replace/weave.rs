@@ -46,14 +46,16 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
             continue;
         }
         let indent = indents.image(index, line, &partners, parts)?;
-        let asked = manners.applied(body(line));
+        let asked = manners.plain(body(line));
         let content = match pair {
             Some((old, file)) if key(old, Tolerance::Blanks) == key(line, Tolerance::Blanks) => {
-                merge(body(old), body(file), &asked).unwrap_or_else(|| body(file).to_owned())
+                merge(&manners.plain(body(old)), body(file), &asked).unwrap_or_else(|| body(file).to_owned())
             }
             Some((old, file)) if body(old) != body(file) && likeness(old, line) >= ALIKE => {
-                merge(body(old), body(file), &asked).ok_or_else(|| Doubt::Conflict(old.trim().to_owned()))?
+                merge(&manners.plain(body(old)), body(file), &asked)
+                    .ok_or_else(|| Doubt::Conflict(old.trim().to_owned()))?
             }
+            _ if manners.no_trailing => asked.trim_end().to_owned(),
             _ => asked,
         };
         out.push(indent + &content);
@@ -225,7 +227,7 @@ fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
 struct Manners {
     no_trailing: bool,
     /// Typographic signs of the copy that are plain in the file.
-    plain: Vec<char>,
+    signs: Vec<char>,
 }
 
 impl Manners {
@@ -234,16 +236,15 @@ impl Manners {
         let pairs = || parts.old.iter().zip(parts.file).filter(|(old, _)| trailing(old) > 0);
         let no_trailing = pairs().next().is_some() && pairs().all(|(old, file)| trailing(old) != trailing(file));
         let in_file = |sign: &str| parts.file.iter().any(|line| line.contains(sign));
-        let mut plain: Vec<char> = parts.old.iter().flat_map(|line| line.chars()).collect();
-        plain.retain(|&c| plain_sign(c).is_some_and(|sign| !in_file(c.encode_utf8(&mut [0; 4])) && in_file(sign)));
-        Self { no_trailing, plain }
+        let mut signs: Vec<char> = parts.old.iter().flat_map(|line| line.chars()).collect();
+        signs.retain(|&c| plain_sign(c).is_some_and(|sign| !in_file(c.encode_utf8(&mut [0; 4])) && in_file(sign)));
+        Self { no_trailing, signs }
     }
 
-    fn applied(&self, text: &str) -> String {
-        let text = if self.no_trailing { text.trim_end() } else { text };
+    fn plain(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for c in text.chars() {
-            match plain_sign(c).filter(|_| self.plain.contains(&c)) {
+            match plain_sign(c).filter(|_| self.signs.contains(&c)) {
                 Some(sign) => out.push_str(sign),
                 None => out.push(c),
             }
