@@ -84,7 +84,7 @@ impl Http {
         let id = format!("{}/{}", service.wire.vendor(), service.model);
         Self {
             info: ModelInfo {
-                window: pricing::known(&id).map(|known| known.window),
+                window: pricing::known(&id).and_then(|known| known.window),
                 id,
                 recorded: false,
             },

@@ -11,9 +11,9 @@ pub struct Known {
     /// `PROVIDER/NAME`. Also stands for that name with a date, `-preview…` or `-latest`; the longest name wins.
     pub model: String,
     /// Context window in tokens.
-    pub window: u64,
-    /// The longest answer in tokens.
-    pub answer: u64,
+    pub window: Option<u64>,
+    /// The longest answer in tokens, for the wires that must name one.
+    pub answer: Option<u64>,
     pub price: Option<Price>,
     /// Prices of requests whose input is longer than `above`.
     pub long: Option<Long>,
@@ -101,17 +101,24 @@ impl Price {
 
 /// The row with the longest name that is `id`, but for a date or a word that means the same model.
 fn find<'a>(rows: &'a [Known], id: &str) -> Option<&'a Known> {
+    // One vendor, two wires.
+    let id = match id.strip_prefix("openai-responses/") {
+        Some(name) => format!("openai/{name}"),
+        None => id.to_owned(),
+    };
     rows.iter()
         .filter(|row| id.strip_prefix(row.model.as_str()).is_some_and(is_variant))
         .max_by_key(|row| row.model.len())
 }
 
-/// Whether what follows a model's name leaves it the same model: nothing, `-20250514`, `-001`, `-preview…`, `-latest`.
+/// Whether what follows a model's name leaves it the same model: nothing, `-001`, `-20250514`, `-2025-08-07`,
+/// `-preview…`, `-latest`. A short number is a version: another model.
 fn is_variant(rest: &str) -> bool {
     let Some(word) = rest.strip_prefix(['-', '@']) else {
         return rest.is_empty();
     };
-    word.starts_with(|c: char| c.is_ascii_digit()) || word.starts_with("preview") || word == "latest"
+    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    digits >= 3 || word.starts_with("preview") || word == "latest"
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     let known = pricing::known(&format!("anthropic/{}", dialect.model));
-    field(&mut out, "max_tokens", &known.map_or(ANSWER, |known| known.answer));
+    let answer = known.and_then(|known| known.answer).unwrap_or(ANSWER);
+    field(&mut out, "max_tokens", &answer);
     field(&mut out, "stream", &true);
     let mark = json!({"type": "ephemeral"});
     if !request.tools.is_empty() {
