@@ -1,1 +1,16 @@
 //! Errors in files that users write: where, what is wrong, what to write instead. Pure.
+
+pub mod diagnostic;
+pub mod reader;
+pub mod render;
+pub mod source;
+pub mod tree;
+pub mod units;
+pub mod yaml;
+
+pub use diagnostic::{Diagnostic, Label, Severity, any_error, did_you_mean, file_line, settle};
+pub use reader::Reader;
+pub use render::{github, render, render_all};
+pub use source::{FileId, Files, Place, Span, Spanned};
+pub use tree::{Entry, Node, Scalar, Shape};
+pub use yaml::parse;

@@ -1,0 +1,181 @@
+//! One problem in a user's file: what is wrong, where, and what to do. Prints nothing.
+
+use super::source::{Files, Span};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The file is used all the same.
+    Warning,
+    /// The file is refused.
+    Error,
+}
+
+impl Severity {
+    /// The word shown before the code.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// Another place that has to do with the problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub span: Span,
+    pub text: String,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub severity: Severity,
+    /// A kebab-case name that scripts may rely on: `unknown-key`.
+    pub code: &'static str,
+    /// One sentence, lower case, without a full stop.
+    pub message: String,
+    /// `None` for a problem of the command line.
+    pub span: Option<Span>,
+    /// What to write or do instead.
+    pub help: Option<String>,
+    pub labels: Vec<Label>,
+}
+
+impl Diagnostic {
+    /// An error at a place.
+    pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            message: message.into(),
+            span: Some(span),
+            help: None,
+            labels: Vec::new(),
+        }
+    }
+
+    /// A warning at a place.
+    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, span, message)
+        }
+    }
+
+    /// An error that no file holds: a flag's value.
+    pub fn unplaced(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            message: message.into(),
+            span: None,
+            help: None,
+            labels: Vec::new(),
+        }
+    }
+
+    /// Adds what to do instead.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds another place.
+    pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.labels.push(Label {
+            span,
+            text: text.into(),
+        });
+        self
+    }
+
+    /// Whether the file is refused.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// Whether any of them refuses the file.
+pub fn any_error(problems: &[Diagnostic]) -> bool {
+    problems.iter().any(Diagnostic::is_error)
+}
+
+/// In the order of the files; those without a place first. Stable.
+pub fn sort(problems: &mut [Diagnostic]) {
+    problems.sort_by_key(|problem| problem.span);
+}
+
+/// A help line for an unknown word: the nearest known one, else all of them.
+pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let known: Vec<&str> = known.into_iter().collect();
+    let nearest = known
+        .iter()
+        .map(|name| {
+            (
+                strsim::damerau_levenshtein(&word.to_lowercase(), &name.to_lowercase()),
+                *name,
+            )
+        })
+        .min();
+    match nearest {
+        Some((distance, name)) if distance <= 1 + name.len().min(word.len()) / 4 => {
+            Some(format!("did you mean `{name}`?"))
+        }
+        Some(_) => Some(format!("known are {}", list(&known))),
+        None => None,
+    }
+}
+
+/// `a`, `b` and `c`, each in backquotes.
+pub fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// Those problems that refuse a file, or the value when there are none. Warnings go to `warnings`.
+///
+/// # Errors
+/// All problems, sorted, when one of them is an error or there is no value.
+pub fn settle<T>(
+    value: Option<T>,
+    mut problems: Vec<Diagnostic>,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<T, Vec<Diagnostic>> {
+    sort(&mut problems);
+    match value {
+        Some(value) if !any_error(&problems) => {
+            warnings.append(&mut problems);
+            Ok(value)
+        }
+        _ => Err(problems),
+    }
+}
+
+/// The identity of a rule or step by its place: `FILE:LINE`.
+pub fn file_line(files: &Files, span: Span) -> String {
+    let place = files.place(span);
+    format!("{}:{}", place.file, place.line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_proposed_and_far_ones_listed() {
+        let known = ["allow", "deny", "suspend"];
+        assert_eq!(did_you_mean("alow", known).as_deref(), Some("did you mean `allow`?"));
+        assert_eq!(did_you_mean("Deny", known).as_deref(), Some("did you mean `deny`?"));
+        assert_eq!(
+            did_you_mean("colour", known).as_deref(),
+            Some("known are `allow`, `deny` and `suspend`")
+        );
+        assert_eq!(did_you_mean("x", []), None);
+    }
+}

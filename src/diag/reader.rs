@@ -1,0 +1,299 @@
+//! Reads the keys of a YAML map into typed values and collects every problem on the way. Knows no particular file.
+//!
+//! A key counts as known because it was asked for: [`Reader::finish`] reports all others. So ask for every key before it.
+
+use super::diagnostic::{Diagnostic, did_you_mean, list};
+use super::source::{Span, Spanned};
+use super::tree::{Entry, Node, Scalar, Shape};
+use super::units;
+use serde_json::Value;
+
+/// The keys of one map.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    entries: &'a [Entry],
+    /// The place of the whole map.
+    pub span: Span,
+    /// What the map is, for messages: `the recipe`, `this rule`.
+    what: &'static str,
+    asked: Vec<&'static str>,
+}
+
+/// Where problems are collected.
+pub type Problems = Vec<Diagnostic>;
+
+impl<'a> Reader<'a> {
+    /// The reader of a map; a problem when `node` is something else.
+    pub fn open(node: &'a Node, what: &'static str, problems: &mut Problems) -> Option<Self> {
+        match &node.shape {
+            Shape::Map(entries) => Some(Self {
+                entries,
+                span: node.span,
+                what,
+                asked: Vec::new(),
+            }),
+            _ => {
+                problems.push(wrong_type(node, what, "a map of keys"));
+                None
+            }
+        }
+    }
+
+    /// The place to point at when something about the whole map is wrong: its first key.
+    pub fn head(&self) -> Span {
+        self.entries.first().map_or(self.span.point(), |entry| entry.key_span)
+    }
+
+    /// The entry of a key. A key without a value counts as absent.
+    pub fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
+        self.asked.push(key);
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        (!entry.value.is_null()).then_some(entry)
+    }
+
+    /// The value of a key.
+    pub fn node(&mut self, key: &'static str) -> Option<&'a Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// The value of a key that must be there.
+    pub fn need(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a Node> {
+        let found = self.node(key);
+        if found.is_none() {
+            self.missing(key, problems);
+        }
+        found
+    }
+
+    /// Reports a key that is missing.
+    pub fn missing(&self, key: &str, problems: &mut Problems) {
+        let message = format!("`{key}` is missing in {}", self.what);
+        problems.push(Diagnostic::error("missing-key", self.head(), message).help(format!("add `{key}: …`")));
+    }
+
+    /// The map under a key.
+    pub fn map(&mut self, key: &'static str, what: &'static str, problems: &mut Problems) -> Option<Reader<'a>> {
+        Reader::open(self.node(key)?, what, problems)
+    }
+
+    /// Text. Unquoted numbers and booleans are taken as they are written.
+    pub fn text(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<String>> {
+        text(self.node(key)?, key, problems)
+    }
+
+    /// Text that must be there.
+    pub fn need_text(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<String>> {
+        text(self.need(key, problems)?, key, problems)
+    }
+
+    /// `true` or `false`.
+    pub fn bool(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<bool>> {
+        let node = self.node(key)?;
+        match scalar(node).map(Scalar::value) {
+            Some(Value::Bool(value)) => Some(at(node, value)),
+            _ => {
+                problems.push(wrong_type(node, &ticked(key), "`true` or `false`"));
+                None
+            }
+        }
+    }
+
+    /// A whole number of 0 or more; `2_000_000` is one.
+    pub fn whole(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<u64>> {
+        whole(self.node(key)?, key, problems)
+    }
+
+    /// A number of 0 or more.
+    pub fn amount(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
+        let node = self.node(key)?;
+        let value = plain(node).and_then(units::decimal).filter(|value| *value >= 0.0);
+        if value.is_none() {
+            problems.push(wrong_type(node, &ticked(key), "a number of 0 or more, as `2.00`"));
+        }
+        value.map(|value| at(node, value))
+    }
+
+    /// A duration above zero, in milliseconds.
+    pub fn duration(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<u64>> {
+        let node = self.node(key)?;
+        let value = scalar(node).and_then(|scalar| units::duration_ms(&scalar.text));
+        match value {
+            Some(value) if value > 0 => Some(at(node, value)),
+            _ => {
+                problems.push(wrong_type(node, &ticked(key), "a duration, as `5s`, `20m` or `1h30m`"));
+                None
+            }
+        }
+    }
+
+    /// One word of a fixed set.
+    pub fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+        problems: &mut Problems,
+    ) -> Option<Spanned<T>> {
+        choice(self.node(key)?, key, words, problems)
+    }
+
+    /// A list of texts. `None` when the key is absent or no list.
+    pub fn texts(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Spanned<String>>> {
+        let node = self.node(key)?;
+        match &node.shape {
+            Shape::List(items) => Some(items.iter().filter_map(|item| text(item, key, problems)).collect()),
+            _ => {
+                problems.push(wrong_type(node, &ticked(key), "a list, as `[one, two]`"));
+                None
+            }
+        }
+    }
+
+    /// A list of texts, or one text for a list of one.
+    pub fn one_or_more(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Spanned<String>>> {
+        let node = self.node(key)?;
+        match &node.shape {
+            Shape::Scalar(_) => text(node, key, problems).map(|only| vec![only]),
+            Shape::List(_) => {
+                self.asked.pop();
+                self.texts(key, problems)
+            }
+            Shape::Map(_) => {
+                problems.push(wrong_type(node, &ticked(key), "a text or a list of texts"));
+                None
+            }
+        }
+    }
+
+    /// The items of a list.
+    pub fn items(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a [Node]> {
+        let node = self.node(key)?;
+        match &node.shape {
+            Shape::List(items) => Some(items),
+            _ => {
+                problems.push(wrong_type(node, &ticked(key), "a list"));
+                None
+            }
+        }
+    }
+
+    /// The entries of a map whose keys the user chooses.
+    pub fn entries(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a [Entry]> {
+        let node = self.node(key)?;
+        match &node.shape {
+            Shape::Map(entries) => Some(entries),
+            _ => {
+                problems.push(wrong_type(node, &ticked(key), "a map"));
+                None
+            }
+        }
+    }
+
+    /// A map from names that the user chooses to texts.
+    pub fn text_map(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<(String, Spanned<String>)>> {
+        let entries = self.entries(key, problems)?;
+        let pairs = entries.iter().filter_map(|entry| {
+            let value = text(&entry.value, &entry.key, problems)?;
+            Some((entry.key.clone(), value))
+        });
+        Some(pairs.collect())
+    }
+
+    /// Reports every key that nobody asked for.
+    pub fn finish(self, problems: &mut Problems) {
+        for entry in self.entries {
+            if !self.asked.contains(&entry.key.as_str()) {
+                let message = format!("unknown key `{}` in {}", entry.key, self.what);
+                let mut problem = Diagnostic::error("unknown-key", entry.key_span, message);
+                problem.help = did_you_mean(&entry.key, self.asked.iter().copied());
+                problems.push(problem);
+            }
+        }
+    }
+
+    /// Checks `version: 1`, the only one there is.
+    pub fn version(&mut self, problems: &mut Problems) {
+        let Some(node) = self.need("version", problems) else {
+            return;
+        };
+        if plain(node) != Some("1") {
+            let message = format!("this program reads version 1, not {}", node.describe());
+            problems.push(Diagnostic::error("unknown-version", node.span, message).help("write `version: 1`"));
+        }
+    }
+}
+
+fn ticked(key: &str) -> String {
+    format!("`{key}`")
+}
+
+fn at<T>(node: &Node, value: T) -> Spanned<T> {
+    Spanned { value, span: node.span }
+}
+
+fn scalar(node: &Node) -> Option<&Scalar> {
+    match &node.shape {
+        Shape::Scalar(scalar) => Some(scalar),
+        _ => None,
+    }
+}
+
+fn plain(node: &Node) -> Option<&str> {
+    scalar(node)
+        .filter(|scalar| scalar.plain)
+        .map(|scalar| scalar.text.as_str())
+}
+
+/// The problem of a value that has another type than expected. `what` is named first in the message.
+pub fn wrong_type(node: &Node, what: &str, expected: &str) -> Diagnostic {
+    let span = match node.shape {
+        Shape::Scalar(_) => node.span,
+        _ => node.span.point(),
+    };
+    let message = format!("{what} must be {expected}, found {}", node.describe());
+    Diagnostic::error("wrong-type", span, message).help(format!("write {expected}"))
+}
+
+/// The text of a node; a problem when it is a list, a map or nothing.
+pub fn text(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+    match scalar(node) {
+        Some(scalar) if !scalar.is_null() => Some(at(node, scalar.text.clone())),
+        _ => {
+            problems.push(wrong_type(node, &ticked(key), "a text"));
+            None
+        }
+    }
+}
+
+/// The whole number of a node.
+pub fn whole(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<u64>> {
+    let value = plain(node).and_then(units::whole);
+    if value.is_none() {
+        problems.push(wrong_type(node, &ticked(key), "a whole number, as `40` or `2_000_000`"));
+    }
+    value.map(|value| at(node, value))
+}
+
+/// The word of a node, if it is one of `words`.
+pub fn choice<T: Copy>(
+    node: &Node,
+    key: &str,
+    words: &[(&'static str, T)],
+    problems: &mut Problems,
+) -> Option<Spanned<T>> {
+    let word = text(node, key, problems)?;
+    let found = words.iter().find(|(name, _)| *name == word.value);
+    if found.is_none() {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        let message = format!("`{key}` cannot be `{}`", word.value);
+        let mut problem = Diagnostic::error("unknown-word", node.span, message);
+        problem.help = Some(match did_you_mean(&word.value, names.iter().copied()) {
+            Some(help) if help.starts_with("did") => help,
+            _ => format!("write one of {}", list(&names)),
+        });
+        problems.push(problem);
+    }
+    found.map(|(_, value)| at(node, *value))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Reads YAML text into a tree with places, strictly. Reads no meaning into keys.
+//!
+//! These are security files, so the language is narrowed: no anchors, aliases, merge keys, tags or directives,
+//! one document, keys are text, and a key is written once. What YAML 1.1 called booleans (`yes`, `off`) is text.
+
+use super::diagnostic::Diagnostic;
+use super::source::{FileId, Files, Span};
+use super::tree::{Entry, Node, Scalar, Shape};
+use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, Span as Stretch, StrInput};
+
+/// The largest file that is read, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Lists and maps inside one another.
+const MAX_DEPTH: usize = 32;
+/// Keys and values in one file.
+const MAX_NODES: usize = 100_000;
+
+/// The tree of a file; a file without a value gives a null.
+///
+/// # Errors
+/// Every problem that can be told from the others: all duplicate keys, anchors and tags; the first syntax error.
+pub fn parse(files: &Files, file: FileId) -> Result<Node, Vec<Diagnostic>> {
+    let text = files.text(file);
+    let start = Span { file, start: 0, end: 0 };
+    if text.len() > MAX_BYTES {
+        let problem = Diagnostic::error("file-too-large", start, format!("the file has {} bytes", text.len()));
+        return Err(vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))]);
+    }
+    let mut builder = Builder {
+        file,
+        open: Vec::new(),
+        root: None,
+        documents: 0,
+        nodes: 0,
+        lost: false,
+        problems: Vec::new(),
+    };
+    let mut parser = Parser::new_from_str_with_options(text, options());
+    builder.read(&mut parser);
+    if builder.problems.is_empty() {
+        Ok(builder.root.unwrap_or(Node {
+            span: start,
+            shape: Shape::Scalar(Scalar {
+                text: String::new(),
+                plain: true,
+            }),
+        }))
+    } else {
+        Err(builder.problems)
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.disallow_directives = true;
+    options.emit_unresolved_aliases = true;
+    options.emit_anchor_events = true;
+    options.set_emit_comments(false);
+    options
+}
+
+/// A list or map that is not closed yet.
+enum Open {
+    List(Span, Vec<Node>),
+    Map {
+        span: Span,
+        entries: Vec<Entry>,
+        /// A key whose value has not come. `None` as text when the key itself was refused.
+        key: Option<(Option<String>, Span)>,
+    },
+}
+
+struct Builder {
+    file: FileId,
+    open: Vec<Open>,
+    root: Option<Node>,
+    documents: usize,
+    nodes: usize,
+    /// Set when what follows can no longer be told apart.
+    lost: bool,
+    problems: Vec<Diagnostic>,
+}
+
+impl Builder {
+    fn span(&self, stretch: Stretch) -> Span {
+        let range = stretch.byte_range().unwrap_or(0..0);
+        Span {
+            file: self.file,
+            start: range.start,
+            end: range.end,
+        }
+    }
+
+    fn read<'a>(&mut self, parser: &mut Parser<'a, StrInput<'a>>) {
+        while let Some(next) = parser.next_event() {
+            let (event, stretch) = match next {
+                Ok(next) => next,
+                Err(error) => return self.syntax(&error),
+            };
+            let span = self.span(stretch);
+            self.refuse_properties(&event, stretch, span);
+            match event {
+                Event::DocumentStart(..) => {
+                    self.documents += 1;
+                    if self.documents > 1 {
+                        let problem = Diagnostic::error("yaml-documents", span, "a second document begins here");
+                        self.problems.push(problem.help("write one document a file"));
+                        return;
+                    }
+                }
+                Event::Scalar(text, style, ..) => self.scalar(text.into_owned(), style, span),
+                Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                    let problem = Diagnostic::error("yaml-alias", span, "an alias (`*name`) is not allowed");
+                    self.problems.push(problem.help("write the value out"));
+                    self.scalar(String::new(), ScalarStyle::DoubleQuoted, span);
+                }
+                Event::SequenceStart(..) => self.begin(Open::List(span, Vec::new())),
+                Event::MappingStart(..) => self.begin(Open::Map {
+                    span,
+                    entries: Vec::new(),
+                    key: None,
+                }),
+                Event::SequenceEnd | Event::MappingEnd => self.close(span),
+                _ => {}
+            }
+            if self.lost {
+                return;
+            }
+            if self.open.len() > MAX_DEPTH || self.nodes > MAX_NODES {
+                let problem = Diagnostic::error(
+                    "yaml-too-deep",
+                    span,
+                    "the file is nested too deeply or has too many values",
+                );
+                self.problems
+                    .push(problem.help(format!("at most {MAX_DEPTH} levels and {MAX_NODES} values")));
+                return;
+            }
+        }
+    }
+
+    fn syntax(&mut self, error: &serde_saphyr::granit_parser::ScanError) {
+        let at = error.marker().byte_offset().unwrap_or(0);
+        let span = Span {
+            file: self.file,
+            start: at,
+            end: at,
+        };
+        let problem = Diagnostic::error("yaml-syntax", span, error.info());
+        self.problems
+            .push(problem.help("look at the indentation, quotes and brackets here and just before"));
+    }
+
+    fn refuse_properties(&mut self, event: &Event<'_>, stretch: Stretch, span: Span) {
+        if matches!(event, Event::Anchor(..)) {
+            let problem = Diagnostic::error("yaml-anchor", span, "an anchor (`&name`) is not allowed");
+            self.problems
+                .push(problem.help("write the value out where it is needed"));
+        }
+        if event.tag().is_some() {
+            let place = stretch.tag_span().map_or(span, |tag| self.span(tag));
+            let problem = Diagnostic::error("yaml-tag", place, "a tag (`!name`) is not allowed");
+            self.problems
+                .push(problem.help("leave the tag away; quote a value that must be text"));
+        }
+    }
+
+    fn begin(&mut self, open: Open) {
+        if let Some(Open::Map { key: None, .. }) = self.open.last() {
+            let (Open::List(span, _) | Open::Map { span, .. }) = &open;
+            self.refused_key(*span, "a list or map cannot be a key");
+            self.lost = true;
+        }
+        self.nodes += 1;
+        self.open.push(open);
+    }
+
+    fn close(&mut self, end: Span) {
+        let node = match self.open.pop() {
+            Some(Open::List(span, items)) => Node {
+                span: Span { end: end.end, ..span },
+                shape: Shape::List(items),
+            },
+            Some(Open::Map { span, entries, .. }) => Node {
+                span: Span { end: end.end, ..span },
+                shape: Shape::Map(entries),
+            },
+            None => return,
+        };
+        self.value(node);
+    }
+
+    fn scalar(&mut self, text: String, style: ScalarStyle, span: Span) {
+        self.nodes += 1;
+        let plain = style == ScalarStyle::Plain;
+        if let Some(Open::Map { key: None, .. }) = self.open.last() {
+            return self.key(text, plain, span);
+        }
+        self.value(Node {
+            span,
+            shape: Shape::Scalar(Scalar { text, plain }),
+        });
+    }
+
+    fn key(&mut self, text: String, plain: bool, span: Span) {
+        if plain && text == "<<" {
+            return self.refused_key(span, "a merge key (`<<`) is not allowed");
+        }
+        if plain && text.is_empty() {
+            return self.refused_key(span, "an empty key");
+        }
+        let Some(Open::Map { entries, key, .. }) = self.open.last_mut() else {
+            return;
+        };
+        if let Some(first) = entries.iter().find(|entry| entry.key == text) {
+            let problem = Diagnostic::error("duplicate-key", span, format!("`{text}` is written twice"));
+            self.problems.push(
+                problem
+                    .label(first.key_span, "first written here")
+                    .help("keep one of the two"),
+            );
+            *key = Some((None, span));
+        } else {
+            *key = Some((Some(text), span));
+        }
+    }
+
+    /// The value of a refused key is still read, so that further problems are found.
+    fn refused_key(&mut self, span: Span, why: &str) {
+        self.problems
+            .push(Diagnostic::error("yaml-key", span, why).help("keys are plain words"));
+        if let Some(Open::Map { key, .. }) = self.open.last_mut() {
+            *key = Some((None, span));
+        }
+    }
+
+    fn value(&mut self, node: Node) {
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List(_, items)) => items.push(node),
+            Some(Open::Map { entries, key, .. }) => {
+                if let Some((Some(name), key_span)) = key.take() {
+                    entries.push(Entry {
+                        key: name,
+                        key_span,
+                        value: node,
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
