@@ -37,7 +37,7 @@ pub fn page(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> Stri
             body {
                 (head(sum))
                 main {
-                    (attention(sum))
+                    (attention(sum, ending))
                     (answer(sum))
                     (timeline::steps(sum))
                     (changes(sum, ending, patch))
@@ -131,12 +131,13 @@ fn base(sum: &RunSummary<'_>) -> String {
 }
 
 /// What a person must look at first: calls that wait, calls that were denied, warnings, servers that are missing.
-fn attention(sum: &RunSummary<'_>) -> Markup {
+fn attention(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
+    let resume = result::resume_name(sum, ending);
     let (waiting, denied) = (result::suspended(sum), result::denied(sum));
     let warnings = result::warnings(sum);
     html! {
         @if !waiting.is_empty() || !denied.is_empty() || !warnings.is_empty() { section #attention {
-            @for call in &waiting { (waits(sum.run(), call)) }
+            @for call in &waiting { (waits(&resume, call)) }
             @for call in &denied { (ruled_out(call)) }
             @for warning in &warnings {
                 div.card."edge-wait" { div.row {
@@ -149,7 +150,7 @@ fn attention(sum: &RunSummary<'_>) -> Markup {
     }
 }
 
-fn waits(run: &str, call: &Waiting) -> Markup {
+fn waits(resume: &str, call: &Waiting) -> Markup {
     html! {
         div.card."edge-wait" {
             div.row {
@@ -159,7 +160,7 @@ fn waits(run: &str, call: &Waiting) -> Markup {
             }
             p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
             (args(&call.args))
-            pre.do { "overnight resume " (run) " --approve " (call.call) }
+            pre.do { "overnight resume " (resume) " --approve " (call.call) }
         }
     }
 }

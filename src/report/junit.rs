@@ -71,7 +71,7 @@ fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
         suite.extra.insert("timestamp".into(), rfc3339(step.started).into());
     }
     properties(sum, ending, step, &mut suite);
-    let mut writer = Writer::new(sum, id);
+    let mut writer = Writer::new(sum, ending, id);
     match index.zip(step) {
         Some((index, step)) => writer.begun(index, step),
         None => writer.not_begun(id),

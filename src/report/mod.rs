@@ -1,11 +1,15 @@
 //! Outputs: folds over the events of a run, and sinks that are fed while it goes on. Cannot influence a run.
 
+pub mod export;
+pub mod github;
 pub mod html;
 pub mod junit;
+pub mod markdown;
 pub mod progress;
 pub mod result;
 pub mod stream;
 pub mod summary;
+pub mod suspension;
 mod text;
 pub mod transcript;
 

@@ -16,7 +16,8 @@ pub const SCHEMA: &str = "overnight/result/v1";
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
     pub exit_code: i32,
-    /// Name of an artefact (`patch`, `junit`, `transcript`, …) to its path as scripts should use it.
+    /// Name of an artefact (`patch`, `junit`, `transcript`, …) to its path as scripts should use it; `directory` is the
+    /// run directory.
     pub artefacts: BTreeMap<String, String>,
 }
 
@@ -270,6 +271,18 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
         message: format!("MCP server `{}` is not there: {}", server.name, server.message),
     });
     told.chain(missing).collect()
+}
+
+/// How a command line names the run: its directory where that is known, quoted for a shell, else its id.
+pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
+    let Some(directory) = ending.artefacts.get("directory") else {
+        return sum.run().to_owned();
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
+    if !directory.is_empty() && !directory.starts_with('-') && directory.chars().all(plain) {
+        return directory.clone();
+    }
+    format!("'{}'", directory.replace('\'', r"'\''"))
 }
 
 /// Dollars from millionths.

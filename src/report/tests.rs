@@ -3,6 +3,7 @@
 mod build;
 mod html;
 mod junit;
+mod markdown;
 mod result;
 mod sinks;
 mod summary;

@@ -1,6 +1,7 @@
 //! The cases of one suite: completed, checks, response, budget, approvals and denials. Owns no suite and no totals.
 
 use crate::base::outcome::{CheckResult, Outcome, StepStatus, Verdict};
+use crate::report::result::{self, Ending};
 use crate::report::summary::{CallSummary, CheckRun, Denial, RunSummary, StepSummary};
 use crate::report::text;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestRerun};
@@ -85,6 +86,8 @@ fn skipped(ty: &str, message: &str) -> TestCaseStatus {
 /// Collects the cases of one suite; sees to unique names.
 pub(super) struct Writer<'a, 'b> {
     sum: &'b RunSummary<'a>,
+    /// How a command line names the run.
+    resume: String,
     step: &'b str,
     classname: String,
     names: HashSet<String>,
@@ -92,9 +95,10 @@ pub(super) struct Writer<'a, 'b> {
 }
 
 impl<'a, 'b> Writer<'a, 'b> {
-    pub(super) fn new(sum: &'b RunSummary<'a>, step: &'b str) -> Self {
+    pub(super) fn new(sum: &'b RunSummary<'a>, ending: &Ending, step: &'b str) -> Self {
         Self {
             sum,
+            resume: result::resume_name(sum, ending),
             step,
             classname: format!("{}.{}", text::line(sum.recipe(), 200), text::line(step, 200)),
             names: ["completed", "response", "budget"].map(str::to_owned).into(),
@@ -173,7 +177,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         } else if call.is_waiting() {
             let reason = call.ruling().map(|ruling| ruling.reason.as_str()).unwrap_or_default();
             let mut status = skipped("suspended", &format!("waits for a person: {reason}"));
-            let run = self.sum.run();
+            let run = &self.resume;
             let fix = call.ruling().map(|ruling| ruling.fix.as_str()).unwrap_or_default();
             let body = format!("{}\n{fix}\novernight resume {run} --approve {id}", asked(call));
             status.set_description(text::excerpt(&text::plain(&body), BODY).as_ref());

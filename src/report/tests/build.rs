@@ -425,3 +425,19 @@ pub(super) fn snapshot(name: &str, text: &str) {
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
+
+/// Compares the events with the journal under `fixtures/report`, which `tests/it/validators.rs` reads.
+/// `OVERNIGHT_BLESS=1` writes it.
+pub(super) fn journal(name: &str, run: &Run) {
+    let path = format!("{}/fixtures/report/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let lines: Vec<String> = run
+        .events
+        .iter()
+        .map(|event| serde_json::to_string(event).unwrap())
+        .collect();
+    let text = lines.join("\n") + "\n";
+    if std::env::var_os("OVERNIGHT_BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{path}");
+}

@@ -25,6 +25,13 @@ fn a_whole_run_is_summed_up() {
 }
 
 #[test]
+fn the_stored_journals_are_these_runs() {
+    build::journal("good", &build::good());
+    build::journal("denied", &build::denied());
+    build::journal("suspended", &build::suspended());
+}
+
+#[test]
 fn every_prefix_of_a_run_can_be_summed_up_and_is_incomplete() {
     let run = build::good();
     for n in 0..run.events.len() {

@@ -1,0 +1,73 @@
+//! Annotations for GitHub: workflow commands that name what went wrong. At most ten, the most telling first.
+
+use super::result::{self, Ending};
+use super::summary::RunSummary;
+use super::text;
+
+/// GitHub shows ten of a kind for a step.
+const LIMIT: usize = 10;
+
+/// The lines to print, each with its newline; empty for a run that passed without a warning.
+pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
+    let result = result::result(sum, ending);
+    let passed = result.verdict.is_success();
+    let mut lines = Vec::new();
+    if !passed {
+        let title = format!("{}: {}", text::line(&result.recipe, 80), result.verdict.as_str());
+        lines.push(command("error", None, &title, &result.message));
+    }
+    for call in &result.suspended {
+        let title = format!("waits for a person: {} {}", call.call, text::line(&call.title, 120));
+        let resume = result::resume_name(sum, ending);
+        let message = format!("{}\novernight resume {resume} --approve {}", call.reason, call.call);
+        lines.push(command("warning", call.rule.as_deref(), &title, &message));
+    }
+    for check in result
+        .steps
+        .iter()
+        .flat_map(|step| &step.checks)
+        .filter(|check| !check.passed)
+    {
+        let message = format!("{}: {}", text::line(&check.what, 200), check.message);
+        lines.push(command(
+            "error",
+            None,
+            &format!("check failed: {}", check.name),
+            &message,
+        ));
+    }
+    for call in &result.denied {
+        let kind = if passed { "warning" } else { "error" };
+        let title = format!("denied: {} {}", call.call, text::line(&call.title, 120));
+        let message = format!("{}\n{}", call.reason, call.fix);
+        lines.push(command(kind, call.rule.as_deref(), &title, &message));
+    }
+    for warning in &result.warnings {
+        lines.push(command("warning", None, &warning.code, &warning.message));
+    }
+    lines.truncate(LIMIT);
+    lines.concat()
+}
+
+/// One command. `place` is `FILE:LINE` where a rule is known by that.
+fn command(kind: &str, place: Option<&str>, title: &str, message: &str) -> String {
+    let place = place.and_then(|place| place.rsplit_once(':'));
+    let place =
+        place.filter(|(file, line)| !file.is_empty() && !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()));
+    let place = place.map(|(file, line)| format!("file={},line={line},", property(file)));
+    let message = text::plain(text::head(message.trim(), 4_000));
+    format!(
+        "::{kind} {}title={}::{}\n",
+        place.unwrap_or_default(),
+        property(&text::line(title, 200)),
+        data(&message)
+    )
+}
+
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}

@@ -1,0 +1,167 @@
+//! Tests of the outputs for step summaries, annotations and reviewers.
+
+use super::build::{self, Run, ruling};
+use crate::base::call::FileDiff;
+use crate::base::event::EventKind;
+use crate::base::outcome::{Outcome, Verdict};
+use crate::base::ruling::Decision;
+use crate::report::export::{self, Beside, Format};
+use crate::report::markdown;
+use crate::report::result::Ending;
+use crate::report::summary::RunSummary;
+use crate::report::transcript::Declared;
+use crate::report::{github, suspension};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn summary(run: &Run) -> String {
+    markdown::summary(&RunSummary::fold(&run.events), &Ending::default())
+}
+
+/// No line begins a workflow command, opens HTML, an image or a mention.
+fn is_harmless(text: &str) {
+    for line in text.lines() {
+        assert!(!line.trim_start().starts_with("::"), "{line}");
+        assert!(!line.contains("##["), "{line}");
+    }
+}
+
+#[test]
+fn the_summary_of_a_good_run() {
+    build::snapshot("summary_good", &summary(&build::good()));
+}
+
+#[test]
+fn the_summary_of_a_denied_run_names_rule_and_fix() {
+    let text = summary(&build::denied());
+    let line = "- `c1` `write_file` `.github/workflows/x.yml`: CI definitions are protected (rule `rust.yaml:7`, `protected_path`).";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains(" Fix: add \\`git push\\` to"), "{text}");
+}
+
+#[test]
+fn marks_of_markdown_become_literal() {
+    assert_eq!(
+        markdown::escaped("<img src=x> ![a](b) @me #1 *x* `c`"),
+        "\\<img src=x\\> \\!\\[a\\](b) @\u{200b}me \\#1 \\*x\\* \\`c\\`"
+    );
+    assert_eq!(markdown::code("a`b"), "`` a`b ``");
+    assert_eq!(markdown::code("a\nb"), "`a b`");
+}
+
+#[test]
+fn a_long_run_stays_under_the_limit() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    for i in 0..400 {
+        let ids = run.reply(&"word ".repeat(5_000), &[("glob", json!({}))]);
+        let mut denial = ruling(Decision::Deny);
+        denial.reason = "long ".repeat(200);
+        run.decide(&ids[0], "glob", &format!("title {i} {}", "x".repeat(300)), denial);
+    }
+    run.reply(&"*@#<".repeat(20_000), &[]);
+    run.finish(Outcome::new(Verdict::Denied, "", "m ".repeat(9_000)));
+    let text = summary(&run);
+    assert!(text.len() <= markdown::LIMIT, "{}", text.len());
+    assert!(text.contains("and 350 more."));
+    let lines = github::annotations(&RunSummary::fold(&run.events), &Ending::default());
+    assert_eq!(lines.lines().count(), 10);
+}
+
+#[test]
+fn annotations_point_at_the_rule_and_are_escaped() {
+    let mut run = build::denied();
+    let Some(EventKind::RunFinished { outcome, .. }) = run.events.last_mut().map(|event| &mut event.kind) else {
+        panic!("the run ends");
+    };
+    outcome.message = "50% done\n::error::x".to_owned();
+    let text = github::annotations(&RunSummary::fold(&run.events), &Ending::default());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "::error title=fix-clippy%3A denied::50%25 done%0A::error::x");
+    assert!(
+        lines[1]
+            .starts_with("::error file=rust.yaml,line=7,title=denied%3A c1 .github/workflows/x.yml::CI definitions")
+    );
+    assert_eq!(
+        github::annotations(&RunSummary::fold(&build::suspended().events), &Ending::default())
+            .lines()
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn a_reviewer_gets_arguments_diff_and_the_answer_to_type() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    let ids = run.reply(
+        "I write.",
+        &[("write_file", json!({"file_path": "a.md", "content": "```\n::error::x"}))],
+    );
+    let mut decided = build::decided(&ids[0], "write_file", "a.md", ruling(Decision::Suspend));
+    decided.preview = Some(FileDiff {
+        path: "a.md".to_owned(),
+        diff: "+```\n+x\n".to_owned(),
+        original: None,
+        new: None,
+        added: 2,
+        removed: 0,
+    });
+    run.push(EventKind::Decided(Box::new(decided)));
+    run.push(EventKind::Suspended { calls: ids });
+    run.finish(Outcome::new(Verdict::Suspended, "suspended", "1 call waits"));
+    let sum = RunSummary::fold(&run.events);
+    let ending = Ending {
+        exit_code: 5,
+        artefacts: [("directory".to_owned(), "/tmp/my runs/r".to_owned())].into(),
+    };
+    let text = suspension::markdown(&sum, &ending);
+    is_harmless(&text);
+    assert!(text.contains("1 call waits for a person"), "{text}");
+    assert!(text.contains("````diff\n+```\n+x\n````"), "{text}");
+    assert!(
+        text.contains("overnight resume '/tmp/my runs/r' --approve c1"),
+        "{text}"
+    );
+    let value = suspension::json(&sum, &ending);
+    assert_eq!(value["calls"][0]["diff"]["added"], 2);
+    assert_eq!(value["calls"][0]["args"]["file_path"], "a.md");
+    assert_eq!(value["calls"][0]["said"], "I write.");
+}
+
+#[test]
+fn every_format_has_a_name_and_gives_bytes() {
+    let run = build::suspended();
+    let sum = RunSummary::fold(&run.events);
+    let beside = Beside {
+        ending: &Ending::default(),
+        declared: Declared::default(),
+        patch: Some(b"diff"),
+    };
+    for format in Format::ALL {
+        assert_eq!(Format::named(format.as_str()), Some(format));
+        assert!(!export::render(format, &sum, beside).unwrap().is_empty(), "{format:?}");
+    }
+    assert_eq!(Format::named("pdf"), None);
+}
+
+proptest! {
+    #[test]
+    fn no_text_becomes_a_command(text in "(::error|##\\[x\\]|\n|\r| |@a|<b>|\\PC){0,12}") {
+        let mut run = Run::start();
+        run.step(&text, None).attempt(&text, 1, &text);
+        let ids = run.reply(&text, &[(&text, json!({text.as_str(): text}))]);
+        run.decide(&ids[0], &text, &text, ruling(Decision::Suspend));
+        run.check(&text, 1, &text, false, &text);
+        run.patch();
+        run.reply(&text, &[]);
+        run.finish(Outcome::new(Verdict::Suspended, text.as_str(), text.as_str()));
+        let sum = RunSummary::fold(&run.events);
+        let text = summary(&run);
+        is_harmless(&text);
+        is_harmless(&suspension::markdown(&sum, &Ending::default()));
+        for line in github::annotations(&sum, &Ending::default()).lines() {
+            prop_assert!(line.starts_with("::error ") || line.starts_with("::warning "));
+        }
+    }
+}
