@@ -5,6 +5,7 @@ pub mod content;
 pub mod context;
 pub mod expand;
 pub mod fs;
+pub mod isolate;
 pub mod patch;
 pub mod pattern;
 pub mod refs;

@@ -1,0 +1,57 @@
+//! One file a command: what it reads, what it prints, what code it ends with.
+
+pub mod policy;
+pub mod recipe;
+pub mod report;
+pub mod resume;
+pub mod run;
+pub mod runs;
+pub mod sample;
+pub mod session;
+pub mod tools;
+
+use super::refusal::Refusal;
+use super::{args::Command, out};
+
+/// Carries out a command. The number is the exit code.
+pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
+    let done = match command {
+        Command::Run(args) => return run::run(*args, started).await,
+        Command::Resume(args) => return resume::resume(*args, started).await,
+        Command::Report(args) => report::report(&args),
+        Command::Policy(command) => policy::policy(command).await,
+        Command::Recipe(command) => recipe::recipe(command, started).await,
+        Command::Tools(command) => tools::tools(command).await,
+        Command::Runs(args) => runs::runs(&args),
+        Command::Completions { shell } => completions(shell),
+        Command::Man => man(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(refusal) => {
+            out::tell(&format!("error: {refusal}"));
+            refusal.code()
+        }
+    }
+}
+
+fn printed(text: &str) -> Result<u8, Refusal> {
+    out::stdout(text).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
+    Ok(super::exit::PASSED)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<u8, Refusal> {
+    let mut script = Vec::new();
+    let mut command = <super::args::Cli as clap::CommandFactory>::command();
+    clap_complete::generate(shell, &mut command, "overnight", &mut script);
+    printed(&String::from_utf8_lossy(&script))
+}
+
+fn man() -> Result<u8, Refusal> {
+    let command = <super::args::Cli as clap::CommandFactory>::command();
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command)
+        .render(&mut page)
+        .map_err(|error| Refusal::Output(error.to_string()))?;
+    printed(&String::from_utf8_lossy(&page))
+}

@@ -1,0 +1,99 @@
+//! `--sample`: a recipe on a throw-away copy of its sample repository, with recorded replies. Needs no key.
+
+use super::run;
+use crate::cli::args::RunArgs;
+use crate::cli::refusal::Refusal;
+use crate::cli::{out, wire};
+use crate::process::plain;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Where a recipe's sample lies: `samples/STEM` beside it.
+pub fn dir(recipe: &Path) -> PathBuf {
+    let stem = recipe.file_stem().unwrap_or_default();
+    recipe.parent().unwrap_or_else(|| Path::new("")).join("samples").join(stem)
+}
+
+/// Runs the sample of a recipe. The run directory stays where the user is.
+pub async fn run(args: RunArgs, started: Instant) -> u8 {
+    let shared = args.shared.clone();
+    match prepare(args).await {
+        Ok((args, _copy)) => {
+            out::tell(
+                "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
+            );
+            let code = run::in_tree(args, started).await;
+            out::tell("SAMPLE: the replies were recorded.");
+            code
+        }
+        Err(refusal) => super::session::refused(&refusal, None, "sample", &shared),
+    }
+}
+
+/// The arguments of a sample's run, and the copy that lives as long as it.
+async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refusal> {
+    let recipe = args.recipe.clone().ok_or_else(|| Refusal::Usage("--sample needs a recipe".to_owned()))?;
+    let sample = dir(&recipe);
+    let (repo, replies) = (sample.join("repo"), sample.join("replies.yaml"));
+    if !repo.is_dir() || !replies.is_file() {
+        return Err(Refusal::Invalid(format!(
+            "{}:1:1: error[no-sample]: this recipe has no sample\nhelp: a sample is {} and {}",
+            recipe.display(),
+            repo.display(),
+            replies.display()
+        )));
+    }
+    let copy = tempfile::Builder::new()
+        .prefix("overnight-sample-")
+        .tempdir()
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let tree = copy.path().join("repo");
+    copy_tree(&repo, &tree).map_err(|error| Refusal::Environment(format!("{}: {error}", repo.display())))?;
+    first_commit(&tree).await?;
+    let input = sample.join("input.json");
+    if args.input.is_none() && input.is_file() {
+        args.input = Some(input.to_string_lossy().into_owned());
+    }
+    if args.out.is_none() {
+        let run = crate::journal::store::new_run_id(jiff::Timestamp::now());
+        crate::journal::store::ignore_runs(Path::new("."))?;
+        args.out = Some(crate::journal::store::default_dir(Path::new(""), &run));
+    }
+    args.shared.model = Some(format!("script:{}", wire::absolute(&replies).display()));
+    args.shared.workspace = Some(tree);
+    Ok((args, copy))
+}
+
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the copy a repository of one commit, so that the patch has a base.
+async fn first_commit(tree: &Path) -> Result<(), Refusal> {
+    let who: Vec<(String, String)> = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]
+        .iter()
+        .map(|name| ((*name).to_owned(), "sample@example.org".to_owned()))
+        .chain(["GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"].map(|name| (name.to_owned(), "2026-01-01T00:00:00Z".to_owned())))
+        .collect();
+    for args in [
+        &["init", "--quiet", "--initial-branch", "main"][..],
+        &["add", "--all"],
+        &["commit", "--quiet", "--message", "sample"],
+    ] {
+        let done = plain::git(args, tree, &who, None).await.map_err(Refusal::Environment)?;
+        if !done.ok {
+            return Err(Refusal::Environment(format!("git {}: {}", args.join(" "), done.stderr)));
+        }
+    }
+    Ok(())
+}

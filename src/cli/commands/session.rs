@@ -1,0 +1,226 @@
+//! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
+
+use crate::base::event::{Confined, Equipped, EventKind, RunStarted, Sink};
+use crate::base::ids::sha256_hex;
+use crate::base::message::Usage;
+use crate::base::outcome::Verdict;
+use crate::base::secret::Redactor;
+use crate::cli::args::{Format, Shared};
+use crate::cli::outputs::{self, Copies};
+use crate::cli::refusal::Refusal;
+use crate::cli::{exit, out, signals, wire};
+use crate::engine::deps::{Baseline, Deps, Interrupt};
+use crate::engine::effects::Ground;
+use crate::engine::ledger::Ledger;
+use crate::engine::prompt;
+use crate::engine::run as engine;
+use crate::policy::PolicySet;
+use crate::provider::Provider;
+use crate::recipe::Plan;
+use crate::recipe::lower::{COMMAND_MS, WALL_MS};
+use crate::report::progress::{Level, Live, Plain};
+use crate::report::stream::Stream;
+use crate::tools::Registry;
+use crate::workspace::Workspace;
+use crate::workspace::patch::Shadow;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a session is made of, when all of it is known to be good.
+pub struct Session {
+    pub run_dir: PathBuf,
+    pub plan: Plan,
+    pub policies: PolicySet,
+    pub tools: Registry,
+    pub provider: Arc<dyn Provider>,
+    pub workspace: Workspace,
+    pub hidden: Vec<PathBuf>,
+    pub started: Instant,
+}
+
+/// How the record begins.
+pub enum Beginning {
+    /// A new one, with this event.
+    New(Box<RunStarted>),
+    /// An old one goes on: events that say so, after the tree was put right.
+    Resumed(Vec<EventKind>),
+}
+
+/// Runs a session to its end and writes everything. The number is the exit code.
+pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
+    let run_dir = session.run_dir.clone();
+    let told = drive(session, beginning, shared).await?;
+    let copies = Copies::from(shared);
+    let mut written = outputs::write(&run_dir, &copies)?;
+    if let Some(problem) = told {
+        written.problems.push(problem);
+        written.code = exit::stronger(written.code, exit::OUTPUT);
+        written.result.verdict = Verdict::Output;
+        written.result.exit_code = i32::from(written.code);
+    }
+    Ok(outputs::print(shared.format, &written))
+}
+
+/// The loop itself. Gives what went wrong with an output that was written meanwhile.
+async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
+    let redactor = Arc::new(Redactor::from_env(wire::environment()));
+    let private = tempfile::Builder::new()
+        .prefix("overnight-")
+        .tempdir()
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let (confinement, detail) =
+        wire::confinement(&session.policies, &session.workspace, private.path(), &session.hidden).await?;
+    let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
+    let system = prompt::system(&session.plan, &context);
+    let interrupt = Arc::new(Interrupt::default());
+    let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
+    let deadline = session.started + wall;
+    signals::watch(&interrupt, deadline)
+        .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
+    let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
+        .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
+    let sinks = sinks(shared);
+    let confined = EventKind::Confined(Confined {
+        level: confinement.level.as_str().to_owned(),
+        detail,
+    });
+    let equipped = equipped(&session.tools, &system);
+    let (mut ledger, fresh) = match beginning {
+        Beginning::New(first) => {
+            let kind = EventKind::RunStarted(first);
+            (Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?, true)
+        }
+        Beginning::Resumed(events) => {
+            let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
+            for event in events {
+                ledger.record(event)?;
+            }
+            (ledger, false)
+        }
+    };
+    for event in [confined, equipped] {
+        ledger.record(event)?;
+    }
+    for message in warnings.drain(..) {
+        ledger.record(EventKind::Warned {
+            code: "context".to_owned(),
+            message,
+        })?;
+    }
+    let ground = match ledger.state.baseline.clone() {
+        Some(tree) if !fresh => Ground::resumed(tree),
+        _ => Ground::new(baseline(&shadow, &ledger)),
+    };
+    let pricing = wire::pricing()?;
+    let id = session.provider.info().id.clone();
+    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor);
+    let mut workspace = session.workspace;
+    hide_unreadable(&mut workspace, &session.policies);
+    let deps = Deps {
+        plan: session.plan,
+        policies: session.policies,
+        tools: session.tools,
+        provider: session.provider,
+        price: Box::new(move |model: &str, usage: Usage| price(&pricing, &id, model, usage)),
+        workspace: Arc::new(workspace),
+        scope: Arc::new(scope),
+        redactor,
+        run_dir: session.run_dir,
+        shadow,
+        system,
+        interrupt,
+        deadline,
+        command_time: Duration::from_millis(COMMAND_MS),
+    };
+    engine::run(&deps, &mut ledger, ground).await?;
+    let (_, sinks) = ledger.finish();
+    Ok(sinks.err().map(|error| format!("an output stream: {error}")))
+}
+
+/// The price of a reply: by the model that answered, else by the one that was asked.
+fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usage: Usage) -> Option<u64> {
+    let vendor = id.split_once('/').map_or("", |(vendor, _)| vendor);
+    pricing
+        .cost_micros(&format!("{vendor}/{model}"), &usage)
+        .or_else(|| pricing.cost_micros(id, &usage))
+}
+
+/// Searches pass over what the policy keeps unread.
+fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
+    let policies = policies.clone();
+    workspace.set_unreadable(Box::new(move |path| {
+        policies.unreadable("grep_search", crate::base::call::Kind::Search, path)
+    }));
+}
+
+/// The baseline, beside the first request.
+fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
+    let shadow = shadow.clone();
+    let commit = ledger.state.started.as_ref().and_then(|started| started.base.commit.clone());
+    tokio::spawn(async move {
+        let snapshot = shadow.baseline().await?;
+        let dirty = match commit {
+            Some(commit) => !shadow.is_commit(&snapshot, &commit).await,
+            None => false,
+        };
+        Ok((snapshot, dirty))
+    })
+}
+
+fn equipped(tools: &Registry, system: &str) -> EventKind {
+    let tools: Vec<_> = tools.specs().into_iter().cloned().collect();
+    let text = serde_json::to_string(&tools).unwrap_or_default();
+    EventKind::Equipped(Equipped {
+        servers: Vec::new(),
+        discovered: Vec::new(),
+        definitions: sha256_hex(&[text.as_bytes()]),
+        system: system.to_owned(),
+        tools,
+    })
+}
+
+/// Progress on stderr, and the event stream on stdout where it was asked for.
+fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
+    let level = match (shared.quiet, shared.verbose) {
+        (true, _) => Level::Quiet,
+        (false, 0) => Level::Normal,
+        (false, _) => Level::Verbose,
+    };
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    if std::io::stderr().is_terminal() && !shared.quiet {
+        sinks.push(Box::new(Live::new(level)));
+    } else {
+        sinks.push(Box::new(Plain::new(std::io::stderr(), level)));
+    }
+    if shared.format == Format::StreamJson {
+        sinks.push(Box::new(Stream::new(std::io::stdout())));
+    }
+    sinks
+}
+
+/// What a refusal leaves behind: `result.json`, JUnit, the object on stdout, and the sentence on stderr.
+pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Shared) -> u8 {
+    out::tell(&match refusal {
+        Refusal::Invalid(text) => text.clone(),
+        other => format!("error: {other}"),
+    });
+    if let Refusal::Usage(_) = refusal {
+        return exit::USAGE;
+    }
+    let redactor = Redactor::from_env(wire::environment());
+    let message = redactor.redact(&refusal.to_string()).into_owned();
+    // A run directory that holds a journal already belongs to another run.
+    let dir = dir.filter(|dir| !dir.join("journal.jsonl").exists());
+    let written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
+    match shared.format {
+        Format::Text => {
+            for problem in &written.problems {
+                out::tell(&format!("error: not written: {problem}"));
+            }
+            written.code
+        }
+        Format::Json | Format::StreamJson => outputs::print(shared.format, &written),
+    }
+}
