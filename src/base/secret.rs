@@ -1,55 +1,312 @@
 //! Values that must not leave: how they are found in text and put out of it. Knows no sink.
+//!
+//! Text is searched for every encoding of every value as it is, and again without its line breaks, so that an encoded
+//! value that was wrapped is found too. Long values and values of several lines are searched for in parts.
 
-use serde_json::Value;
+mod encode;
+mod names;
+mod wraps;
+
+use self::encode::Pattern;
+use self::wraps::Breaks;
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use names::is_secret_name;
+
+/// The shortest value, line or part that is looked for, in bytes.
+pub const MIN_BYTES: usize = 8;
+/// What a stream holds back at most, in bytes.
+const MAX_HELD: usize = 64 << 10;
 
 /// Finds every known secret value, in all encodings that DESIGN 9.13 lists, and puts it out of text.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    values: Vec<String>,
+    index: Option<Arc<Index>>,
+}
+
+struct Index {
+    automaton: AhoCorasick,
+    /// In byte order, as the automaton numbers them.
+    patterns: Vec<Pattern>,
+    /// Length of the longest.
+    longest: usize,
+    names: Vec<String>,
+}
+
+/// A stretch of text that gives a secret away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hit {
+    bytes: Range<usize>,
+    /// Index into `Index::names`.
+    name: usize,
 }
 
 impl Redactor {
-    /// From `(name, value)` pairs of the environment: values of secret-looking names, 8 bytes or longer.
-    pub fn from_env(_vars: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { values: Vec::new() }
+    /// From `(name, value)` pairs of the environment: values of secret-looking names, 8 bytes or longer, and passwords
+    /// inside URLs.
+    pub fn from_env(vars: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self::with_values(names::secrets(vars))
+    }
+
+    /// From `(name, value)` pairs that are all secrets, whatever their names. Values below 8 bytes are left out.
+    pub fn with_values(values: Vec<(String, String)>) -> Self {
+        let values: BTreeSet<(String, String)> = values.into_iter().collect();
+        let mut names = Vec::new();
+        let mut patterns = Vec::new();
+        for (name, value) in values {
+            let found = encode::patterns(&value, names.len());
+            if !found.is_empty() {
+                names.push(name);
+                patterns.extend(found);
+            }
+        }
+        Self {
+            index: Index::new(names, patterns).map(Arc::new),
+        }
     }
 
     /// Whether there is nothing to look for.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.index.is_none()
     }
 
     /// `text` with each secret replaced by `[redacted:NAME]`.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        Cow::Borrowed(text)
+        let Some(index) = &self.index else {
+            return Cow::Borrowed(text);
+        };
+        let mut hits = index.hits(text.as_bytes());
+        if hits.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        for hit in &mut hits {
+            while !text.is_char_boundary(hit.bytes.start) {
+                hit.bytes.start -= 1;
+            }
+            while !text.is_char_boundary(hit.bytes.end) {
+                hit.bytes.end += 1;
+            }
+        }
+        let out = index.replace(text.as_bytes(), &hits);
+        Cow::Owned(String::from_utf8_lossy(&out).into_owned())
     }
 
     /// Every string (keys too) of `value` redacted in place.
-    pub fn redact_json(&self, _value: &mut Value) {}
+    pub fn redact_json(&self, value: &mut Value) {
+        if self.is_empty() {
+            return;
+        }
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(redacted) = self.redact(text) {
+                    *text = redacted;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_json(item)),
+            Value::Object(map) => {
+                if map.keys().any(|key| matches!(self.redact(key), Cow::Owned(_))) {
+                    *map = self.renamed(std::mem::take(map));
+                }
+                map.values_mut().for_each(|item| self.redact_json(item));
+            }
+            // A number may be a secret of digits.
+            Value::Number(number) => {
+                if let Cow::Owned(redacted) = self.redact(&number.to_string()) {
+                    *value = Value::String(redacted);
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// The map with redacted keys; those that become equal are numbered, so that no entry is lost.
+    fn renamed(&self, map: Map<String, Value>) -> Map<String, Value> {
+        let mut renamed = Map::new();
+        for (key, value) in map {
+            let key = self.redact(&key).into_owned();
+            let mut free = key.clone();
+            let mut number = 2;
+            while renamed.contains_key(&free) {
+                free = format!("{key}#{number}");
+                number += 1;
+            }
+            renamed.insert(free, value);
+        }
+        renamed
+    }
 
     /// The name of the first secret found in `bytes`, in any encoding.
-    pub fn find(&self, _bytes: &[u8]) -> Option<&str> {
-        None
+    pub fn find(&self, bytes: &[u8]) -> Option<&str> {
+        let index = self.index.as_ref()?;
+        let hits = index.hits(bytes);
+        let first = hits.first()?;
+        index.names.get(first.name).map(String::as_str)
     }
 
     /// A redactor for a stream that arrives in pieces.
     pub fn stream(&self) -> RedactStream {
-        RedactStream {}
+        RedactStream {
+            index: self.index.clone(),
+            held: Vec::new(),
+        }
+    }
+}
+
+impl Index {
+    /// `None` when there is nothing to look for.
+    fn new(names: Vec<String>, mut patterns: Vec<Pattern>) -> Option<Self> {
+        // A pattern that itself holds a break is also looked for as it stands in a text without breaks.
+        let joined: Vec<Pattern> = Breaks::ALL
+            .iter()
+            .flat_map(|breaks| patterns.iter().filter_map(|pattern| pattern.joined(*breaks)))
+            .collect();
+        patterns.extend(joined);
+        patterns.sort();
+        patterns.dedup_by(|a, b| a.bytes == b.bytes);
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(patterns.iter().map(|pattern| pattern.bytes.as_slice()))
+            .ok()?;
+        let longest = patterns.iter().map(|pattern| pattern.bytes.len()).max()?;
+        Some(Self {
+            automaton,
+            patterns,
+            longest,
+            names,
+        })
+    }
+
+    /// All hits in order, none touching another: those that do are one, under the name of the first.
+    fn hits(&self, text: &[u8]) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for found in self.automaton.find_iter(text) {
+            hits.extend(self.hit(text, found.range(), found.pattern().as_usize()));
+        }
+        if wraps::has_break(text) {
+            for breaks in Breaks::ALL {
+                let joined = wraps::join(text, breaks);
+                for found in self.automaton.find_iter(&joined.bytes) {
+                    let range = joined.source(found.range());
+                    hits.extend(self.hit(text, range, found.pattern().as_usize()));
+                }
+            }
+        }
+        hits.sort_by_key(|hit| (hit.bytes.start, std::cmp::Reverse(hit.bytes.end)));
+        let mut merged: Vec<Hit> = Vec::new();
+        for hit in hits {
+            match merged.last_mut() {
+                Some(last) if hit.bytes.start <= last.bytes.end => last.bytes.end = last.bytes.end.max(hit.bytes.end),
+                _ => merged.push(hit),
+            }
+        }
+        merged
+    }
+
+    fn hit(&self, text: &[u8], bytes: Range<usize>, pattern: usize) -> Option<Hit> {
+        let pattern = self.patterns.get(pattern)?;
+        Some(Hit {
+            bytes: pattern.widened(text, bytes),
+            name: pattern.name,
+        })
+    }
+
+    fn replace(&self, text: &[u8], hits: &[Hit]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut at = 0;
+        for hit in hits {
+            out.extend_from_slice(text.get(at..hit.bytes.start).unwrap_or_default());
+            let name = self.names.get(hit.name).map_or("", String::as_str);
+            out.extend_from_slice(format!("[redacted:{name}]").as_bytes());
+            at = hit.bytes.end;
+        }
+        out.extend_from_slice(text.get(at..).unwrap_or_default());
+        out
+    }
+
+    /// Whether a pattern begins with these bytes and goes on.
+    fn may_go_on(&self, bytes: &[u8]) -> bool {
+        let at = self
+            .patterns
+            .partition_point(|pattern| pattern.bytes.as_slice() <= bytes);
+        self.patterns
+            .get(at)
+            .is_some_and(|pattern| pattern.bytes.starts_with(bytes))
+    }
+
+    /// The first byte that must wait for more: from there on it may be the beginning of a secret.
+    fn hold_from(&self, text: &[u8]) -> usize {
+        let from = Breaks::ALL.map(|breaks| self.hold_from_with(text, breaks));
+        from.into_iter().min().unwrap_or(text.len())
+    }
+
+    fn hold_from_with(&self, text: &[u8], breaks: Breaks) -> usize {
+        let mut window = 2 * self.longest;
+        let (oldest, tail) = loop {
+            let oldest = text.len().saturating_sub(window.min(MAX_HELD));
+            let tail = wraps::join(text.get(oldest..).unwrap_or_default(), breaks);
+            if tail.bytes.len() >= self.longest || oldest == 0 || window >= MAX_HELD {
+                break (oldest, tail);
+            }
+            window *= 4;
+        };
+        let ends = wraps::possible_ends(&tail.bytes);
+        for at in tail.bytes.len().saturating_sub(self.longest)..tail.bytes.len() {
+            let rests = ends.iter().filter_map(|end| tail.bytes.get(at..*end));
+            if rests.into_iter().any(|rest| !rest.is_empty() && self.may_go_on(rest)) {
+                return oldest + tail.source(at..at + 1).start;
+            }
+        }
+        text.len()
     }
 }
 
 /// Redacts a stream of bytes; holds back what could be the beginning of a secret.
-pub struct RedactStream {}
+pub struct RedactStream {
+    index: Option<Arc<Index>>,
+    held: Vec<u8>,
+}
 
 impl RedactStream {
     /// Takes a piece, gives what is safe to pass on.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        piece.to_vec()
+        let Some(index) = &self.index else {
+            return piece.to_vec();
+        };
+        self.held.extend_from_slice(piece);
+        let hits = index.hits(&self.held);
+        let mut cut = index.hold_from(&self.held);
+        // A hit at the very end may still grow by padding or by the next part of a long value.
+        if let Some(last) = hits.last()
+            && (last.bytes.end + 4 > self.held.len() || last.bytes.end > cut)
+            && self.held.len() - last.bytes.start < MAX_HELD
+        {
+            cut = cut.min(last.bytes.start);
+        }
+        let now: Vec<Hit> = hits.into_iter().filter(|hit| hit.bytes.start < cut).collect();
+        // Too long to be held any longer: it goes out whole.
+        if let Some(last) = now.last() {
+            cut = cut.max(last.bytes.end);
+        }
+        let rest = self.held.split_off(cut);
+        let out = index.replace(&self.held, &now);
+        self.held = rest;
+        out
     }
 
     /// Gives what was held back.
     pub fn finish(&mut self) -> Vec<u8> {
-        Vec::new()
+        let held = std::mem::take(&mut self.held);
+        match &self.index {
+            Some(index) => index.replace(&held, &index.hits(&held)),
+            None => held,
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

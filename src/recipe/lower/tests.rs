@@ -60,7 +60,10 @@ fn steps_take_what_the_recipe_says() {
     let plan = plan(text, &[], Overrides::default()).unwrap();
     let [a, b] = plan.steps.as_slice() else { unreachable!() };
     assert!(a.skip_if_green && !b.skip_if_green);
-    assert_eq!((plan.expect, a.expect, b.expect), (Expect::Change, Expect::Any, Expect::Any));
+    assert_eq!(
+        (plan.expect, a.expect, b.expect),
+        (Expect::Change, Expect::Any, Expect::Any)
+    );
     assert_eq!(a.retries, 2);
     assert!(matches!(
         &a.checks[0].what,

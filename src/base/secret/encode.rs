@@ -1,0 +1,217 @@
+//! The forms in which a secret value may stand in a text. Searches nothing.
+
+use super::MIN_BYTES;
+use super::wraps::{self, Breaks};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// Longer values are looked for in parts, so that patterns stay short.
+const PART: usize = 160;
+/// The most parts of one value that are looked for.
+const MAX_PARTS: usize = 512;
+
+/// One form of a value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pattern {
+    pub bytes: Vec<u8>,
+    /// Index of the secret's name.
+    pub name: usize,
+    /// Base64: whether the character before also holds bits of the value.
+    bits_before: bool,
+    /// Base64: whether the character behind also holds bits of the value.
+    bits_behind: bool,
+}
+
+impl Pattern {
+    /// As it stands in a text without line breaks, where that is another and still long enough.
+    pub fn joined(&self, breaks: Breaks) -> Option<Pattern> {
+        let bytes = wraps::join(&self.bytes, breaks).bytes;
+        (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| Pattern { bytes, ..self.clone() })
+    }
+
+    /// A hit with the characters of base64 that it shares with its neighbours, and the padding.
+    pub fn widened(&self, text: &[u8], hit: Range<usize>) -> Range<usize> {
+        let of_base64 = |at: usize| {
+            text.get(at)
+                .is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte))
+        };
+        let mut hit = hit;
+        if self.bits_before && hit.start > 0 && of_base64(hit.start - 1) {
+            hit.start -= 1;
+        }
+        if self.bits_behind && of_base64(hit.end) {
+            hit.end += 1;
+        }
+        let padded = self.bits_behind && text.get(hit.end) == Some(&b'=');
+        while padded && text.get(hit.end) == Some(&b'=') {
+            hit.end += 1;
+        }
+        hit
+    }
+}
+
+/// Every form of a value: of each of its lines, and of each part of a long line. Empty for a value too short.
+pub(super) fn patterns(value: &str, name: usize) -> Vec<Pattern> {
+    let mut all = Vec::new();
+    if value.len() < MIN_BYTES {
+        return all;
+    }
+    let mut pieces: Vec<&str> = Vec::new();
+    for line in value.lines() {
+        for line in [line, line.trim()] {
+            if line.len() >= MIN_BYTES && !is_armour(line) {
+                pieces.extend(parts(line));
+            }
+        }
+    }
+    if pieces.is_empty() {
+        // Short lines only: then the value as a whole.
+        pieces.extend(parts(value));
+    }
+    pieces.dedup();
+    for piece in pieces.into_iter().take(MAX_PARTS) {
+        let plain = |bytes: Vec<u8>| Pattern {
+            bytes,
+            name,
+            bits_before: false,
+            bits_behind: false,
+        };
+        all.extend(texts(piece).into_iter().map(|text| plain(text.into_bytes())));
+        all.push(plain(piece.bytes().rev().collect()));
+        all.extend(base64s(piece.as_bytes(), name));
+    }
+    all.retain(|pattern| pattern.bytes.len() >= MIN_BYTES);
+    all
+}
+
+/// `-----BEGIN …-----`: the same for everybody.
+fn is_armour(line: &str) -> bool {
+    line.trim().starts_with("-----") && line.trim().ends_with("-----")
+}
+
+/// The line in parts of about equal length, each whole characters.
+fn parts(line: &str) -> Vec<&str> {
+    let count = line.len().div_ceil(PART).max(1);
+    let mut found = Vec::new();
+    let mut begin = 0;
+    for number in 1..=count {
+        let mut end = line.len() * number / count;
+        while !line.is_char_boundary(end) {
+            end += 1;
+        }
+        found.extend(line.get(begin..end).filter(|part| !part.is_empty()));
+        begin = end;
+    }
+    found
+}
+
+/// All forms but base64.
+fn texts(piece: &str) -> Vec<String> {
+    let bytes = piece.as_bytes();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut forms = vec![piece.to_owned(), piece.chars().rev().collect(), hex.to_uppercase(), hex];
+    for upper in [true, false] {
+        // As URLs, as components of URLs, as forms, and everything.
+        let kept: [fn(u8) -> bool; 3] = [
+            |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte),
+            |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte),
+            |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'();/?:@&=+$,#".contains(&byte),
+        ];
+        forms.extend(kept.map(|kept| percent(bytes, upper, kept)));
+        let form = percent(bytes, upper, |byte| {
+            byte == b' ' || byte.is_ascii_alphanumeric() || b"-_.*".contains(&byte)
+        });
+        forms.push(form.replace(' ', "+"));
+        forms.push(percent(bytes, upper, |_| false));
+    }
+    let escaped = escapes(piece);
+    // JSON within JSON.
+    let twice: Vec<String> = escaped.iter().map(|text| json(text, &|_| false, false)).collect();
+    forms.extend(escaped);
+    forms.extend(twice);
+    forms.sort();
+    forms.dedup();
+    forms
+}
+
+fn percent(bytes: &[u8], upper: bool, kept: impl Fn(u8) -> bool) -> String {
+    let mut out = String::new();
+    for byte in bytes {
+        let _ = match (kept(*byte), upper) {
+            (true, _) => write!(out, "{}", char::from(*byte)),
+            (false, true) => write!(out, "%{byte:02X}"),
+            (false, false) => write!(out, "%{byte:02x}"),
+        };
+    }
+    out
+}
+
+/// The ways in which JSON writers escape: only what they must, `/` too, what HTML must not see, all that is not
+/// ASCII, and everything.
+fn escapes(piece: &str) -> Vec<String> {
+    let html = |c: char| matches!(c, '<' | '>' | '&' | '\'');
+    let wide = |c: char| !c.is_ascii();
+    let mut found = vec![
+        json(piece, &|_| false, false),
+        json(piece, &|_| false, false).replace('/', "\\/"),
+    ];
+    for upper in [true, false] {
+        found.push(json(piece, &html, upper));
+        found.push(json(piece, &wide, upper));
+        found.push(json(piece, &|c| html(c) || wide(c), upper));
+        found.push(json(piece, &|_| true, upper));
+    }
+    found
+}
+
+fn json(text: &str, as_code: &dyn Fn(char) -> bool, upper: bool) -> String {
+    let mut out = String::new();
+    for character in text.chars() {
+        let short = match character {
+            '"' => Some('"'),
+            '\\' => Some('\\'),
+            '\n' => Some('n'),
+            '\r' => Some('r'),
+            '\t' => Some('t'),
+            _ => None,
+        };
+        if let (Some(short), false) = (short, as_code(character)) {
+            out.extend(['\\', short]);
+        } else if as_code(character) || character.is_control() {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                let _ = if upper {
+                    write!(out, "\\u{unit:04X}")
+                } else {
+                    write!(out, "\\u{unit:04x}")
+                };
+            }
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// What base64 of any text around the value must hold, whatever stands before and behind it.
+fn base64s(piece: &[u8], name: usize) -> Vec<Pattern> {
+    let mut found = Vec::new();
+    for before in 0..3 {
+        let mut bytes = vec![0; before];
+        bytes.extend_from_slice(piece);
+        let bits = bytes.len() * 8;
+        // Characters that hold no bit of what stands before, and none of what stands behind.
+        let whole = (before * 8).div_ceil(6)..bits / 6;
+        for encoded in [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)] {
+            found.push(Pattern {
+                bytes: encoded.as_bytes().get(whole.clone()).unwrap_or_default().to_vec(),
+                name,
+                bits_before: before > 0,
+                bits_behind: bits % 6 != 0,
+            });
+        }
+    }
+    found
+}

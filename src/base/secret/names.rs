@@ -1,0 +1,125 @@
+//! Which variables of an environment hold secrets. Reads no environment.
+
+use super::MIN_BYTES;
+
+/// Words that make a name a secret's wherever they stand in it.
+const ANYWHERE: [&str; 7] = [
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "KEY",
+    "CREDENTIAL",
+];
+/// Words that do so only between underscores: `AUTH`, but not `AUTHOR`.
+const WHOLE: [&str; 7] = ["AUTH", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
+/// Endings of variables that name a place, not a secret.
+const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
+/// Words that are settings even where a secret is looked for.
+const COMMON: [&str; 6] = ["disabled", "required", "optional", "password", "undefined", "changeme"];
+
+/// Whether a variable's name says that its value is secret.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    if matches!(name.as_str(), "PWD" | "OLDPWD") {
+        return false;
+    }
+    ANYWHERE.iter().any(|word| name.contains(word)) || name.split('_').any(|part| WHOLE.contains(&part))
+}
+
+/// The secrets among the variables: values of secret-looking names, and passwords inside URLs of any.
+pub(super) fn secrets(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (name, value) in vars {
+        let password = url_password(&value).map(str::to_owned);
+        if is_secret_name(&name) && is_secret_value(&name, &value) {
+            found.push((name.clone(), value));
+        }
+        if let Some(password) = password.filter(|password| password.len() >= MIN_BYTES) {
+            found.push((name, password));
+        }
+    }
+    found
+}
+
+fn is_secret_value(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let place = PLACES.iter().any(|ending| name.ends_with(ending));
+    let path = value.starts_with(['/', '~', '.']) && value.contains('/') && !value.contains(['\n', '=', '+']);
+    value.len() >= MIN_BYTES && !(place && path) && !COMMON.contains(&value.to_ascii_lowercase().as_str())
+}
+
+/// `word` of `scheme://user:word@host`.
+fn url_password(value: &str) -> Option<&str> {
+    let (scheme, rest) = value.split_once("://")?;
+    let sound = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
+    let authority = rest.split(['/', '?', '#']).next().filter(|_| sound)?;
+    let (user, _) = authority.rsplit_once('@')?;
+    user.split_once(':').map(|(_, password)| password)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in [
+            "GITHUB_TOKEN",
+            "aws_secret_access_key",
+            "DB_PASSWORD",
+            "GEMINI_API_KEY",
+            "AZURE_CREDENTIALS",
+            "NPM_AUTH",
+            "GH_PAT",
+            "DB_PWD",
+            "MONKEY",
+            "SSH_PRIVATE_KEY",
+            "MYSQL_PASS",
+        ] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in [
+            "PATH",
+            "HOME",
+            "PWD",
+            "OLDPWD",
+            "GIT_AUTHOR_NAME",
+            "COMPASS",
+            "PATTERN",
+            "LANG",
+            "CI",
+        ] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn values() {
+        let vars = [
+            ("API_KEY", "s3cr3t-value"),
+            ("SHORT_KEY", "1234567"),
+            ("USE_KEY", "disabled"),
+            ("SSH_KEY_PATH", "/home/someone/.ssh/id"),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/gcp/account.json"),
+            ("AWS_SECRET_ACCESS_KEY", "/abc/def/ghijkl"),
+            ("DATABASE_URL", "postgres://user:hunter2hunter2@db:5432/x"),
+            ("HOME", "/home/someone"),
+            ("URL", "https://example.org/a:b@c"),
+        ];
+        let found = secrets(vars.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let shown: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("API_KEY", "s3cr3t-value"),
+                ("AWS_SECRET_ACCESS_KEY", "/abc/def/ghijkl"),
+                ("DATABASE_URL", "hunter2hunter2"),
+            ]
+        );
+    }
+}

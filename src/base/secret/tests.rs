@@ -1,0 +1,250 @@
+//! Tests of redaction: many canaries in every encoding, wrapped and streamed; nothing else is touched.
+
+use super::*;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+use proptest::prelude::*;
+
+fn canaries() -> Vec<String> {
+    let kinds = [
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "AKIAIOSFODNN7EXAMPLE",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "p@ss w0rd\"with\\quotes",
+        "12345678",
+        "ünïcödé-Šecret-日本",
+        "a+b/c=d==&e<f>g'h",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+        "tab\there and more",
+        "%41%42 already",
+    ];
+    let more = (0..10).map(|n| format!("canary-{n:02}-{}", "xYz9!".repeat(n + 1)));
+    kinds.iter().map(|kind| (*kind).to_owned()).chain(more).collect()
+}
+
+fn hex(text: &str, upper: bool) -> String {
+    let plain: String = text.bytes().map(|b| format!("{b:02x}")).collect();
+    if upper { plain.to_uppercase() } else { plain }
+}
+
+fn all_percent(text: &str) -> String {
+    text.bytes().map(|b| format!("%{b:02X}")).collect()
+}
+
+fn minimal_percent(text: &str) -> String {
+    let kept = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+    text.bytes()
+        .map(|b| {
+            if kept(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02x}")
+            }
+        })
+        .collect()
+}
+
+fn codes(text: &str) -> String {
+    text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect()
+}
+
+fn inner_json(text: &str) -> String {
+    let quoted = serde_json::to_string(text).unwrap();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+fn encodings(text: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("raw", text.to_owned()),
+        ("base64", STANDARD.encode(text)),
+        ("base64 unpadded", STANDARD_NO_PAD.encode(text)),
+        ("base64url", URL_SAFE.encode(text)),
+        ("base64url unpadded", URL_SAFE_NO_PAD.encode(text)),
+        ("base64 +1", STANDARD.encode(format!("u{text}zz"))),
+        ("base64 +2", STANDARD.encode(format!("u:{text}\n"))),
+        ("hex", hex(text, false)),
+        ("HEX", hex(text, true)),
+        ("percent minimal", minimal_percent(text)),
+        ("percent full", all_percent(text)),
+        ("json", inner_json(text)),
+        ("json codes", codes(text)),
+        ("json twice", inner_json(&inner_json(text))),
+        ("reversed", text.chars().rev().collect()),
+    ]
+}
+
+fn wrapped(text: &str, width: usize, with: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let lines: Vec<String> = chars.chunks(width).map(|line| line.iter().collect()).collect();
+    lines.join(with)
+}
+
+#[test]
+fn every_canary_in_every_encoding_is_found() {
+    let canaries = canaries();
+    assert_eq!(canaries.len(), 20);
+    for canary in &canaries {
+        let redactor = Redactor::with_values(vec![("C".to_owned(), canary.clone())]);
+        for (kind, encoded) in encodings(canary) {
+            let text = format!("before {encoded} behind");
+            let redacted = redactor.redact(&text);
+            assert!(redacted.contains("[redacted:C]"), "{kind} of {canary}: {redacted}");
+            if !kind.contains('+') {
+                assert_eq!(redacted, "before [redacted:C] behind", "{kind} of {canary}");
+            }
+            assert_eq!(redactor.find(text.as_bytes()), Some("C"), "{kind} of {canary}");
+            for with in ["\n", "\r\n", "\\n", "\n  "] {
+                if kind.starts_with("json") && with == "\\n"
+                    || canary.contains('\\')
+                    || canary.contains('\t')
+                    || canary.contains(' ') && with.ends_with(' ')
+                {
+                    continue;
+                }
+                let text = format!("before:{}:behind", wrapped(&encoded, 7, with));
+                let redacted = redactor.redact(&text);
+                assert!(
+                    redacted.contains("[redacted:C]"),
+                    "{kind} of {canary} wrapped by {with:?}: {redacted}"
+                );
+                assert!(redactor.find(text.as_bytes()).is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_else_is_touched() {
+    let redactor = Redactor::from_env([
+        ("API_KEY".to_owned(), "s3cr3t-value-1".to_owned()),
+        ("SHORT_TOKEN".to_owned(), "abc".to_owned()),
+        ("HOME".to_owned(), "/home/someone".to_owned()),
+    ]);
+    for text in [
+        "",
+        "abc /home/someone s3cr3t-value",
+        "two\nlines\r\nand \\n more",
+        "s3cr3t\n-value",
+    ] {
+        assert!(matches!(redactor.redact(text), Cow::Borrowed(_)), "{text}");
+        assert_eq!(redactor.find(text.as_bytes()), None);
+    }
+    let none = Redactor::from_env([("SHORT_TOKEN".to_owned(), "abc".to_owned())]);
+    assert!(none.is_empty() && !redactor.is_empty());
+    assert_eq!(none.redact("abc"), "abc");
+}
+
+#[test]
+fn each_line_and_each_part_of_a_long_value() {
+    let pem =
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n  BAQEFAASCBKcwggSjAgEAAo\n-----END PRIVATE KEY-----\n";
+    let long = "0123456789abcdef".repeat(60);
+    let redactor = Redactor::with_values(vec![
+        ("PEM".to_owned(), pem.to_owned()),
+        ("LONG".to_owned(), long.clone()),
+    ]);
+    assert_eq!(redactor.redact("x BAQEFAASCBKcwggSjAgEAAo y"), "x [redacted:PEM] y");
+    let public = "-----BEGIN PRIVATE KEY-----";
+    assert_eq!(redactor.redact(public), public);
+    assert_eq!(redactor.redact(&format!("<{long}>")), "<[redacted:LONG]>");
+    assert_eq!(
+        redactor.redact(&format!("<{}>", STANDARD.encode(&long))),
+        "<[redacted:LONG]>"
+    );
+    let wide = format!("<{}>", STANDARD.encode(pem));
+    assert!(redactor.redact(&wide).matches("[redacted:PEM]").count() >= 1);
+}
+
+#[test]
+fn the_longest_value_names_the_hit() {
+    let values = vec![
+        ("A".to_owned(), "prefix-123".to_owned()),
+        ("B".to_owned(), "prefix-123-and-more".to_owned()),
+    ];
+    let redactor = Redactor::with_values(values);
+    assert_eq!(
+        redactor.redact("(prefix-123-and-more) (prefix-123)"),
+        "([redacted:B]) ([redacted:A])"
+    );
+}
+
+#[test]
+fn json_values_and_keys() {
+    let redactor = Redactor::with_values(vec![("K".to_owned(), "12345678".to_owned())]);
+    let mut value =
+        serde_json::json!({"a": ["x 12345678"], "12345678": {"12345678": 1}, "hex 3132333435363738": 12345678, "n": 1});
+    redactor.redact_json(&mut value);
+    assert_eq!(
+        value,
+        serde_json::json!({"a": ["x [redacted:K]"], "[redacted:K]": {"[redacted:K]": 1}, "hex [redacted:K]": "[redacted:K]", "n": 1})
+    );
+}
+
+/// Hits that touch are one or several, as they happen to arrive.
+fn once(text: &str) -> String {
+    let mut text = text.to_owned();
+    while text.contains("[redacted:C][redacted:C]") {
+        text = text.replace("[redacted:C][redacted:C]", "[redacted:C]");
+    }
+    text
+}
+
+fn streamed(redactor: &Redactor, text: &[u8], size: usize) -> Vec<u8> {
+    let mut stream = redactor.stream();
+    let mut out = Vec::new();
+    for piece in text.chunks(size) {
+        out.extend(stream.push(piece));
+        assert!(stream.held.len() <= MAX_HELD + size);
+    }
+    out.extend(stream.finish());
+    out
+}
+
+#[test]
+fn a_stream_lets_harmless_text_through_at_once() {
+    let redactor = Redactor::with_values(vec![("K".to_owned(), "Qs3cr3t-value".to_owned())]);
+    let mut stream = redactor.stream();
+    assert_eq!(stream.push(b"building...\n"), b"building...\n");
+    assert_eq!(stream.push(b"now Qs3c"), b"now ");
+    assert_eq!(stream.push(b"r3t-value"), b"");
+    assert_eq!(
+        stream.push(b" and all of the rest"),
+        b"[redacted:K] and all of the rest"
+    );
+    assert_eq!(stream.finish(), b"");
+}
+
+#[test]
+fn a_stream_is_bounded_and_fast() {
+    let redactor = Redactor::with_values(canaries().into_iter().map(|c| ("C".to_owned(), c)).collect());
+    let text = "The quick brown fox jumps over the lazy dog.\n".repeat(20_000);
+    assert_eq!(streamed(&redactor, text.as_bytes(), 8192), text.as_bytes());
+    let breaks = format!("ghp_{}x", "\n".repeat(200_000));
+    assert_eq!(streamed(&redactor, breaks.as_bytes(), 8192), breaks.as_bytes());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_stream_gives_what_the_whole_gives(
+        pieces in proptest::collection::vec("[a-z \n]{0,12}|ghp_16C7e42F292c6912E77|Z2hwXzE2QzdlNDJGMjkyYzY5MTJFNzc|6768705f3136433765\n34324632393263363931324537\\\\n37", 0..8),
+        size in 1usize..40,
+    ) {
+        let redactor = Redactor::with_values(vec![("C".to_owned(), "ghp_16C7e42F292c6912E77".to_owned())]);
+        let text = pieces.concat();
+        let whole = redactor.redact(&text).into_owned();
+        let streamed = String::from_utf8(streamed(&redactor, text.as_bytes(), size)).unwrap();
+        prop_assert_eq!(once(&streamed), once(&whole));
+    }
+
+    #[test]
+    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..15) {
+        let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
+        let (_, encoded) = encodings(&secret).swap_remove(which);
+        let text = format!("{before}{encoded}{behind}");
+        let redacted = redactor.redact(&text).into_owned();
+        prop_assert!(!redacted.contains(&encoded) || "[redacted:C]".contains(&encoded), "{}", redacted);
+        prop_assert_eq!(redactor.find(text.as_bytes()), Some("C"));
+    }
+}

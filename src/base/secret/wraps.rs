@@ -1,0 +1,118 @@
+//! Text without its line breaks, and the way back to where each byte stood. Knows no secrets.
+
+use std::ops::Range;
+
+/// What goes with a line break: blanks behind it and backslashes before it may belong to the wrapping or to the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breaks {
+    /// Nothing else; of a written `\\n` these two characters.
+    Bare,
+    /// The blanks behind it too.
+    Indented,
+    /// The blanks, and all backslashes before it.
+    Escaped,
+}
+
+impl Breaks {
+    pub const ALL: [Breaks; 3] = [Breaks::Bare, Breaks::Indented, Breaks::Escaped];
+}
+
+/// Text without line breaks.
+pub(super) struct Joined {
+    pub bytes: Vec<u8>,
+    /// For each stretch: where it begins in `bytes` and where it began in the source.
+    stretches: Vec<(usize, usize)>,
+}
+
+impl Joined {
+    /// Where the bytes of a stretch of the joined text stood, breaks between them included.
+    pub fn source(&self, joined: Range<usize>) -> Range<usize> {
+        let last = joined.end.saturating_sub(1).max(joined.start);
+        self.place(joined.start)..self.place(last) + 1
+    }
+
+    fn place(&self, at: usize) -> usize {
+        let stretch = self.stretches.partition_point(|(begin, _)| *begin <= at);
+        let (begin, source) = stretch
+            .checked_sub(1)
+            .and_then(|i| self.stretches.get(i))
+            .copied()
+            .unwrap_or((0, 0));
+        source + (at - begin)
+    }
+}
+
+/// Whether there is a line break, real or written as `\n`.
+pub(super) fn has_break(text: &[u8]) -> bool {
+    let real = text.iter().any(|byte| *byte == b'\n' || *byte == b'\r');
+    real || text.windows(2).any(|pair| pair == b"\\n" || pair == b"\\r")
+}
+
+/// Takes out every line break.
+///
+/// Breaks are newline, CR LF, CR, and the same written as `\n`, `\r\n` (also `\\n`, as in JSON within JSON).
+pub(super) fn join(text: &[u8], breaks: Breaks) -> Joined {
+    let mut joined = Joined {
+        bytes: Vec::with_capacity(text.len()),
+        stretches: vec![(0, 0)],
+    };
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        let length = break_at(text.get(at..).unwrap_or_default(), breaks);
+        if length == 0 {
+            joined.bytes.push(*byte);
+            at += 1;
+            continue;
+        }
+        at += length;
+        while breaks != Breaks::Bare && matches!(text.get(at), Some(b' ' | b'\t')) {
+            at += 1;
+        }
+        joined.stretches.push((joined.bytes.len(), at));
+    }
+    joined
+}
+
+/// The length of the break that `rest` begins with; 0 for none.
+fn break_at(rest: &[u8], breaks: Breaks) -> usize {
+    match rest {
+        [b'\r', b'\n', ..] => 2,
+        [b'\n' | b'\r', ..] => 1,
+        [b'\\', b'n' | b'r', ..] => 2,
+        [b'\\', ..] if breaks == Breaks::Escaped => {
+            let count = rest.iter().take_while(|byte| **byte == b'\\').count();
+            match rest.get(count) {
+                Some(b'n' | b'r' | b'\n' | b'\r') => count + 1,
+                _ => 0,
+            }
+        }
+        _ => 0,
+    }
+}
+
+/// Where a text may end if what stands last is the beginning of a break: at its end, and before trailing backslashes.
+pub(super) fn possible_ends(joined: &[u8]) -> Vec<usize> {
+    let slashes = joined.iter().rev().take_while(|byte| **byte == b'\\').count();
+    let mut ends = vec![joined.len()];
+    if slashes > 0 {
+        ends.push(joined.len() - slashes);
+    }
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaks_go_and_places_stay() {
+        let text = b"ab\r\n  cd\\nef\\\ngh\\\\r\\\\nij k";
+        let joined = join(text, Breaks::Escaped);
+        assert_eq!(joined.bytes, b"abcdefghij k");
+        assert_eq!(&text[joined.source(1..3)], b"b\r\n  c");
+        assert_eq!(&text[joined.source(4..6)], b"ef");
+        assert_eq!(&text[joined.source(6..10)], b"gh\\\\r\\\\nij");
+        assert_eq!(join(b"\\u00\\\nu01\\\\nu02", Breaks::Bare).bytes, b"\\u00\\u01\\u02");
+        assert!(has_break(text) && !has_break(b"a\\tb"));
+    }
+}
