@@ -123,29 +123,15 @@ fn query(args: &Args<'_>, workspace: &Workspace) -> Result<Query, ToolError> {
     if asked.is_empty() {
         return Err(invalid("`pattern` must not be empty"));
     }
-    let insensitive = !args.flag("case_sensitive", false);
-    let compile = |name: &str, pattern: &str, fixed: bool, word: bool| {
-        RegexMatcherBuilder::new()
-            .case_insensitive(insensitive)
-            .fixed_strings(fixed)
-            .word(word)
-            .multi_line(true)
-            .unicode(true)
-            .octal(false)
-            .line_terminator(Some(b'\n'))
-            .ban_byte(Some(b'\0'))
-            .build(pattern)
-            .map_err(|error| {
-                let hint = if fixed {
-                    ""
-                } else {
-                    "\n(fixed_strings: true takes the pattern as plain text)"
-                };
-                ToolError::model(
-                    "grep_execution_error",
-                    format!("`{name}` is not a pattern that can be searched: {error}{hint}"),
-                )
-            })
+    let reading = Reading {
+        insensitive: !args.flag("case_sensitive", false),
+        fixed: args.flag("fixed_strings", false),
+        word: args.flag("whole_word", false),
+    };
+    let plain = Reading {
+        fixed: false,
+        word: false,
+        ..reading
     };
     let include = args.optional("include_pattern").filter(|pattern| !pattern.is_empty());
     let lines = |name: &str| {
@@ -156,14 +142,9 @@ fn query(args: &Args<'_>, workspace: &Workspace) -> Result<Query, ToolError> {
     Ok(Query {
         asked: asked.to_owned(),
         filter_asked: include.map(str::to_owned),
-        matcher: compile(
-            "pattern",
-            asked,
-            args.flag("fixed_strings", false),
-            args.flag("whole_word", false),
-        )?,
+        matcher: compile("pattern", asked, reading)?,
         unwanted: match args.optional("exclude_pattern").filter(|pattern| !pattern.is_empty()) {
-            Some(pattern) => Some(compile("exclude_pattern", pattern, false, false)?),
+            Some(pattern) => Some(compile("exclude_pattern", pattern, plain)?),
             None => None,
         },
         start: args.dir("dir_path", workspace),
@@ -181,6 +162,37 @@ fn query(args: &Args<'_>, workspace: &Workspace) -> Result<Query, ToolError> {
             usize::try_from(total).unwrap_or(usize::MAX).min(MAX_MATCHES)
         }),
     })
+}
+
+/// How a pattern is read.
+#[derive(Clone, Copy)]
+struct Reading {
+    insensitive: bool,
+    fixed: bool,
+    word: bool,
+}
+
+/// The matcher of a pattern, set up as `rg` sets up its own.
+fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, ToolError> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(reading.insensitive)
+        .fixed_strings(reading.fixed)
+        .word(reading.word)
+        .multi_line(true)
+        .unicode(true)
+        .octal(false)
+        .line_terminator(Some(b'\n'))
+        .ban_byte(Some(b'\0'))
+        .build(pattern)
+        .map_err(|error| {
+            let hint = if reading.fixed {
+                ""
+            } else {
+                "\n(fixed_strings: true takes the pattern as plain text)"
+            };
+            let message = format!("`{name}` is not a pattern that can be searched: {error}{hint}");
+            ToolError::model("grep_execution_error", message)
+        })
 }
 
 /// A glob as `rg --glob` reads it: without a slash it fits names at any depth, with `!` it leaves out.
