@@ -40,11 +40,13 @@ pub(super) struct Reading {
 
 impl Reading {
     fn corrected(&self, by: Correction, mut old: String, mut new: String) -> Self {
-        // A view or a fence has no final line end of its own: what one text lost with it, the other loses nothing by.
+        // The last line of a view or of a fence has no end of its own; the other text may have one.
         if matches!(by, Correction::CodeFence | Correction::LineNumbers) && !new.is_empty() {
-            if old.ends_with('\n') != new.ends_with('\n') {
-                let shorter = if old.ends_with('\n') { &mut new } else { &mut old };
-                shorter.push('\n');
+            let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
+            if new == self.new && ends(&new) == ends(&old) + 1 {
+                old.push('\n');
+            } else if ends(&new) == 0 && ends(&old) > 0 {
+                new.push('\n');
             }
         }
         let corrections = self.corrections.iter().copied().chain([by]).collect();

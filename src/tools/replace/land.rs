@@ -1,6 +1,7 @@
 //! Lands an edit: tries the ways of finding the old text from the strictest to the loosest. Pure; `mod` does the I/O.
 
 use super::correct::{Correction, Reading, readings};
+use super::exact::{self, Meaning};
 use super::find::{self, Hit, Line, Tolerance};
 use super::fuzzy::{self, Near};
 use super::indent::Style;
@@ -125,12 +126,22 @@ impl Attempt<'_> {
         let starts: Vec<usize> = if self.multiple {
             content.match_indices(&reading.old).map(|(at, _)| at).collect()
         } else {
-            overlapping(content, &reading.old)
+            exact::overlapping(content, &reading.old)
         };
-        let edits = starts
-            .iter()
-            .map(|&at| (at..at + reading.old.len(), reading.new.clone()))
-            .collect();
+        if starts.len() > 1 && !self.multiple {
+            return Err(self.many(starts.iter().map(|&at| self.file.line_of(at) - 1)));
+        }
+        let mut edits = Vec::new();
+        for at in starts {
+            edits.push(match exact::meaning(content, at, &reading.old, &reading.new) {
+                Meaning::Literal => (at..at + reading.old.len(), reading.new.clone()),
+                Meaning::Instead(range, text) => (range, text),
+                Meaning::Unclear => {
+                    let why = "it does not tell how deep the new lines stand: give whole lines with their indentation";
+                    return Err(self.unsure(self.file.line_of(at) - 1, why.to_owned()));
+                }
+            });
+        }
         self.finish(reading, Strategy::Exact, edits)
     }
 
@@ -254,13 +265,10 @@ impl Attempt<'_> {
     }
 
     fn finish(&self, reading: &Reading, strategy: Strategy, edits: Vec<(Range<usize>, String)>) -> Outcome {
-        let Some((first, more)) = edits.split_first() else {
+        let Some(first) = edits.first() else {
             return Ok(None);
         };
         let line = self.file.line_of(first.0.start).saturating_sub(1);
-        if !more.is_empty() && !self.multiple {
-            return Err(self.many(edits.iter().map(|(range, _)| self.file.line_of(range.start) - 1)));
-        }
         if let Some(doubt) = reading.doubt {
             return Err(self.unsure(line, doubt.to_owned()));
         }
@@ -293,16 +301,4 @@ impl Attempt<'_> {
             closest: miss::shown(self.file.as_str(), line..(line + 6).min(last)),
         }
     }
-}
-
-/// Every place of `part` in `text`, overlapping ones too.
-fn overlapping(text: &str, part: &str) -> Vec<usize> {
-    let mut found = Vec::new();
-    let step = part.chars().next().map_or(1, char::len_utf8);
-    let mut from = 0;
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find(part)) {
-        found.push(from + at);
-        from += at + step;
-    }
-    found
 }

@@ -4,6 +4,7 @@
 mod corpus;
 mod correct;
 mod escape;
+mod exact;
 mod find;
 mod fuzzy;
 mod gaps;

@@ -205,10 +205,15 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
         match insertion {
             Some((hunk, side)) => {
                 let (left, right) = (side.row.gap(hunk.side.start), side.row.gap(hunk.side.end));
-                let last = at == base.solids.len();
-                out.push_str(if last || left != base.gap(at) { left } else { gap(at) });
+                let here = ours.gaps.get(at).copied().flatten().unwrap_or(base.gap(at));
+                let first = left == base.gap(at) && at < base.solids.len();
+                out.push_str(if first { here } else { left });
                 out.push_str(&side.row.text(&hunk.side));
-                out.push_str(if last && right == base.gap(at) { gap(at) } else { right });
+                out.push_str(if !first && left != here && right == base.gap(at) {
+                    here
+                } else {
+                    right
+                });
             }
             None if open => out.push_str(gap(at)),
             None => {}

@@ -1,0 +1,148 @@
+//! Exact hits, and the one thing that goes wrong with them: a copy that lost the blanks its line begins with.
+
+use super::find::{Tolerance, key};
+use super::indent;
+use std::ops::Range;
+
+/// Every place of `part` in `text`, overlapping ones too.
+pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let step = part.chars().next().map_or(1, char::len_utf8);
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find(part)) {
+        found.push(from + at);
+        from += at + step;
+    }
+    found
+}
+
+/// What an exact hit of `old` at `at` asks for.
+pub(super) enum Meaning {
+    /// Just what was written.
+    Literal,
+    /// This, in place of the range.
+    Instead(Range<usize>, String),
+    /// The new lines belong either here or at the margin.
+    Unclear,
+}
+
+/// `old` hits after the blanks of a line and does not have them itself. Where that makes lines stand at a depth that
+/// nobody asked for, the blanks are dealt with.
+pub(super) fn meaning(content: &str, at: usize, old: &str, new: &str) -> Meaning {
+    let head = content.get(..at).unwrap_or_default();
+    let line_start = head.rfind('\n').map_or(0, |end| end + 1);
+    let blanks = head.get(line_start..).unwrap_or_default();
+    if blanks.is_empty() || indent::of(blanks) != blanks || old.starts_with(char::is_whitespace) {
+        return Meaning::Literal;
+    }
+    let end = at + old.len();
+    if new.is_empty() {
+        // The line goes, and its blanks must not stay in front of the next.
+        let whole = old.ends_with('\n');
+        return if whole {
+            Meaning::Instead(line_start..end, String::new())
+        } else {
+            Meaning::Literal
+        };
+    }
+    let ends_line = old.ends_with('\n')
+        || content
+            .get(end..)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('\n'));
+    if old.trim_end_matches('\n').contains('\n') || !ends_line {
+        return Meaning::Literal;
+    }
+    let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
+    let Some((first, rest)) = solid.split_first() else {
+        return Meaning::Literal;
+    };
+    if indent::of(first) == blanks && rest.iter().all(|line| line.starts_with(blanks)) {
+        let deeper = key(first, Tolerance::Blanks) == key(old, Tolerance::Blanks);
+        return if deeper {
+            Meaning::Literal
+        } else {
+            Meaning::Instead(line_start..end, new.to_owned())
+        };
+    }
+    // Below a line that opens a block stands a deeper one: no deeper than the file's line is deep in the copy's terms.
+    let opens = first.trim_end().ends_with([':', '{', '(', '[']);
+    let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
+    let absolute = rest.is_empty() || !own_terms && rest.iter().any(|line| line.starts_with(blanks));
+    if absolute || !indent::of(first).is_empty() || new.starts_with('\n') || closes_more_than_it_opens(new) {
+        return Meaning::Literal;
+    }
+    if new.trim_end().contains("\n\n") || mixed(blanks, rest) {
+        return Meaning::Unclear;
+    }
+    let deepened = new
+        .split('\n')
+        .enumerate()
+        .map(|(index, line)| match line.trim().is_empty() || index == 0 {
+            true => line.to_owned(),
+            false => format!("{blanks}{line}"),
+        });
+    Meaning::Instead(at..end, deepened.collect::<Vec<_>>().join("\n"))
+}
+
+/// Tabs here and blanks there: how deep a step is cannot be told.
+fn mixed(blanks: &str, rest: &[&str]) -> bool {
+    let first = blanks.chars().next();
+    rest.iter()
+        .flat_map(|line| indent::of(line).chars())
+        .any(|c| Some(c) != first)
+}
+
+/// Whether a bracket is closed that was not opened before it: then the text leaves the block that it stands in.
+fn closes_more_than_it_opens(text: &str) -> bool {
+    let mut depth = 0_i64;
+    text.chars().any(|c| {
+        depth += match c {
+            '(' | '[' | '{' => 1,
+            ')' | ']' | '}' => -1,
+            _ => 0,
+        };
+        depth < 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(content: &str, old: &str, new: &str) -> Option<String> {
+        let at = content.find(old).unwrap();
+        let (range, text) = match meaning(content, at, old, new) {
+            Meaning::Literal => (at..at + old.len(), new.to_owned()),
+            Meaning::Instead(range, text) => (range, text),
+            Meaning::Unclear => return None,
+        };
+        Some(format!("{}{text}{}", &content[..range.start], &content[range.end..]))
+    }
+
+    #[test]
+    fn lost_blanks_are_given_back() {
+        let file = "def f():\n    foo()\n    bar()\n";
+        let cases = [
+            ("foo()\n", "", Some("def f():\n    bar()\n")),
+            (
+                "foo()",
+                "if x:\n    foo()",
+                Some("def f():\n    if x:\n        foo()\n    bar()\n"),
+            ),
+            (
+                "foo()\n",
+                "a()\nfoo()\n",
+                Some("def f():\n    a()\n    foo()\n    bar()\n"),
+            ),
+            ("foo()", "    baz()", Some("def f():\n    baz()\n    bar()\n")),
+            ("foo()", "    foo()", Some("def f():\n        foo()\n    bar()\n")),
+            ("foo()", "a()\n    b()", Some("def f():\n    a()\n    b()\n    bar()\n")),
+            ("foo()", "}\nfoo()", Some("def f():\n    }\nfoo()\n    bar()\n")),
+            ("bar()", "bar()\n\nX = 1", None),
+            ("foo", "a\nb", Some("def f():\n    a\nb()\n    bar()\n")),
+        ];
+        for (old, new, expected) in cases {
+            assert_eq!(result(file, old, new).as_deref(), expected, "{old:?} {new:?}");
+        }
+    }
+}
