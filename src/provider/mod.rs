@@ -83,8 +83,7 @@ impl ProviderError {
 }
 
 /// Classes of failure. All but the first two end a run with code 7.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderClass {
     /// The recorded run has no such request: exit 1. The message holds the diff.
     ReplayMiss,
@@ -109,6 +108,20 @@ pub enum ProviderClass {
 }
 
 impl ProviderClass {
+    /// All classes.
+    pub const ALL: [ProviderClass; 10] = [
+        Self::ReplayMiss,
+        Self::Cancelled,
+        Self::Auth,
+        Self::Quota,
+        Self::Unavailable,
+        Self::Transport,
+        Self::Rejected,
+        Self::ContextOverflow,
+        Self::Blocked,
+        Self::Unusable,
+    ];
+
     /// The name used in outcomes, for example `context_overflow`.
     pub fn as_str(self) -> &'static str {
         match self {

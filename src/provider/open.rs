@@ -4,6 +4,7 @@ use super::Provider;
 use super::http::{Http, Service};
 use super::scripted::Scripted;
 use super::wire::Wire;
+use crate::diag::{Files, render_all};
 use crate::net::client::{Limits, checked_base};
 use crate::net::retry::Schedule;
 use secrecy::SecretString;
@@ -31,7 +32,7 @@ pub enum OpenError {
     /// A key, an address or a file is missing or unusable: exit 8.
     #[error("{0}")]
     Environment(String),
-    /// The script is not one: exit 3. The text begins with the file's name.
+    /// The script is not one: exit 3. The text is the rendered problems, `FILE:LINE:COLUMN: error[code]: …` each.
     #[error("{0}")]
     Invalid(String),
 }
@@ -43,7 +44,10 @@ pub enum OpenError {
 pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenError> {
     if let Some(file) = model.strip_prefix("script:") {
         let text = (with.read)(file).map_err(|why| OpenError::Environment(format!("script {file}: {why}")))?;
-        let script = Scripted::parse(model, &text).map_err(|why| OpenError::Invalid(format!("{file}: {why}")))?;
+        let mut files = Files::new();
+        let id = files.add(file, text);
+        let script = Scripted::parse(model, &files, id)
+            .map_err(|problems| OpenError::Invalid(render_all(&files, &problems).trim_end().to_owned()))?;
         return Ok(Arc::new(script));
     }
     let (provider, name) = model.split_once('/').ok_or_else(|| unknown(model))?;

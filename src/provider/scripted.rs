@@ -24,15 +24,14 @@
 //! | `expect` | a text that must occur in the last message; if it does not, the turn is a replay miss |
 //! | `delay_ms` | how long the reply takes |
 
+mod read;
+
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
-use crate::base::call::ToolCall;
 use crate::base::event::Live;
-use crate::base::ids::CallId;
-use crate::base::message::{Content, Message, Part, Reply, Stop, Usage};
+use crate::base::message::{Content, Message, Part, Reply};
+use crate::diag::{Diagnostic, FileId, Files};
 use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
-use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// A model that says what a file says.
@@ -42,85 +41,27 @@ pub struct Scripted {
     replies: Vec<Line>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Script {
-    replies: Vec<Line>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One reply of a script.
+#[derive(Debug)]
 struct Line {
-    text: Option<String>,
-    thought: Option<String>,
-    #[serde(default)]
-    calls: Vec<LineCall>,
-    #[serde(default)]
-    usage: LineUsage,
-    stop: Option<LineStop>,
-    error: Option<LineError>,
+    says: Result<Reply, ProviderError>,
     expect: Option<String>,
-    #[serde(default)]
-    delay_ms: u64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LineCall {
-    tool: String,
-    #[serde(default)]
-    args: Map<String, Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct LineUsage {
-    input: u64,
-    cached: u64,
-    cache_write: u64,
-    output: u64,
-    reasoning: u64,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum LineStop {
-    End,
-    Calls,
-    Length,
-    Refused,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LineError {
-    class: ProviderClass,
-    message: String,
+    delay: Duration,
 }
 
 impl Scripted {
     /// Reads a script. `id` is the model as the user named it (`script:FILE`).
     ///
     /// # Errors
-    /// One sentence with line and column: unknown keys, wrong types, duplicate keys, a reply without content.
-    pub fn parse(id: &str, text: &str) -> Result<Self, String> {
-        let script: Script = serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
-        for (index, line) in script.replies.iter().enumerate() {
-            let speaks = line.text.is_some() || line.thought.is_some() || !line.calls.is_empty() || line.stop.is_some();
-            if line.error.is_some() == speaks {
-                return Err(format!(
-                    "reply {}: write either `error` or what the model says (`text`, `thought`, `calls`, `stop`)",
-                    index + 1
-                ));
-            }
-        }
+    /// Every problem with its place: unknown keys, wrong types, duplicate keys, a reply without content.
+    pub fn parse(id: &str, files: &Files, file: FileId) -> Result<Self, Vec<Diagnostic>> {
         Ok(Self {
             info: ModelInfo {
                 id: id.to_owned(),
                 window: None,
                 recorded: true,
             },
-            replies: script.replies,
+            replies: read::script(id, files, file)?,
         })
     }
 
@@ -133,28 +74,19 @@ impl Scripted {
                 request.turn
             ))
         })?;
-        if line.delay_ms > 0 {
-            let end = pause(Duration::from_millis(line.delay_ms), cx.deadline, cx.cancel).await;
-            if end != Pause::Over {
-                return Err(ProviderError::new(
-                    ProviderClass::Cancelled,
-                    "cancelled while the reply was awaited",
-                ));
-            }
-        }
-        if cx.cancel.is_cancelled() {
-            return Err(ProviderError::new(
-                ProviderClass::Cancelled,
-                "cancelled before the reply came",
-            ));
+        let end = match line.delay {
+            Duration::ZERO if cx.cancel.is_cancelled() => Pause::Cancelled,
+            Duration::ZERO => Pause::Over,
+            delay => pause(delay, cx.deadline, cx.cancel).await,
+        };
+        if end != Pause::Over {
+            let message = "cancelled while the reply was awaited";
+            return Err(ProviderError::new(ProviderClass::Cancelled, message));
         }
         if let Some(wanted) = &line.expect {
             expect(wanted, request)?;
         }
-        if let Some(error) = &line.error {
-            return Err(ProviderError::new(error.class, error.message.clone()));
-        }
-        let reply = line.reply(&self.info.id);
+        let reply = line.says.clone()?;
         tell(&reply, cx.live);
         Ok(reply)
     }
@@ -167,48 +99,6 @@ impl Provider for Scripted {
 
     fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(self.answer(request, cx))
-    }
-}
-
-impl Line {
-    fn reply(&self, model: &str) -> Reply {
-        let mut parts = Vec::new();
-        if let Some(text) = &self.thought {
-            parts.push(Part::Thought { text: text.clone() });
-        }
-        if let Some(text) = &self.text {
-            parts.push(Part::text(text.clone()));
-        }
-        for (index, call) in self.calls.iter().enumerate() {
-            parts.push(Part::Call(ToolCall {
-                id: CallId(format!("p{index}")),
-                tool: call.tool.clone(),
-                args: Value::Object(call.args.clone()),
-                wire_id: None,
-            }));
-        }
-        let stop = match self.stop {
-            Some(LineStop::End) => Stop::End,
-            Some(LineStop::Calls) => Stop::Calls,
-            Some(LineStop::Length) => Stop::Length,
-            Some(LineStop::Refused) => Stop::Refused {
-                reason: self.text.clone().unwrap_or_else(|| "refused".to_owned()),
-            },
-            None if self.calls.is_empty() => Stop::End,
-            None => Stop::Calls,
-        };
-        Reply {
-            parts,
-            stop,
-            usage: Usage {
-                input: self.usage.input,
-                cached: self.usage.cached,
-                cache_write: self.usage.cache_write,
-                output: self.usage.output,
-                reasoning: self.usage.reasoning,
-            },
-            model: model.to_owned(),
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The provider against a server on a real socket: success, one connection, cancellation, deadline.
 
+mod answers;
 mod faults;
 mod server;
 

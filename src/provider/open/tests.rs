@@ -21,12 +21,55 @@ fn try_open(model: &str, env: &[(&str, &str)], base_url: Option<&str>) -> Result
 
 #[test]
 fn opens_what_is_named() {
-    let key = [("GEMINI_API_KEY", "k\n")];
-    assert_eq!(
-        try_open("gemini/gemini-2.5-pro", &key, None).unwrap(),
-        "gemini/gemini-2.5-pro"
-    );
+    let keys = [
+        ("GEMINI_API_KEY", "k\n"),
+        ("OPENAI_API_KEY", "k"),
+        ("ANTHROPIC_API_KEY", "k"),
+    ];
+    for model in [
+        "gemini/gemini-2.5-pro",
+        "openai/org/model",
+        "openai-responses/gpt-5",
+        "anthropic/claude-opus-5",
+    ] {
+        assert_eq!(try_open(model, &keys, None).unwrap(), model);
+    }
     assert_eq!(try_open("script:ok.yaml", &[], None).unwrap(), "script:ok.yaml");
+    // Servers of one's own often want no key; the vendor's own always does.
+    assert!(try_open("openai/llama", &[], Some("http://127.0.0.1:8080/v1")).is_ok());
+    assert!(try_open("openai/llama", &[("OPENAI_BASE_URL", "http://ollama:11434/v1")], None).is_ok());
+    assert!(try_open("openai/gpt-5", &[], None).is_err());
+    assert!(try_open("anthropic/x", &[], Some("http://127.0.0.1:8080")).is_err());
+}
+
+#[test]
+fn base_urls_are_taken_as_the_vendors_clients_take_them() {
+    for (wire, given, url) in [
+        (
+            Wire::Gemini,
+            "http://h:1",
+            "http://h:1/v1beta/models/m:streamGenerateContent?alt=sse",
+        ),
+        (
+            Wire::Gemini,
+            "http://h:1/v1beta/",
+            "http://h:1/v1beta/models/m:streamGenerateContent?alt=sse",
+        ),
+        (Wire::OpenaiChat, "http://h:1/v1/", "http://h:1/v1/chat/completions"),
+        (Wire::OpenaiResponses, "https://h/v1", "https://h/v1/responses"),
+        (Wire::Anthropic, "https://h/proxy", "https://h/proxy/v1/messages"),
+        (Wire::Anthropic, "https://h/v1", "https://h/v1/messages"),
+    ] {
+        let with = OpenWith {
+            env: &|_| None,
+            base_url: Some(given),
+            read: &|_| Err(String::new()),
+            limits: Limits::default(),
+            schedule: Schedule::default(),
+        };
+        let base = base(wire, &with).unwrap();
+        assert_eq!(wire.url(&base.address, "m"), url);
+    }
 }
 
 #[test]
@@ -67,7 +110,7 @@ fn says_what_is_missing() {
         Err(OpenError::Environment(_))
     ));
     assert!(
-        matches!(try_open("script:bad.yaml", &[], None), Err(OpenError::Invalid(text)) if text.starts_with("bad.yaml: "))
+        matches!(try_open("script:bad.yaml", &[], None), Err(OpenError::Invalid(text)) if text.starts_with("bad.yaml:1:10: error["))
     );
     assert!(try_open("gemini/x", &[("GEMINI_API_KEY", "k é")], None).is_err());
 }

@@ -112,7 +112,7 @@ fn differences_that_nobody_reads_are_shown_whole() {
     };
     let shown = diff_messages(Some(&signed("old")), Some(&signed("new")));
     assert!(
-        shown.contains("-         \"signature\": \"old\"") || shown.contains("\"old\""),
+        shown.lines().any(|line| line.starts_with("- ") && line.contains("old")),
         "{shown}"
     );
     assert!(
@@ -123,16 +123,8 @@ fn differences_that_nobody_reads_are_shown_whole() {
 
 #[test]
 fn long_differences_are_cut() {
-    let shown = diff(
-        "",
-        &"x".repeat(1_000)
-            .repeat(1)
-            .lines()
-            .cycle()
-            .take(200)
-            .collect::<Vec<_>>()
-            .join("\n"),
-    );
+    let lines = vec!["x".repeat(1_000); 200];
+    let shown = diff("", &lines.join("\n"));
     assert_eq!(shown.lines().count(), LINES + 1);
     assert!(shown.lines().all(|line| line.chars().count() <= COLUMNS + 3));
 }

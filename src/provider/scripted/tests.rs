@@ -1,8 +1,17 @@
 //! Tests of scripts: what is read, what is refused, what is given out.
 
 use super::*;
+use crate::base::ids::CallId;
+use crate::base::message::Stop;
+use crate::diag::render_all;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+fn parse(text: &str) -> Result<Scripted, String> {
+    let mut files = Files::new();
+    let file = files.add("s.yaml", text);
+    Scripted::parse("script:s.yaml", &files, file).map_err(|problems| render_all(&files, &problems))
+}
 
 fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, ProviderError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -30,8 +39,7 @@ fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, Prov
 
 #[test]
 fn gives_replies_in_order_of_turns() {
-    let script = Scripted::parse(
-        "script:a",
+    let script = parse(
         "replies:\n  - text: look\n    calls:\n      - { tool: read_file, args: { file_path: a.rs } }\n  - text: done\n    usage: { input: 10, output: 5 }\n",
     )
     .unwrap();
@@ -51,8 +59,7 @@ fn gives_replies_in_order_of_turns() {
 
 #[test]
 fn fails_and_stops_as_written() {
-    let script = Scripted::parse(
-        "script:a",
+    let script = parse(
         "replies:\n  - error: { class: context_overflow, message: too long }\n  - text: half\n    stop: length\n  - text: no\n    stop: refused\n",
     )
     .unwrap();
@@ -70,7 +77,7 @@ fn fails_and_stops_as_written() {
 
 #[test]
 fn expectation_is_looked_for_in_results_too() {
-    let script = Scripted::parse("script:a", "replies:\n  - text: ok\n    expect: needle\n").unwrap();
+    let script = parse("replies:\n  - text: ok\n    expect: needle\n").unwrap();
     let result = Message {
         role: crate::base::message::Role::Tool,
         parts: vec![Part::Result(crate::base::message::CallResult {
@@ -89,20 +96,53 @@ fn expectation_is_looked_for_in_results_too() {
 
 #[test]
 fn refuses_what_is_not_a_script() {
-    for (text, part) in [
-        ("replies:\n  - txt: a\n", "txt"),
-        ("replies:\n  - text: a\n    text: b\n", "text"),
-        ("replies:\n  - usage: { input: 1 }\n", "reply 1"),
+    for (text, place, part) in [
+        ("replies:\n  - txt: a\n    text: b\n", "s.yaml:2:5: error", "txt"),
+        ("replies:\n  - text: a\n    text: b\n", "s.yaml:3:5: error", "text"),
+        (
+            "replies:\n  - usage: { input: 1 }\n",
+            "s.yaml:2:5: error",
+            "says nothing",
+        ),
         (
             "replies:\n  - text: a\n    error: { class: auth, message: b }\n",
-            "reply 1",
+            "s.yaml:2:5: error",
+            "either",
         ),
-        ("replies:\n  - error: { class: weather, message: b }\n", "weather"),
-        ("replies:\n  - calls: [{ tool: a, args: [1] }]\n", "line 2"),
-        ("reply: []\n", "reply"),
-        ("", "line 1"),
+        (
+            "replies:\n  - error: { class: weather, message: b }\n",
+            "s.yaml:2:21: error",
+            "weather",
+        ),
+        (
+            "replies:\n  - error: { class: auth }\n",
+            "s.yaml:2:14: error",
+            "message",
+        ),
+        (
+            "replies:\n  - calls: [{ tool: a, args: [1] }]\n",
+            "s.yaml:2:30: error",
+            "args",
+        ),
+        ("replies:\n  - calls: [{ args: {} }]\n", "s.yaml:2:15: error", "tool"),
+        (
+            "replies:\n  - text: a\n    stop: soon\n",
+            "s.yaml:3:11: error",
+            "length",
+        ),
+        ("replies: 3\n", "s.yaml:1:10: error", "list"),
+        ("reply: []\n", "s.yaml:1:1: error", "replies"),
+        ("", "s.yaml:1:1: error", "the script"),
     ] {
-        let error = Scripted::parse("script:a", text).unwrap_err();
-        assert!(error.contains(part), "{text:?}: {error}");
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(place) && error.contains(part), "{text:?}: {error}");
     }
+}
+
+#[test]
+fn scalars_of_arguments_keep_their_types() {
+    let script = parse("replies:\n  - calls: [{ tool: t, args: { n: 3, b: true, s: '3', l: [1.5] } }]\n").unwrap();
+    let reply = ask(&script, 1, &[]).unwrap();
+    let call = reply.calls().next().unwrap();
+    assert_eq!(call.args, serde_json::json!({"n": 3, "b": true, "s": "3", "l": [1.5]}));
 }

@@ -1,5 +1,6 @@
 //! The fault table: what each way to fail ends in, for each wire, on a real socket.
 
+use super::answers::{error_inside, good, half, odd};
 use super::server::{Act, End, Server};
 use super::{ask, provider};
 use crate::base::message::{Message, Stop};
@@ -9,120 +10,10 @@ use std::time::{Duration, Instant};
 
 /// What a fault must end in: a class, or success after retries.
 #[derive(Clone, Copy, Debug)]
-enum Ends {
+pub enum Ends {
     In(ProviderClass),
     Well,
     Length,
-}
-
-/// A whole good answer in each wire's stream.
-fn good(wire: Wire) -> String {
-    match wire {
-        Wire::Gemini => {
-            r#"data: {"candidates":[{"content":{"parts":[{"text":"fine"}]},"finishReason":"STOP"}]}"#.to_owned()
-                + "\n\n"
-        }
-        Wire::OpenaiChat => {
-            r#"data: {"choices":[{"index":0,"delta":{"content":"fine"},"finish_reason":"stop"}]}"#.to_owned()
-                + "\n\ndata: [DONE]\n\n"
-        }
-        Wire::OpenaiResponses => format!(
-            "data: {}\n\n",
-            r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"fine"}]}]}}"#
-        ),
-        Wire::Anthropic => anthropic(r#"{"type":"text","text":"fine"}"#, "end_turn"),
-    }
-}
-
-fn anthropic(block: &str, stop: &str) -> String {
-    format!(
-        "data: {{\"type\":\"message_start\",\"message\":{{}}}}\n\ndata: {{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{block}}}\n\n\
-         data: {{\"type\":\"content_block_stop\",\"index\":0}}\n\ndata: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{stop}\"}}}}\n\n\
-         data: {{\"type\":\"message_stop\"}}\n\n"
-    )
-}
-
-/// The beginning of an answer that says something and does not end.
-fn half(wire: Wire) -> String {
-    match wire {
-        Wire::Gemini => r#"data: {"candidates":[{"content":{"parts":[{"text":"half"}]}}]}"#.to_owned() + "\n\n",
-        Wire::OpenaiChat => r#"data: {"choices":[{"index":0,"delta":{"content":"half"}}]}"#.to_owned() + "\n\n",
-        Wire::OpenaiResponses => r#"data: {"type":"response.output_text.delta","delta":"half"}"#.to_owned() + "\n\n",
-        Wire::Anthropic => {
-            r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"half"}}"#.to_owned()
-                + "\n\n"
-        }
-    }
-}
-
-/// An error as this wire tells it inside a stream.
-fn error_inside(wire: Wire) -> String {
-    let error = match wire {
-        Wire::Gemini => r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#,
-        Wire::OpenaiChat => r#"{"error":{"message":"server error","type":"server_error"}}"#,
-        Wire::OpenaiResponses => {
-            r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"failed"}}}"#
-        }
-        Wire::Anthropic => r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
-    };
-    format!("data: {error}\n\n")
-}
-
-/// Answers that are complete but of no use.
-fn odd(wire: Wire) -> [(String, Ends); 4] {
-    let gemini = |parts: &str, reason: &str| {
-        format!("data: {{\"candidates\":[{{\"content\":{{\"parts\":[{parts}]}},\"finishReason\":\"{reason}\"}}]}}\n\n")
-    };
-    let chat = |delta: &str, reason: &str| {
-        format!(
-            "data: {{\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":\"{reason}\"}}]}}\n\ndata: [DONE]\n\n"
-        )
-    };
-    let responses = |status: &str, output: &str, reason: &str| {
-        format!(
-            "data: {{\"type\":\"response.{status}\",\"response\":{{\"status\":\"{status}\",\"output\":[{output}],\"incomplete_details\":{{\"reason\":\"{reason}\"}}}}}}\n\n"
-        )
-    };
-    let said = r#"{"type":"message","content":[{"type":"output_text","text":"half"}]}"#;
-    let (empty, malformed, blocked, length) = match wire {
-        Wire::Gemini => (
-            gemini("", "STOP"),
-            gemini("", "MALFORMED_FUNCTION_CALL"),
-            gemini("", "SAFETY"),
-            gemini(r#"{"text":"half"}"#, "MAX_TOKENS"),
-        ),
-        Wire::OpenaiChat => (
-            chat("{}", "stop"),
-            chat(
-                r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{\"a\":"}}]}"#,
-                "tool_calls",
-            ),
-            chat("{}", "content_filter"),
-            chat(r#"{"content":"half"}"#, "length"),
-        ),
-        Wire::OpenaiResponses => (
-            responses("completed", "", ""),
-            responses(
-                "completed",
-                r#"{"type":"function_call","name":"x","call_id":"a","arguments":"{"}"#,
-                "",
-            ),
-            responses("incomplete", "", "content_filter"),
-            responses("incomplete", said, "max_output_tokens"),
-        ),
-        Wire::Anthropic => (
-            anthropic(r#"{"type":"text","text":""}"#, "end_turn"),
-            anthropic(r#"{"type":"tool_use","id":"a","name":"","input":{}}"#, "tool_use"),
-            anthropic(r#"{"type":"text","text":"x"}"#, "refusal"),
-            anthropic(r#"{"type":"text","text":"half"}"#, "max_tokens"),
-        ),
-    };
-    [
-        (empty, Ends::In(Unusable)),
-        (malformed, Ends::In(Unusable)),
-        (blocked, Ends::In(Blocked)),
-        (length, Ends::Length),
-    ]
 }
 
 fn say(status: u16, body: &str) -> Act {
