@@ -123,9 +123,8 @@ fn base(sum: &RunSummary<'_>) -> String {
     let Some(base) = sum.head.map(|head| &head.base) else {
         return "unknown".to_owned();
     };
-    let dirty = if base.dirty { " with changes" } else { "" };
     match &base.commit {
-        Some(commit) => format!("{}{dirty}", text::head(commit, 12)),
+        Some(commit) => text::head(commit, 12).to_owned(),
         None => "no commit".to_owned(),
     }
 }

@@ -5,7 +5,7 @@ mod live;
 pub use live::LiveBar;
 
 use super::text;
-use crate::base::call::CallState;
+use crate::base::call::{CallState, ToolOutput};
 use crate::base::event::{Event, EventKind, Live, RunStarted, Sink};
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
@@ -127,17 +127,7 @@ impl Lines {
                 state,
                 output,
                 took_ms,
-            } => {
-                let title = self.title(call);
-                self.titles.remove(call);
-                let how = match (&output.exit, state) {
-                    (Some(exit), _) => text::exit(exit),
-                    (None, CallState::Success) => text::line(&output.summary, 120),
-                    (None, CallState::Cancelled) => "cancelled".to_owned(),
-                    (None, _) => format!("failed: {}", text::line(&output.summary, 160)),
-                };
-                vec![format!("  {call} {title}: {how} ({})", text::duration(*took_ms))]
-            }
+            } => vec![self.call_ended(call, *state, output, *took_ms)],
             EventKind::Approved { call, allow, by } => {
                 let word = if *allow { "approved" } else { "denied" };
                 vec![format!(
@@ -146,8 +136,12 @@ impl Lines {
                     text::line(by, 60)
                 )]
             }
-            EventKind::Checked { check, .. } => {
-                let word = if check.passed { "passed" } else { "FAILED" };
+            EventKind::Checked { attempt, check, .. } => {
+                let word = match (check.passed, attempt) {
+                    (true, _) => "passed",
+                    (false, 0) => "is not green yet",
+                    (false, _) => "FAILED",
+                };
                 let why = Some(text::line(&check.message, 200)).filter(|why| !check.passed && !why.is_empty());
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                 let name = text::line(&check.name, 80);
@@ -187,6 +181,17 @@ impl Lines {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn call_ended(&mut self, call: &CallId, state: CallState, output: &ToolOutput, took_ms: u64) -> String {
+        let title = self.titles.remove(call).unwrap_or_default();
+        let how = match (&output.exit, state) {
+            (Some(exit), _) => text::exit(exit),
+            (None, CallState::Success) => text::line(&output.summary, 120),
+            (None, CallState::Cancelled) => "cancelled".to_owned(),
+            (None, _) => format!("failed: {}", text::line(&output.summary, 160)),
+        };
+        format!("  {call} {title}: {how} ({})", text::duration(took_ms))
     }
 
     fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) -> Vec<String> {

@@ -224,20 +224,21 @@ impl<'a> RunSummary<'a> {
             .is_some_and(|schema| !schema.is_null())
     }
 
-    /// The final answer: the last reply that asked for nothing more, else the last text of the model, else the last
-    /// step's output. Empty when there is none.
+    /// The final answer of the last step that the model worked on: its last reply that asked for nothing more, else its
+    /// last text. Without any, the last step's output. Empty when there is none.
     pub fn answer(&self) -> String {
-        let last = |whole: bool| {
-            let mut replies = self.turns.iter().rev().map(|turn| turn.reply);
-            replies.find_map(|reply| {
-                let ended = reply.stop == Stop::End && reply.calls().next().is_none();
-                let text = reply.text();
-                (ended >= whole && !text.is_empty()).then_some(text)
-            })
-        };
-        last(true).or_else(|| last(false)).unwrap_or_else(|| {
-            let results = self.steps.iter().rev().filter_map(|step| step.result);
-            results.map(|result| result.output.clone()).next().unwrap_or_default()
+        let step = self.steps.iter().rev().find(|step| step.turns > 0);
+        let turns = step.into_iter().flat_map(|step| step.moments.iter().rev());
+        let turns = turns.filter_map(|moment| match moment {
+            Moment::Turn(i) => self.turns.get(*i),
+            _ => None,
+        });
+        let said = turns.map(|turn| turn.reply).filter(|reply| !reply.text().is_empty());
+        let ended = |reply: &&Reply| reply.stop == Stop::End && reply.calls().next().is_none();
+        let last = said.clone().find(ended).or_else(|| said.clone().next());
+        last.map(Reply::text).unwrap_or_else(|| {
+            let last = self.steps.iter().rev().find_map(|step| step.result);
+            last.map(|result| result.output.clone()).unwrap_or_default()
         })
     }
 

@@ -73,8 +73,7 @@ fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
         "policies": result.policies,
         "tool_definitions": sum.equipped.map(|equipped| equipped.definitions.as_str()),
         "base": result.base,
-        "base_dirty": result.base_dirty,
-        "baseline": sum.baseline,
+        "base_tree": result.base_tree,
         "tree": sum.patch.map(|patch| patch.tree.as_str()),
         "patch": sum.patch.and_then(|patch| patch.blob.as_ref()).map(|blob| json!({
             "path": result.patch,

@@ -37,8 +37,8 @@ pub struct RunResult {
     pub changes: Changes,
     /// The commit that the patch applies to, null outside a git repository.
     pub base: Option<String>,
-    /// Whether the tree differed from `base` at the start: the patch is made against that tree.
-    pub base_dirty: bool,
+    /// The tree at the start, uncommitted changes included: the patch is made against it.
+    pub base_tree: Option<String>,
     pub artefacts: BTreeMap<String, String>,
     /// `full`, `landlock` or `none`; null when no sandbox was looked for.
     pub sandbox: Option<String>,

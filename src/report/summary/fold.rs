@@ -83,7 +83,7 @@ impl<'a> Fold<'a> {
             EventKind::RunFinished { outcome, spent } => {
                 self.sum.finished = true;
                 self.sum.outcome = outcome.clone();
-                self.sum.unpriced |= spent.unpriced;
+                self.sum.unpriced |= spent.unpriced && !self.sum.recorded();
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }

@@ -96,6 +96,23 @@ fn checks_before_the_model_count_only_when_there_are_no_others() {
 }
 
 #[test]
+fn the_answer_is_of_the_last_step_that_the_model_worked_on() {
+    let mut run = Run::start();
+    run.step("lint", None).attempt("lint", 1, "x");
+    run.reply("first answer", &[]);
+    run.step("fix", None).attempt("fix", 1, "y");
+    assert_eq!(RunSummary::fold(&run.events).answer(), "first answer");
+    run.reply("I look.", &[("glob", json!({}))]);
+    assert_eq!(RunSummary::fold(&run.events).answer(), "I look.");
+    run.reply("second answer", &[]);
+    run.reply("", &[("glob", json!({}))]);
+    assert_eq!(RunSummary::fold(&run.events).answer(), "second answer");
+    let mut run = Run::start();
+    run.command_step("lint", "ls", "");
+    assert_eq!(RunSummary::fold(&run.events).answer(), "the step's output");
+}
+
+#[test]
 fn a_modified_call_keeps_both_sets_of_arguments() {
     let mut run = Run::start();
     run.step("fix", None).attempt("fix", 1, "x");
