@@ -1,1 +1,3 @@
 //! The door to the network. The only room that opens a connection.
+
+pub mod addresses;
