@@ -16,6 +16,7 @@ pub mod names;
 pub mod needs;
 pub mod parse;
 pub mod presets;
+pub mod profiles;
 pub mod protected;
 pub mod rule;
 pub mod secrets_like;

@@ -1,0 +1,89 @@
+//! The second opinion: a parser of other descent must see the same command names and redirect targets. Judges nothing else.
+
+use super::Refusal;
+use tree_sitter::{Node, Parser};
+
+/// Compares what the parser of record found in `text` with what tree-sitter finds.
+///
+/// # Errors
+/// `parse_disagree`.
+pub fn check(text: &str, names: &[String], targets: &[String]) -> Result<(), Refusal> {
+    let disagree = || {
+        Refusal::new(
+            "parse_disagree",
+            "two parsers read the command differently",
+            "write it more plainly: one command a line, fewer quotes, a here-document's opener last on its line",
+        )
+    };
+    let mut parser = Parser::new();
+    parser
+        .set_language(&tree_sitter_bash::LANGUAGE.into())
+        .map_err(|_| disagree())?;
+    let tree = parser.parse(text, None).ok_or_else(disagree)?;
+    if tree.root_node().has_error() {
+        return Err(disagree());
+    }
+    let mut seen = Seen::default();
+    collect(tree.root_node(), text, &mut seen);
+    let same = sorted(names, is_name) == sorted(&seen.names, is_name)
+        && sorted(targets, is_file) == sorted(&seen.targets, is_file);
+    if same { Ok(()) } else { Err(disagree()) }
+}
+
+#[derive(Default)]
+struct Seen {
+    names: Vec<String>,
+    targets: Vec<String>,
+}
+
+/// Tests are not commands to one of the two; `time` is a keyword to one of them.
+fn is_name(name: &str) -> bool {
+    !matches!(name, "[" | "[[" | "")
+}
+
+/// Descriptors are not files.
+fn is_file(target: &str) -> bool {
+    !target.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn sorted(all: &[String], keep: fn(&str) -> bool) -> Vec<String> {
+    let mut kept: Vec<String> = all
+        .iter()
+        .map(|text| text.replace("\\\n", ""))
+        .filter(|text| keep(text))
+        .collect();
+    kept.sort();
+    kept
+}
+
+fn collect(root: Node<'_>, text: &str, seen: &mut Seen) {
+    let source = |node: Node<'_>| node.utf8_text(text.as_bytes()).unwrap_or_default().to_owned();
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        let mut cursor = node.walk();
+        match node.kind() {
+            "command" => seen.names.extend(name_of(node, &source)),
+            "declaration_command" | "unset_command" => seen.names.push(source(node)),
+            "file_redirect" => {
+                seen.targets
+                    .extend(node.children_by_field_name("destination", &mut cursor).map(source));
+            }
+            _ => {}
+        }
+        let mut cursor = node.walk();
+        open.extend(node.children(&mut cursor));
+    }
+}
+
+/// The name; behind `time`, the word that is its command.
+fn name_of(command: Node<'_>, source: &impl Fn(Node<'_>) -> String) -> Option<String> {
+    let name = source(command.child_by_field_name("name")?);
+    if name != "time" {
+        return Some(name);
+    }
+    let mut cursor = command.walk();
+    command
+        .children_by_field_name("argument", &mut cursor)
+        .map(source)
+        .find(|word| !word.starts_with('-'))
+}

@@ -1,0 +1,208 @@
+//! Assignments: which names may be set, before a command and on their own, and to what. Keeps no state.
+
+use super::scope::{State, Walk};
+use super::{Range, Refusal, Word, WordKind, words};
+use brush_parser::ast::{Assignment, AssignmentName, AssignmentValue};
+
+/// Names that change how a program talks, not what it does.
+const HARMLESS: [&str; 24] = [
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TERM",
+    "CI",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "LINES",
+    "RUST_BACKTRACE",
+    "RUST_LIB_BACKTRACE",
+    "RUST_LOG",
+    "CARGO_TERM_COLOR",
+    "CARGO_TERM_PROGRESS_WHEN",
+    "CARGO_INCREMENTAL",
+    "NODE_ENV",
+    "DEBUG",
+    "VERBOSE",
+    "SOURCE_DATE_EPOCH",
+    "RUST_TEST_THREADS",
+    "INSTA_UPDATE",
+    "PROPTEST_CASES",
+];
+
+/// Names that no policy can grant: they choose programs, libraries or start-up files.
+const NEVER: [&str; 40] = [
+    "PATH",
+    "IFS",
+    "HOME",
+    "ENV",
+    "BASH_ENV",
+    "SHELL",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "CDPATH",
+    "GLOBIGNORE",
+    "TMPDIR",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "MAVEN_OPTS",
+    "GRADLE_OPTS",
+    "RUSTC",
+    "RUSTDOC",
+    "RUSTFLAGS",
+    "RUSTDOCFLAGS",
+    "CC",
+    "CXX",
+    "LD",
+    "AR",
+    "CFLAGS",
+    "LDFLAGS",
+    "GOFLAGS",
+    "GOROOT",
+    "MAKEFLAGS",
+    "MAKEFILES",
+    "GREP_OPTIONS",
+    "LESSOPEN",
+    "LESS",
+    "TAR_OPTIONS",
+    "CARGO",
+    "RUSTUP_TOOLCHAIN",
+];
+const NEVER_HEADS: [&str; 17] = [
+    "LD_",
+    "DYLD_",
+    "GIT_",
+    "PYTHON",
+    "PERL",
+    "RUBY",
+    "XDG_",
+    "BASH_FUNC_",
+    "SSH_",
+    "CARGO_TARGET_",
+    "CARGO_BUILD_",
+    "CARGO_HOME",
+    "NPM_CONFIG_",
+    "npm_config_",
+    "PIP_",
+    "UV_",
+    "CARGO_ALIAS_",
+];
+const NEVER_TAILS: [&str; 11] = [
+    "PAGER", "EDITOR", "_WRAPPER", "VISUAL", "BROWSER", "_proxy", "_PROXY", "_COMMAND", "_OPTS", "_OPTIONS", "_PATH",
+];
+
+fn is_never(name: &str) -> bool {
+    NEVER.contains(&name)
+        || NEVER_HEADS.iter().any(|head| name.starts_with(head))
+        || NEVER_TAILS.iter().any(|tail| name.ends_with(tail))
+}
+
+/// Checks `name=value` before a command.
+///
+/// # Errors
+/// `assignment:NAME`.
+pub fn before(walk: &Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> {
+    let granted = walk.grants.assignments.iter().any(|grant| grant == name);
+    let harmless = HARMLESS.contains(&name) || name.starts_with("LC_") || granted;
+    if is_never(name) || !harmless {
+        return Err(refused(name));
+    }
+    if value.kind == WordKind::Opaque {
+        return Err(Refusal::new(
+            format!("assignment:{name}"),
+            format!("the value of `{name}` is not known before the command runs"),
+            "write the value itself",
+        ));
+    }
+    Ok(())
+}
+
+fn refused(name: &str) -> Refusal {
+    Refusal::new(
+        format!("assignment:{name}"),
+        format!("setting `{name}` is not on the list of harmless names"),
+        if is_never(name) {
+            "leave it out: it can change which program runs"
+        } else {
+            "leave it out, or grant the name in the policy"
+        },
+    )
+}
+
+/// Whether a shell variable of this name may be set on its own: lower case, so that no program reads it.
+pub fn may_be_set(name: &str) -> bool {
+    let lower = name.starts_with(|first: char| first == '_' || first.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|next| next == '_' || next.is_ascii_lowercase() || next.is_ascii_digit());
+    lower && !is_never(name) && name != "_" && name != "histchars" && name != "auto_resume"
+}
+
+/// `name=value` on its own.
+///
+/// # Errors
+/// `assignment:NAME`, and refusals of what the value runs.
+pub fn alone(walk: &mut Walk<'_>, state: &mut State, assignment: &Assignment) -> Result<(), Refusal> {
+    let (name, word) = parts(walk, state, assignment)?;
+    if !may_be_set(&name) {
+        return Err(Refusal::new(
+            format!("assignment:{name}"),
+            format!("`{name}` may not be set: only lower-case names stay inside the shell"),
+            "use a lower-case name",
+        ));
+    }
+    let mut range = word.range;
+    if assignment.append || times_set(walk.text, &name) > 1 || state.vars.contains_key(&name) {
+        range = Range::wild();
+    }
+    if let Some(values) = &mut range.values {
+        // In a branch not taken it stays empty.
+        values.push(String::new());
+        range.many = false;
+    }
+    state.vars.insert(name, range);
+    Ok(())
+}
+
+/// The name, and the value as a word.
+///
+/// # Errors
+/// `refused_construct:array`, and refusals of what the value runs.
+pub fn parts(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Result<(String, Word), Refusal> {
+    let array = || Refusal::construct("array", "use plain variables");
+    match (&assignment.name, &assignment.value) {
+        (AssignmentName::VariableName(name), AssignmentValue::Scalar(value)) => {
+            let mut word = words::evaluate_one(walk, state, &value.value)?;
+            if word.kind == WordKind::Glob {
+                // No pattern is expanded in an assignment; it is when the variable is used without quotes.
+                word.range.many = false;
+            }
+            Ok((name.clone(), word))
+        }
+        _ => Err(array()),
+    }
+}
+
+/// How often `name` could be set in `text`: `name=` and `name+=`, quotes not looked at.
+pub fn times_set(text: &str, name: &str) -> usize {
+    let inside = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+    let bytes = text.as_bytes();
+    text.match_indices(name)
+        .filter(|(at, _)| {
+            let before = at
+                .checked_sub(1)
+                .and_then(|before| bytes.get(before))
+                .copied()
+                .unwrap_or(b' ');
+            let rest = &bytes[at + name.len()..];
+            !inside(before) && (rest.starts_with(b"=") || rest.starts_with(b"+=") || rest.starts_with(b"\\\n"))
+        })
+        .count()
+}

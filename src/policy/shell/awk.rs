@@ -1,0 +1,169 @@
+//! Reads an awk program far enough to know that it runs nothing, reads no other file and writes none. Runs nothing.
+
+/// Words that reach outside the program.
+const REFUSED: [&str; 11] = [
+    "system",
+    "getline",
+    "ENVIRON",
+    "fflush",
+    "close",
+    "PROCINFO",
+    "ARGV",
+    "ARGC",
+    "include",
+    "load",
+    "namespace",
+];
+
+/// Accepts programs of patterns and actions on the input's lines.
+///
+/// # Errors
+/// What is not accepted, as a part of a sentence.
+pub fn check(program: &str) -> Result<(), String> {
+    // Looked for in the raw text too: whether a slash divides or begins a pattern is not always plain, and a wrong guess could hide a name.
+    if let Some(word) = REFUSED.iter().find(|word| program.contains(**word)) {
+        return Err(format!("`{word}`"));
+    }
+    let chars: Vec<char> = program.chars().collect();
+    let mut at = 0;
+    let mut depth = 0_usize;
+    let mut braces = 0_usize;
+    let mut last = ' ';
+    // Whether a slash here would begin a pattern rather than divide.
+    let mut operand_next = true;
+    while let Some(&next) = chars.get(at) {
+        match next {
+            '"' => {
+                at = quoted(&chars, at + 1)?;
+                last = '"';
+                operand_next = false;
+                continue;
+            }
+            '/' if last == ')' && chars[at + 1..].contains(&'/') => return Err("a slash behind `)`".to_owned()),
+            '/' if operand_next => {
+                at = pattern(&chars, at + 1)?;
+                last = '/';
+                operand_next = false;
+                continue;
+            }
+            '#' => {
+                at += chars[at..].iter().take_while(|next| **next != '\n').count();
+                continue;
+            }
+            '@' => return Err("`@` calls a function by its name in a value".to_owned()),
+            '|' if chars.get(at + 1) == Some(&'|') => at += 1,
+            '|' => return Err("a pipe".to_owned()),
+            '>' if chars.get(at + 1) == Some(&'=') => at += 1,
+            '>' if depth == 0 && braces > 0 => {
+                return Err("`>` outside parentheses in an action writes a file".to_owned());
+            }
+            '{' => braces += 1,
+            '}' => braces = braces.saturating_sub(1),
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            '\\' if chars.get(at + 1) != Some(&'\n') => return Err("a backslash outside a text".to_owned()),
+            _ if next == '_' || next.is_ascii_alphabetic() => {
+                let word: String = chars[at..]
+                    .iter()
+                    .take_while(|next| **next == '_' || next.is_ascii_alphanumeric())
+                    .collect();
+                last = 'a';
+                at += word.len();
+                operand_next = matches!(
+                    word.as_str(),
+                    "return" | "print" | "printf" | "in" | "case" | "else" | "do"
+                );
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+        if !next.is_ascii_whitespace() {
+            last = next;
+            operand_next = !(next.is_ascii_digit() || matches!(next, ')' | ']' | '$' | '.'));
+        }
+    }
+    Ok(())
+}
+
+fn quoted(chars: &[char], start: usize) -> Result<usize, String> {
+    let mut at = start;
+    loop {
+        match chars.get(at) {
+            None | Some('\n') => return Err("a text is not closed".to_owned()),
+            Some('"') => return Ok(at + 1),
+            Some('\\') => at += 2,
+            Some(_) => at += 1,
+        }
+    }
+}
+
+/// A pattern: awks differ on a slash inside brackets, so that is refused.
+fn pattern(chars: &[char], start: usize) -> Result<usize, String> {
+    let mut at = start;
+    let mut bracket = false;
+    loop {
+        match chars.get(at) {
+            None | Some('\n') => return Err("a pattern is not closed".to_owned()),
+            Some('/') if bracket => return Err("a slash inside brackets".to_owned()),
+            Some('/') => return Ok(at + 1),
+            Some('[') => bracket = true,
+            Some(']') => bracket = false,
+            Some('\\') => at += 1,
+            Some(_) => {}
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn programs_that_only_read_lines_are_accepted() {
+        for program in [
+            "{print $1}",
+            "NR==1",
+            "/foo/ {n++} END {print n}",
+            "{sum += $1} END {print sum/NR}",
+            "BEGIN{FS=\":\"} {print $1 \"|\" $2}",
+            "$3 ~ /a\\/b/",
+            "length($0) <= 80",
+            "{ if (($2 > 3) || ($1 < 4)) print }",
+            "!seen[$0]++",
+            "{printf \"%s\\n\", $NF}",
+            "NR>=5 && NR<=10",
+            "(NR > 1)",
+            "NR > 1 {print}",
+            "$2>5",
+        ] {
+            assert_eq!(check(program), Ok(()), "{program}");
+        }
+    }
+
+    #[test]
+    fn programs_that_reach_outside_are_not() {
+        for program in [
+            "BEGIN{system(\"id\")}",
+            "{print > \"x\"}",
+            "{print | \"sh\"}",
+            "{\"id\" | getline}",
+            "BEGIN{while((getline l < \"/etc/passwd\")>0) print l}",
+            "{print >> \"x\"}",
+            "BEGIN{print ENVIRON[\"X\"]}",
+            "@include \"x\"",
+            "BEGIN{f=\"system\"; @f(\"id\")}",
+            "{print $1 |& \"sh\"}",
+            "{a = 1 /2; system(\"/\")}",
+            "{print \"a\" > $1}",
+            "{x = y /system(\"id\")/ 2}",
+            "BEGIN { printf \"x\" > \"/tmp/y\" }",
+            "/[/]/ system(\"x\")",
+            "{ print(1)>\"x\" }",
+            "{if(1)/\"/;print \"x\" > \"y\";/\"/}",
+        ] {
+            assert!(check(program).is_err(), "{program}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Matches a rule's command entry against a simple command: word prefixes for grants, any possible value for denials. Decides nothing.
+
+use super::simple::normal;
+use super::units::{Unit, split};
+use super::wrappers::LAUNCHERS;
+use super::{Reading, Simple, Word, WordKind};
+
+/// One word of a rule's `commands` entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrefixWord {
+    Text(String),
+    /// A last `$`: nothing more may follow.
+    End,
+}
+
+/// Splits a rule's `commands` entry: plain words, with quotes.
+///
+/// # Errors
+/// What is wrong, as a sentence: an operator, an expansion or a pattern in it, or no word at all.
+pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
+    let mut words: Vec<(String, bool)> = Vec::new();
+    let mut open = false;
+    for unit in split(entry).map_err(|refusal| refusal.reason)? {
+        match unit {
+            Unit::Char {
+                value: ' ' | '\t',
+                quoted: false,
+            } => open = false,
+            Unit::Char { value, quoted } => {
+                if !quoted && ";&|<>()`*?[]{}#\n".contains(value) {
+                    return Err(format!(
+                        "`{value}` has no place in a command prefix; quote it when it is meant as text"
+                    ));
+                }
+                if !open {
+                    words.push((String::new(), false));
+                    open = true;
+                }
+                if let Some((text, any_quoted)) = words.last_mut() {
+                    text.push(value);
+                    // A lone `$` comes from the splitter as quoted; only its quotes in the source say more.
+                    *any_quoted |= quoted && value != '$';
+                }
+            }
+            Unit::Nothing => {
+                if !open {
+                    words.push((String::new(), true));
+                    open = true;
+                }
+            }
+            _ => return Err("a command prefix holds plain words, no expansions".to_owned()),
+        }
+    }
+    let last = words.len().saturating_sub(1);
+    let ends = last > 0 && words.last().is_some_and(|(text, quoted)| text == "$" && !quoted);
+    let mut prefix: Vec<PrefixWord> = words.into_iter().map(|(text, _)| PrefixWord::Text(text)).collect();
+    if ends {
+        prefix.pop();
+        prefix.push(PrefixWord::End);
+    }
+    match prefix.first() {
+        Some(PrefixWord::Text(program)) if !program.is_empty() => Ok(prefix),
+        _ => Err("a command prefix begins with a program's name".to_owned()),
+    }
+}
+
+/// Whether an allow entry covers the command: every word of the prefix is there, known and equal.
+/// Options that the profile says change nothing (`git --no-pager diff`) may stand between.
+pub fn covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
+    matched(prefix, simple).is_some()
+}
+
+/// Whether the entry covers the command and spells out every word that the profile is concerned about.
+pub fn lifts(prefix: &[PrefixWord], simple: &Simple) -> bool {
+    !simple.concern_words.is_empty()
+        && matched(prefix, simple).is_some_and(|end| simple.concern_words.iter().all(|&at| at < end))
+}
+
+/// How many words of the command the prefix takes.
+fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
+    let (PrefixWord::Text(program), rest) = prefix.split_first()? else {
+        return None;
+    };
+    if !same_program(program, &simple.program) {
+        return None;
+    }
+    let from = |pass: bool| {
+        let mut at = 1;
+        for wanted in rest {
+            while pass && simple.passed_over.contains(&at) {
+                at += 1;
+            }
+            match (wanted, simple.words.get(at)) {
+                (PrefixWord::End, None) => {}
+                (PrefixWord::Text(text), Some(word)) if word.exact() == Some(text) => at += 1,
+                _ => return None,
+            }
+        }
+        Some(at)
+    };
+    from(false).or_else(|| from(true))
+}
+
+fn same_program(written: &str, program: &str) -> bool {
+    let bare = written
+        .strip_prefix("/usr/bin/")
+        .or_else(|| written.strip_prefix("/bin/"));
+    match bare.filter(|name| !name.contains('/')) {
+        Some(name) => name == program,
+        None if written.contains('/') && !written.starts_with('/') => format!("./{}", normal(written)) == program,
+        None => written == program,
+    }
+}
+
+/// Whether a deny (or suspend) entry may match the command: also behind wrappers, under any path, and where a word is not known.
+pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
+    std::iter::once(&simple.words).chain(&simple.wrapped).any(|words| {
+        let launcher = words.first().is_some_and(|word| LAUNCHERS.contains(&base(&word.text)));
+        let starts = if launcher { words.len() } else { 1 };
+        (0..starts).any(|start| may_match(prefix, &words[start..]))
+    })
+}
+
+fn base(text: &str) -> &str {
+    text.rsplit('/').next().unwrap_or(text)
+}
+
+fn may_match(prefix: &[PrefixWord], words: &[Word]) -> bool {
+    let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
+        return false;
+    };
+    let Some((first, words)) = words.split_first() else {
+        return false;
+    };
+    if first.kind == WordKind::Known && base(&first.text) != base(program) {
+        return false;
+    }
+    let mut at = 0;
+    for wanted in rest {
+        let PrefixWord::Text(wanted) = wanted else {
+            return at >= words.len();
+        };
+        loop {
+            let Some(word) = words.get(at) else {
+                return false;
+            };
+            at += 1;
+            if may_be(word, wanted) {
+                break;
+            }
+            // Options before the wanted word, and what may be their values, are passed over.
+            let after_option = at >= 2 && words[at - 2].text.starts_with('-');
+            if !word.text.starts_with('-') && !after_option {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn may_be(word: &Word, wanted: &str) -> bool {
+    match (&word.kind, &word.range.values) {
+        (WordKind::Known, _) => word.text == wanted,
+        (_, Some(values)) if !word.range.glob => values.iter().any(|value| value == wanted),
+        _ => true,
+    }
+}
+
+/// The words of each command, for the journal.
+pub fn texts(reading: &Reading) -> Vec<Vec<String>> {
+    reading
+        .commands
+        .iter()
+        .map(|simple| simple.words.iter().map(|word| word.text.clone()).collect())
+        .collect()
+}

@@ -1,0 +1,290 @@
+//! What the output of a command may be, so far as later words depend on it: numbers, names inside the workspace, or anything. Judges nothing.
+
+use super::scope::{State, Walk};
+use super::{Range, Tame, Word, WordKind};
+use crate::base::access::Found;
+
+/// The output of one command.
+pub fn output(walk: &Walk<'_>, state: &State, program: &str, words: &[Word], redirected: bool) -> Range {
+    let rest: Vec<&Word> = words.iter().skip(1).collect();
+    let operands: Vec<&&Word> = rest
+        .iter()
+        .filter(|word| word.exact().is_none_or(|text| !text.starts_with('-')))
+        .collect();
+    let has = |names: &[&str]| {
+        rest.iter()
+            .any(|word| word.exact().is_some_and(|text| names.contains(&text)))
+    };
+    let input = || {
+        if redirected {
+            Range::wild()
+        } else {
+            state.input.clone().unwrap_or_else(Range::wild)
+        }
+    };
+    match program {
+        "cd" | "true" | "false" | ":" | "test" | "[" | "mkdir" | "touch" | "rm" | "sleep" => super::walk::silent(),
+        "pwd" => Range::one_of(vec![".".to_owned()]),
+        "nproc" | "id" if operands.is_empty() => token(),
+        "seq" if rest.iter().all(|word| super::simple::is_number(word)) => numbers(&rest),
+        "date" if rest.iter().all(|word| word.exact().is_some_and(is_date_format)) => token(),
+        "wc" if operands.is_empty() => token(),
+        "git" => git(walk, state, &rest),
+        "find" => find(walk, state, &rest),
+        "ls" if operands.is_empty() && !has(&["-l", "-la", "-al", "-R", "-lR"]) => dashing(Range::of(Tame::Inside)),
+        "grep" | "rg" if lists_names(&rest) => dashing(Range::of(Tame::Inside)),
+        "grep" if rest.iter().any(|word| word.exact() == Some("-c")) && operands.len() <= 2 && !redirected => {
+            counted(&rest)
+        }
+        // Filters that pass lines on as they are.
+        "sort" | "uniq" | "tac" | "shuf" if operands.is_empty() => input(),
+        "head" | "tail" if operands.iter().all(|word| super::simple::is_number(word)) => input(),
+        "grep" if operands.len() == 1 && !has(&["-o", "-n", "-f", "--only-matching"]) && plain_flags(&rest) => input(),
+        "cat" if rest.is_empty() => input(),
+        "tr" if rest.iter().all(|word| word.exact().is_some_and(keeps_names)) => input(),
+        "basename" | "dirname" => last_or_parent(&operands, rest.len()),
+        _ => Range::wild(),
+    }
+}
+
+fn token() -> Range {
+    Range::of(Tame::Token)
+}
+
+fn dashing(range: Range) -> Range {
+    Range { dash: true, ..range }
+}
+
+fn numbers(rest: &[&Word]) -> Range {
+    Range {
+        dash: rest.iter().any(|word| word.range.dash),
+        ..token()
+    }
+}
+
+/// `grep -c`: a number, or `name:number` for several files.
+fn counted(rest: &[&Word]) -> Range {
+    if rest
+        .iter()
+        .any(|word| matches!(word.exact(), Some("-r" | "-R" | "-rc" | "-H")))
+    {
+        Range::wild()
+    } else {
+        token()
+    }
+}
+
+fn is_date_format(text: &str) -> bool {
+    text == "-u"
+        || text.strip_prefix('+').is_some_and(|format| {
+            format.starts_with(|first: char| first == '%' || first.is_ascii_alphanumeric())
+                && format
+                    .chars()
+                    .all(|next| next == '%' || next.is_ascii_alphanumeric() || "_:.- ".contains(next))
+                && !format.contains("%D")
+                && !format.contains("%x")
+                && !format.contains("..")
+        })
+}
+
+fn lists_names(rest: &[&Word]) -> bool {
+    let lists = |text: &str| {
+        matches!(text, "--files" | "--files-with-matches" | "--files-without-match")
+            || (text.starts_with('-')
+                && !text.starts_with("--")
+                && text.contains(['l', 'L'])
+                && text[1..].chars().all(|flag| "rRlLiEFwnsIHhqv".contains(flag)))
+    };
+    let inside = |word: &&&Word| {
+        word.exact()
+            .is_none_or(|text| text.starts_with('-') || (!text.starts_with(['/', '~']) && !text.contains("..")))
+    };
+    rest.iter().any(|word| word.exact().is_some_and(lists)) && rest.iter().filter(inside).count() == rest.len()
+}
+
+fn plain_flags(rest: &[&Word]) -> bool {
+    rest.iter().all(|word| {
+        word.exact().is_none_or(|text| {
+            !text.starts_with('-') || text[1..].chars().all(|flag| "viEFwxqzm0123456789P".contains(flag))
+        })
+    })
+}
+
+fn keeps_names(text: &str) -> bool {
+    matches!(
+        text,
+        "-d" | "-s" | "\\n" | "\\0" | "\\t" | " " | "," | ":" | "\\r" | "\n" | "[:space:]" | "\\n\\r" | "\\000"
+    )
+}
+
+/// `basename` and `dirname` of a plain name stay a plain name.
+fn last_or_parent(operands: &[&&Word], words: usize) -> Range {
+    let tame = |word: &&&Word| match word.kind {
+        WordKind::Known => !word.text.contains("..") && !word.text.starts_with(['/', '~']),
+        _ => match &word.range.values {
+            Some(values) => values
+                .iter()
+                .all(|text| !text.contains("..") && !text.starts_with(['/', '~', '-'])),
+            None => word.range.tame < Tame::Wild,
+        },
+    };
+    if operands.is_empty() || operands.len() != words || !operands.iter().all(tame) {
+        return Range::wild();
+    }
+    Range {
+        dash: operands.iter().any(|word| word.range.dash) || operands.iter().any(|word| word.text.contains("/-")),
+        ..Range::of(Tame::Inside)
+    }
+}
+
+fn find(walk: &Walk<'_>, state: &State, rest: &[&Word]) -> Range {
+    let has = |names: &[&str]| rest.iter().any(|word| names.contains(&word.text.as_str()));
+    if has(&[
+        "-printf", "-exec", "-execdir", "-ls", "-L", "-follow", "-fprintf", "-ok", "-okdir",
+    ]) {
+        return Range::wild();
+    }
+    let roots = rest
+        .iter()
+        .take_while(|word| word.exact().is_none_or(|text| !text.starts_with(['-', '(', '!'])));
+    for root in roots {
+        let Some(uses) = super::place::uses(walk, state, root) else {
+            return Range::wild();
+        };
+        if root.range.dash
+            || uses
+                .iter()
+                .any(|found| found.place.as_ref().is_none_or(|place| !place.inside))
+        {
+            return Range::wild();
+        }
+    }
+    Range::of(Tame::Inside)
+}
+
+fn git(walk: &Walk<'_>, state: &State, rest: &[&Word]) -> Range {
+    let Some((sub, rest)) = rest.split_first() else {
+        return Range::wild();
+    };
+    let flags: Vec<&str> = rest
+        .iter()
+        .filter_map(|word| word.exact())
+        .filter(|text| text.starts_with('-'))
+        .collect();
+    let operands_tame = rest.iter().all(|word| !word.range.dash || word.exact().is_some());
+    let only = |names: &[&str]| {
+        flags.iter().all(|flag| {
+            names
+                .iter()
+                .any(|name| flag == name || flag.starts_with(&format!("{name}=")))
+        })
+    };
+    match sub.exact() {
+        Some("rev-parse") if flags == ["--show-toplevel"] && rest.len() == 1 => toplevel(walk, state),
+        Some("rev-parse")
+            if operands_tame && !rest.is_empty() && only(&["--short", "--verify", "--abbrev-ref", "-q", "--quiet"]) =>
+        {
+            token()
+        }
+        Some("merge-base") if operands_tame && flags.is_empty() => token(),
+        Some("rev-list")
+            if operands_tame
+                && only(&[
+                    "--count",
+                    "-n",
+                    "--max-count",
+                    "--all",
+                    "--max-parents",
+                    "--no-merges",
+                    "-1",
+                ]) =>
+        {
+            token()
+        }
+        Some("describe") if only(&["--tags", "--always", "--abbrev", "--long"]) => token(),
+        Some("branch") if flags == ["--show-current"] => Range::of(Tame::Inside),
+        Some("hash-object" | "write-tree") if flags.is_empty() => token(),
+        Some("log" | "show") if operands_tame && is_id_format(&flags) => token(),
+        Some("ls-files")
+            if only(&[
+                "-m",
+                "-o",
+                "-z",
+                "-c",
+                "-d",
+                "--modified",
+                "--others",
+                "--exclude-standard",
+                "--cached",
+                "--deleted",
+                "--",
+            ]) =>
+        {
+            dashing(Range::of(Tame::Inside))
+        }
+        Some("diff" | "diff-tree" | "show")
+            if flags.contains(&"--name-only")
+                && only(&[
+                    "--name-only",
+                    "--diff-filter",
+                    "--cached",
+                    "--staged",
+                    "-z",
+                    "--",
+                    "-r",
+                    "--no-commit-id",
+                ]) =>
+        {
+            dashing(Range::of(Tame::Inside))
+        }
+        Some("grep")
+            if flags
+                .iter()
+                .any(|flag| matches!(*flag, "-l" | "--files-with-matches" | "--name-only"))
+                && only(&["-l", "-i", "-E", "--name-only", "--files-with-matches", "-w", "-F"]) =>
+        {
+            dashing(Range::of(Tame::Inside))
+        }
+        _ => Range::wild(),
+    }
+}
+
+fn is_id_format(flags: &[&str]) -> bool {
+    let format = |flag: &&str| {
+        flag.strip_prefix("--format=")
+            .or_else(|| flag.strip_prefix("--pretty=format:"))
+            .or_else(|| flag.strip_prefix("--pretty="))
+            .is_some_and(|format| matches!(format, "%H" | "%h" | "%ct" | "%at" | "%T" | "%P"))
+    };
+    flags.iter().any(|flag| format(flag))
+        && flags
+            .iter()
+            .all(|flag| format(flag) || matches!(*flag, "-s" | "-1" | "-n" | "--no-patch" | "-n1"))
+}
+
+/// The root of the working tree: the workspace's own root, when its `.git` lies there and none lies nearer.
+fn toplevel(walk: &Walk<'_>, state: &State) -> Range {
+    let is_root = |dir: &str| {
+        !matches!(
+            (walk.terrain.locate)(&super::place::join(dir, ".git")).found,
+            Found::Nothing
+        )
+    };
+    let [dir] = state.dirs.as_slice() else {
+        return Range::wild();
+    };
+    let mut ups = Vec::new();
+    let mut here = dir.as_str();
+    loop {
+        if is_root(here) {
+            break;
+        }
+        if here.is_empty() {
+            return Range::wild();
+        }
+        ups.push("..");
+        here = here.rsplit_once('/').map_or("", |(parent, _)| parent);
+    }
+    let path = if ups.is_empty() { ".".to_owned() } else { ups.join("/") };
+    Range::one_of(vec![path])
+}

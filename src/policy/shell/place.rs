@@ -1,0 +1,178 @@
+//! From a word in a file's position to the places it may name. Decides nothing about them.
+
+use super::scope::{State, Walk};
+use super::{FileUse, Range, Tame, Word, WordKind};
+use crate::base::access::{Found, Place};
+
+/// Device files that any command may read and write.
+const FREE: [&str; 6] = [
+    "/dev/null",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/zero",
+    "-",
+];
+/// Names that hold secrets in most repositories: a pattern that reaches one names it.
+const SECRETS: [&str; 14] = [
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    "id_rsa",
+    "id_ed25519",
+    "key.pem",
+    "server.key",
+];
+
+/// The places that a word may name; an entry without place when the value is tame but not known. Nothing for standard streams.
+/// `None` when the word may name anything.
+pub fn uses(walk: &Walk<'_>, state: &State, word: &Word) -> Option<Vec<FileUse>> {
+    of_range(walk, state, &word.text, &word.range, word.kind)
+}
+
+fn of_range(walk: &Walk<'_>, state: &State, source: &str, range: &Range, kind: WordKind) -> Option<Vec<FileUse>> {
+    if kind == WordKind::Known {
+        return Some(of_text(walk, state, source));
+    }
+    match &range.values {
+        Some(values) if range.glob => Some(values.iter().flat_map(|text| of_pattern(walk, state, text)).collect()),
+        Some(values) => Some(values.iter().flat_map(|text| of_text(walk, state, text)).collect()),
+        None if range.tame == Tame::Wild => None,
+        None => Some(vec![FileUse {
+            place: None,
+            asked: source.to_owned(),
+            opaque: true,
+        }]),
+    }
+}
+
+/// Where one exact text lies, from each directory that the command may be in.
+pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Vec<FileUse> {
+    if text.is_empty()
+        || FREE.contains(&text)
+        || text
+            .strip_prefix("/dev/fd/")
+            .is_some_and(|rest| rest.parse::<u8>().is_ok())
+    {
+        return Vec::new();
+    }
+    if text.starts_with('~') {
+        return vec![outside(text)];
+    }
+    let mut found: Vec<FileUse> = Vec::new();
+    for dir in &state.dirs {
+        let place = (walk.terrain.locate)(&join(dir, text));
+        let place = Place {
+            asked: text.to_owned(),
+            ..place
+        };
+        let next = FileUse {
+            place: Some(place),
+            asked: text.to_owned(),
+            opaque: false,
+        };
+        if !found.contains(&next) {
+            found.push(next);
+        }
+    }
+    found
+}
+
+/// The pattern's own place, what it matches now, and the secret names that it would match.
+fn of_pattern(walk: &Walk<'_>, state: &State, pattern: &str) -> Vec<FileUse> {
+    let mut found = of_text(walk, state, pattern);
+    let (parent, last) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+    let pointed = last.starts_with('.') || last.contains(['[', '?']);
+    let reaches = |name: &&&str| pointed && (!name.starts_with('.') || last.starts_with('.')) && matches(last, name);
+    for name in SECRETS.iter().filter(reaches) {
+        found.extend(of_text(walk, state, &join(parent, name)));
+    }
+    for dir in state.dirs.iter().filter(|_| !pattern.starts_with(['/', '~'])) {
+        for name in (walk.terrain.expand)(&join(dir, pattern)) {
+            let place = (walk.terrain.locate)(&name);
+            found.push(FileUse {
+                asked: pattern.to_owned(),
+                place: Some(place),
+                opaque: false,
+            });
+        }
+    }
+    found
+}
+
+/// A place in a home directory: outside, wherever that is.
+fn outside(text: &str) -> FileUse {
+    FileUse {
+        place: Some(Place {
+            asked: text.to_owned(),
+            path: text.to_owned(),
+            inside: false,
+            found: Found::Nothing,
+        }),
+        asked: text.to_owned(),
+        opaque: false,
+    }
+}
+
+/// `text` as seen from `dir`.
+pub fn join(dir: &str, text: &str) -> String {
+    if text.starts_with('/') || dir.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{dir}/{text}")
+    }
+}
+
+/// Whether a shell pattern for one name matches it; brackets are taken as "any character", which matches more.
+fn matches(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = simplify(pattern);
+    let name: Vec<char> = name.chars().collect();
+    let (mut at, mut star, mut index) = (0, None, 0);
+    while index < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, index));
+                at += 1;
+            }
+            Some(&next) if next == '?' || next == name[index] => {
+                at += 1;
+                index += 1;
+            }
+            _ => match star {
+                Some((before, from)) => {
+                    at = before + 1;
+                    index = from + 1;
+                    star = Some((before, index));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|&next| next == '*')
+}
+
+/// Each `[…]` becomes `?`.
+fn simplify(pattern: &str) -> Vec<char> {
+    let mut simple = Vec::new();
+    let mut rest = pattern;
+    while let Some(next) = rest.chars().next() {
+        let bracket = (next == '[')
+            .then(|| rest.get(2..).and_then(|tail| tail.find(']')))
+            .flatten();
+        if let Some(end) = bracket {
+            simple.push('?');
+            rest = &rest[2 + end + 1..];
+        } else {
+            simple.push(next);
+            rest = &rest[next.len_utf8()..];
+        }
+    }
+    simple
+}

@@ -1,0 +1,117 @@
+//! Redirections as reads and writes; here-documents and here-strings. Decides nothing about the places.
+
+use super::scope::{State, Walk};
+use super::{FileUse, Refusal, place, units, words};
+use brush_parser::ast::{IoFileRedirectKind, IoFileRedirectTarget, IoHereDocument, IoRedirect};
+
+/// What the redirections of one command do.
+#[derive(Default)]
+pub struct Redirects {
+    pub reads: Vec<FileUse>,
+    pub writes: Vec<FileUse>,
+    /// Standard input comes from here.
+    pub input: bool,
+    /// Standard output goes to a file.
+    pub output: bool,
+}
+
+/// Reads the redirections in order.
+///
+/// # Errors
+/// `redirect_opaque` for a target that is not known, refused constructs.
+pub fn all(walk: &mut Walk<'_>, state: &State, list: &[&IoRedirect]) -> Result<Redirects, Refusal> {
+    let mut found = Redirects::default();
+    for redirect in list {
+        match redirect {
+            IoRedirect::File(fd, kind, target) => file(walk, state, &mut found, fd.unwrap_or(-1), kind, target)?,
+            IoRedirect::HereDocument(_, document) => {
+                found.input = true;
+                body(walk, state, document)?;
+            }
+            IoRedirect::HereString(_, word) => {
+                found.input = true;
+                words::evaluate_one(walk, state, &word.value)?;
+            }
+            IoRedirect::OutputAndError(word, _) => {
+                found.output = true;
+                let uses = target(walk, state, &word.value)?;
+                found.writes.extend(uses);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn file(
+    walk: &mut Walk<'_>,
+    state: &State,
+    found: &mut Redirects,
+    fd: i32,
+    kind: &IoFileRedirectKind,
+    to: &IoFileRedirectTarget,
+) -> Result<(), Refusal> {
+    let word = match to {
+        IoFileRedirectTarget::Fd(_) => return Ok(()),
+        IoFileRedirectTarget::ProcessSubstitution(..) => return Err(process_substitution()),
+        IoFileRedirectTarget::Duplicate(word) => {
+            let source = word.value.trim_end_matches('-');
+            if source.bytes().all(|byte| byte.is_ascii_digit()) {
+                walk.targets.push(word.value.clone());
+                return Ok(());
+            }
+            word
+        }
+        IoFileRedirectTarget::Filename(word) => word,
+    };
+    let uses = target(walk, state, &word.value)?;
+    match kind {
+        IoFileRedirectKind::Read => {
+            found.input |= fd <= 0;
+            found.reads.extend(uses);
+        }
+        IoFileRedirectKind::ReadAndWrite => {
+            found.reads.extend(uses.iter().cloned());
+            found.writes.extend(uses);
+        }
+        IoFileRedirectKind::DuplicateInput => found.reads.extend(uses),
+        IoFileRedirectKind::Write
+        | IoFileRedirectKind::Append
+        | IoFileRedirectKind::Clobber
+        | IoFileRedirectKind::DuplicateOutput => {
+            found.output |= fd == 1 || fd == -1;
+            found.writes.extend(uses);
+        }
+    }
+    Ok(())
+}
+
+/// Process substitution hands a pipe to a program as if it were a file.
+pub fn process_substitution() -> Refusal {
+    Refusal::construct("<( )", "use a pipe")
+}
+
+fn target(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<FileUse>, Refusal> {
+    walk.targets.push(source.to_owned());
+    let word = words::evaluate_one(walk, state, source)?;
+    let opaque = || {
+        Refusal::new(
+            "redirect_opaque",
+            format!("the target `{source}` of a redirection is not known before the command runs"),
+            "write the file's name itself",
+        )
+    };
+    let known = word.range.values.is_some() && !word.range.glob && !word.range.many;
+    if !known || word.text.starts_with("/dev/tcp") || word.text.starts_with("/dev/udp") || source.contains('{') {
+        return Err(opaque());
+    }
+    place::uses(walk, state, &word).ok_or_else(opaque)
+}
+
+fn body(walk: &mut Walk<'_>, state: &State, document: &IoHereDocument) -> Result<(), Refusal> {
+    walk.heredocs += 1;
+    if document.requires_expansion {
+        let split = units::split_body(&document.doc.value)?;
+        words::resolve(walk, state, split)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The linear look at a command's bytes before any parser sees it: size, characters, nesting. Reads no shell grammar.
+
+use super::Refusal;
+
+/// The longest command text, in bytes.
+pub const MAX_BYTES: usize = 16 * 1024;
+/// The deepest nesting of brackets, counted without regard to quotes.
+const MAX_DEPTH: usize = 8;
+/// All openers together that a parser might nest, quoted or not: bounds its stack even when quotes hide the closers.
+const MAX_OPENERS: usize = 240;
+/// Words that open a compound command, in a place where the shell would take them for one.
+const MAX_KEYWORDS: usize = 48;
+/// Pairs of parentheses that stand side by side: each doubles the parser's work when unbalanced.
+const MAX_TWINS: usize = 6;
+/// Here-documents in one command.
+const MAX_HEREDOCS: usize = 4;
+
+/// Refuses what no parser may see.
+///
+/// The answer counts what could make a parser recurse, quoted or not.
+///
+/// # Errors
+/// A [`Refusal`] with `limit:*` or `control_character`.
+pub fn scan(text: &str) -> Result<usize, Refusal> {
+    if text.len() > MAX_BYTES {
+        return Err(limit(
+            "size",
+            "the command is longer than 16 KiB",
+            "split it into several calls",
+        ));
+    }
+    if let Some(found) = text.chars().find(|&found| is_refused(found)) {
+        return Err(Refusal::new(
+            "control_character",
+            format!(
+                "the command holds the invisible or control character U+{:04X}",
+                u32::from(found)
+            ),
+            "write the command with visible characters, tabs and newlines only",
+        ));
+    }
+    depth(text)?;
+    let openers = openers(text)?;
+    if heredocs(text) > MAX_HEREDOCS {
+        return Err(limit(
+            "heredocs",
+            "the command opens more than 4 here-documents",
+            "write the files with `write_file`",
+        ));
+    }
+    Ok(openers)
+}
+
+/// Control characters, marks that hide or turn text, and blanks that only look like blanks.
+fn is_refused(found: char) -> bool {
+    if found == '\t' || found == '\n' {
+        return false;
+    }
+    found.is_control()
+        || matches!(found,
+            '\u{00A0}' | '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{180E}' | '\u{200B}'..='\u{200F}'
+            | '\u{2028}'..='\u{202F}' | '\u{205F}'..='\u{206F}' | '\u{3164}' | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF9}'..='\u{FFFB}'
+            | '\u{E0000}'..='\u{E0FFF}')
+}
+
+fn depth(text: &str) -> Result<(), Refusal> {
+    let mut depth = 0_usize;
+    let mut in_backtick = false;
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'{' | b'[' => depth += 1,
+            b')' | b'}' | b']' => depth = depth.saturating_sub(1),
+            b'`' => {
+                in_backtick = !in_backtick;
+                depth = if in_backtick {
+                    depth + 1
+                } else {
+                    depth.saturating_sub(1)
+                };
+            }
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(limit(
+                "nesting",
+                "brackets are nested more than 8 deep",
+                "write it flatter",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn openers(text: &str) -> Result<usize, Refusal> {
+    let bytes = text.as_bytes();
+    let (mut openers, mut twins, mut keywords) = (0, 0, 0);
+    let mut last = b';';
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'(' => {
+                openers += 1;
+                twins += usize::from(last == b'(');
+            }
+            b'`' => openers += 1,
+            b'!' if bytes
+                .get(at + 1)
+                .is_none_or(|next| next.is_ascii_whitespace() || *next == b'\\') =>
+            {
+                openers += 1
+            }
+            b'{' if last_raw(bytes, at) == b'$' || bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace) => {
+                openers += 1
+            }
+            _ => keywords += usize::from(opens_compound(bytes, at)),
+        }
+        if !byte.is_ascii_whitespace() && byte != b'\\' {
+            last = byte;
+        }
+    }
+    if openers > MAX_OPENERS || twins > MAX_TWINS || keywords > MAX_KEYWORDS {
+        return Err(limit(
+            "nesting",
+            "the command opens too many groups",
+            "split it into several calls",
+        ));
+    }
+    Ok(openers + keywords)
+}
+
+fn last_raw(bytes: &[u8], at: usize) -> u8 {
+    at.checked_sub(1)
+        .and_then(|before| bytes.get(before))
+        .copied()
+        .unwrap_or(b';')
+}
+
+/// Whether a word at `at` would open a compound command: quotes are not looked at, so text may count too.
+fn opens_compound(bytes: &[u8], at: usize) -> bool {
+    const WORDS: [&[u8]; 7] = [b"if", b"while", b"until", b"for", b"case", b"select", b"function"];
+    let before = last_raw(bytes, at);
+    if !(before.is_ascii_whitespace() || b";&|(){}`!".contains(&before)) {
+        return false;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    WORDS.iter().any(|word| {
+        rest.starts_with(word)
+            && rest
+                .get(word.len())
+                .is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_')
+    })
+}
+
+/// Counts `<<` that are not `<<<`, quoted or not.
+fn heredocs(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut count = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        let run = bytes[at..].iter().take_while(|&&byte| byte == b'<').count();
+        count += usize::from(run == 2);
+        at += run.max(1);
+    }
+    count
+}
+
+fn limit(name: &str, reason: &str, fix: &str) -> Refusal {
+    Refusal::new(format!("limit:{name}"), reason, fix)
+}

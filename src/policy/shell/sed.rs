@@ -1,0 +1,216 @@
+//! Reads a sed program far enough to know that it runs nothing and names no file. Runs nothing.
+
+/// Commands without arguments.
+const PLAIN: &str = "pPdDnNgGhHxlz=Fq Q";
+
+/// Accepts programs of addresses, `s`, `y`, and the commands that only change lines.
+///
+/// # Errors
+/// What is not accepted, as a part of a sentence.
+pub fn check(program: &str) -> Result<(), String> {
+    let chars: Vec<char> = program.chars().collect();
+    let mut at = 0;
+    while at < chars.len() {
+        at = blanks(&chars, at, "; \t\n{}");
+        if at >= chars.len() {
+            break;
+        }
+        at = addresses(&chars, at)?;
+        at = blanks(&chars, at, " \t!");
+        at = command(&chars, at)?;
+    }
+    Ok(())
+}
+
+fn blanks(chars: &[char], at: usize, kinds: &str) -> usize {
+    at + chars[at.min(chars.len())..]
+        .iter()
+        .take_while(|next| kinds.contains(**next))
+        .count()
+}
+
+fn addresses(chars: &[char], start: usize) -> Result<usize, String> {
+    let mut at = start;
+    loop {
+        at = match chars.get(at) {
+            Some(next) if next.is_ascii_digit() => at + 1,
+            Some('$' | '+' | '~' | ',' | ' ') => at + 1,
+            Some('/') => {
+                let end = delimited(chars, at + 1, '/')?;
+                blanks(chars, end, "IM")
+            }
+            Some('\\') => {
+                let mark = *chars.get(at + 1).ok_or("an address is not closed")?;
+                let end = delimited(chars, at + 2, mark)?;
+                blanks(chars, end, "IM")
+            }
+            _ => return Ok(at),
+        };
+    }
+}
+
+/// The index behind the next unescaped `mark`. A newline in a part is refused: sed reads it as an end.
+fn delimited(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
+    if mark == '\n' || mark == '\\' {
+        return Err("a delimiter is a newline or backslash".to_owned());
+    }
+    let mut at = start;
+    let mut bracket = false;
+    while let Some(&next) = chars.get(at) {
+        match next {
+            '\\' => at += 1,
+            '\n' => return Err("a newline inside a pattern".to_owned()),
+            // GNU sed ends a pattern at the delimiter even inside brackets or not, by version: both readings must agree.
+            '[' => bracket = true,
+            ']' => bracket = false,
+            _ if next == mark && bracket => return Err("the delimiter stands inside brackets".to_owned()),
+            _ if next == mark => return Ok(at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+    Err("a pattern is not closed".to_owned())
+}
+
+/// The text of a replacement ends at its delimiter; brackets mean nothing in it.
+fn replacement(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
+    let mut at = start;
+    while let Some(&next) = chars.get(at) {
+        match next {
+            '\\' => at += 1,
+            _ if next == mark => return Ok(at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+    Err("a replacement is not closed".to_owned())
+}
+
+fn command(chars: &[char], at: usize) -> Result<usize, String> {
+    let Some(&name) = chars.get(at) else {
+        return Ok(at);
+    };
+    match name {
+        '{' | '}' | ';' | '\n' => Ok(at + 1),
+        '#' => Ok(at + chars[at..].iter().take_while(|next| **next != '\n').count()),
+        's' | 'y' => substitution(chars, at, name),
+        'a' | 'i' | 'c' => text(chars, at + 1),
+        ':' | 'b' | 't' | 'T' => {
+            let label = chars[at + 1..]
+                .iter()
+                .take_while(|next| next.is_ascii_alphanumeric() || " _".contains(**next))
+                .count();
+            end(chars, at + 1 + label)
+        }
+        _ if PLAIN.contains(name) && name != ' ' => {
+            let number = chars[at + 1..]
+                .iter()
+                .take_while(|next| next.is_ascii_digit() || **next == ' ')
+                .count();
+            end(chars, at + 1 + number)
+        }
+        _ => Err(format!("the command `{name}`")),
+    }
+}
+
+fn end(chars: &[char], at: usize) -> Result<usize, String> {
+    let at = blanks(chars, at, " \t");
+    match chars.get(at) {
+        None | Some(';' | '\n' | '}' | '#') => Ok(at),
+        Some(next) => Err(format!("`{next}` behind a command")),
+    }
+}
+
+fn substitution(chars: &[char], at: usize, name: char) -> Result<usize, String> {
+    let mark = *chars.get(at + 1).ok_or("`s` without a pattern")?;
+    let middle = delimited(chars, at + 2, mark)?;
+    let close = replacement(chars, middle, mark)?;
+    let flags = chars[close.min(chars.len())..]
+        .iter()
+        .take_while(|next| next.is_ascii_digit() || "gpiImM".contains(**next))
+        .count();
+    if name == 'y' && flags > 0 {
+        return Err("`y` takes no flags".to_owned());
+    }
+    // `e` runs the line, `w` writes a file; anything else unknown ends here as well.
+    end(chars, close + flags)
+}
+
+/// `a text`: to the end of the line; a line that ends with a backslash goes on.
+fn text(chars: &[char], start: usize) -> Result<usize, String> {
+    let mut at = start;
+    while let Some(&next) = chars.get(at) {
+        match next {
+            '\\' => at += 2,
+            '\n' => return Ok(at),
+            _ => at += 1,
+        }
+    }
+    Ok(at.min(chars.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn programs_that_only_change_lines_are_accepted() {
+        for program in [
+            "1,20p",
+            "s/a/b/",
+            "s/a/b/g;s/c/d/",
+            "/x/d",
+            "$d",
+            "$!d",
+            "1~2p",
+            "/a/,/b/p",
+            "s|/usr|/opt|gI",
+            "y/abc/xyz/",
+            "/x/{s/a/b/;p}",
+            "2q",
+            "1i\\\ntext",
+            "a hello",
+            "/^$/d",
+            r"s/\(a\)/\1/",
+            "s/[a-z]*//2",
+            ":a;N;$!ba;s/\\n/ /g",
+            "/re/I,+3p",
+            "5,$ d",
+            "n;d",
+            "=",
+            "1!G;h;$!d",
+        ] {
+            assert_eq!(check(program), Ok(()), "{program}");
+        }
+    }
+
+    #[test]
+    fn programs_that_run_or_name_files_are_not() {
+        for program in [
+            "e",
+            "1e ls",
+            "s/a/b/e",
+            "s/a/b/ge",
+            "s/a/b/w out",
+            "w out",
+            "/x/w out",
+            "r /etc/passwd",
+            "R f",
+            "W f",
+            "1,2{p;e id\n}",
+            "s/a/b/;e",
+            "s,a,b,e",
+            "p;w x",
+            "s/[/]/x/;e",
+            "y/a/b/w",
+            "\\,x,e id",
+            "s/a/b/\ne id",
+            "s/a/b\\/;e",
+            "s/a/b/I e",
+            "v;e",
+            "s/x/y/mgw /tmp/a",
+        ] {
+            assert!(check(program).is_err(), "{program}");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! One simple command: its words, wrappers, redirects, and the directory it leaves the shell in. Knows no grammar of lists.
+
+use super::operands::{self, Used};
+use super::redirect::{self, Redirects};
+use super::scope::{Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
+use super::wrappers::{self, Step};
+use super::{
+    FileUse, Range, Refusal, Simple, Tame, Word, WordKind, assign, builtins, flow, place, walk as walking, words,
+};
+use crate::base::access::Found;
+use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
+
+/// A command on its way through its wrappers.
+struct Job {
+    words: Vec<Word>,
+    via: Vec<String>,
+    wrapped: Vec<Vec<Word>>,
+    depth: usize,
+}
+
+/// Reads a simple command of the syntax tree.
+///
+/// # Errors
+/// A [`Refusal`].
+pub fn command(walk: &mut Walk<'_>, state: &mut State, command: &SimpleCommand) -> Result<Ends, Refusal> {
+    let mut redirects: Vec<&IoRedirect> = Vec::new();
+    let mut assignments: Vec<&Assignment> = Vec::new();
+    let mut sources: Vec<&str> = Vec::new();
+    for item in command.prefix.iter().flat_map(|prefix| &prefix.0) {
+        match item {
+            Item::IoRedirect(redirect) => redirects.push(redirect),
+            Item::AssignmentWord(assignment, _) => assignments.push(assignment),
+            Item::Word(word) => sources.push(&word.value),
+            Item::ProcessSubstitution(..) => return Err(redirect::process_substitution()),
+        }
+    }
+    if let Some(name) = &command.word_or_name {
+        walk.names.push(name.value.clone());
+        sources.push(&name.value);
+    }
+    for item in command.suffix.iter().flat_map(|suffix| &suffix.0) {
+        match item {
+            Item::IoRedirect(redirect) => redirects.push(redirect),
+            Item::AssignmentWord(_, word) | Item::Word(word) => sources.push(&word.value),
+            Item::ProcessSubstitution(..) => return Err(redirect::process_substitution()),
+        }
+    }
+    let mut found = Vec::new();
+    for source in sources {
+        found.extend(words::evaluate(walk, state, source)?);
+    }
+    let redirects = redirect::all(walk, state, &redirects)?;
+    if found.is_empty() {
+        return without_program(walk, state, &assignments, redirects);
+    }
+    before(walk, state, &assignments, &found)?;
+    let job = Job {
+        words: found,
+        via: walk.via.clone(),
+        wrapped: Vec::new(),
+        depth: 0,
+    };
+    judge(walk, state, job, redirects)
+}
+
+fn stay(state: &State, output: Range) -> Ends {
+    Ends {
+        ok: state.dirs.clone(),
+        failed: state.dirs.clone(),
+        output,
+    }
+}
+
+fn without_program(
+    walk: &mut Walk<'_>,
+    state: &mut State,
+    assignments: &[&Assignment],
+    redirects: Redirects,
+) -> Result<Ends, Refusal> {
+    for assignment in assignments {
+        assign::alone(walk, state, assignment)?;
+    }
+    if redirects.reads.is_empty() && redirects.writes.is_empty() {
+        note(walk, vec![Word::known(":")]);
+    }
+    walk.reading.reads.extend(redirects.reads);
+    walk.reading.writes.extend(redirects.writes);
+    Ok(stay(state, Range::wild()))
+}
+
+fn before(walk: &mut Walk<'_>, state: &State, assignments: &[&Assignment], found: &[Word]) -> Result<(), Refusal> {
+    let reads = found.first().and_then(Word::exact) == Some("read");
+    for assignment in assignments {
+        let (name, value) = assign::parts(walk, state, assignment)?;
+        if !(reads && name == "IFS" && value.kind == WordKind::Known) {
+            assign::before(walk, &name, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds a command that needs no rule.
+pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
+    let program = words.first().map(|word| word.text.clone()).unwrap_or_default();
+    walk.reading.commands.push(Simple {
+        words,
+        via: walk.via.clone(),
+        program,
+        reads: Vec::new(),
+        writes: Vec::new(),
+        hosts: Vec::new(),
+        concern: None,
+        state_only: true,
+        concern_words: Vec::new(),
+        wrapped: Vec::new(),
+        passed_over: Vec::new(),
+    });
+}
+
+/// Whether a word can only be a number.
+pub fn is_number(word: &Word) -> bool {
+    let digits = |text: &str| {
+        text.strip_prefix('-')
+            .unwrap_or(text)
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+    };
+    match &word.range.values {
+        Some(values) => values.iter().all(|text| digits(text)),
+        None => word.kind == WordKind::Opaque && word.range.tame == Tame::Token && word.range.head.is_empty(),
+    }
+}
+
+fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Redirects) -> Result<Ends, Refusal> {
+    let mut concerns: Vec<(usize, Refusal)> = Vec::new();
+    let program = loop {
+        let program = identity(state, job.words.first())?;
+        builtins::check(&job.words, state.reads_lines)?;
+        if job.depth > MAX_NESTED {
+            return Err(Refusal::new(
+                "limit:nesting",
+                "wrappers are nested more than 8 deep",
+                "run the command directly",
+            ));
+        }
+        match wrappers::step(walk, state, &job.words, &program)? {
+            Step::Plain => break program,
+            Step::Odd(at, refusal) => {
+                concerns.push((at, refusal));
+                break program;
+            }
+            Step::Text(text) => return inner_text(walk, state, job, redirects, &program, &text),
+            Step::Inner { words, fed } => {
+                if program == "nohup" && !redirects.output {
+                    redirects.writes.extend(place::of_text(walk, state, "nohup.out"));
+                }
+                if fed {
+                    // The wrapper takes the input; its command gets none.
+                    state.input = None;
+                }
+                job.wrapped.push(std::mem::replace(&mut job.words, words));
+                job.via.push(program);
+                job.depth += 1;
+            }
+        }
+    };
+    finish(walk, state, job, redirects, program, concerns)
+}
+
+fn finish(
+    walk: &mut Walk<'_>,
+    state: &mut State,
+    job: Job,
+    redirects: Redirects,
+    program: String,
+    concerns: Vec<(usize, Refusal)>,
+) -> Result<Ends, Refusal> {
+    let mut used = if concerns.is_empty() {
+        operands::apply(walk, state, &job.words, &program, redirects.input)
+    } else {
+        Used::default()
+    };
+    used.concerns.extend(concerns);
+    let redirected = !redirects.writes.is_empty();
+    let look_up = program == "command" && job.via.is_empty();
+    let is_cd = program == "cd";
+    let output = flow::output(walk, state, &program, &job.words, redirects.input);
+    let simple = Simple {
+        state_only: is_cd || look_up || builtins::is_state_only(&job.words, redirected, state.feeds),
+        via: job.via.clone(),
+        program,
+        reads: [used.reads, redirects.reads].concat(),
+        writes: [used.writes, redirects.writes].concat(),
+        hosts: used.hosts,
+        concern: used.concerns.first().map(|(_, refusal)| refusal.clone()),
+        concern_words: used.concerns.iter().map(|(at, _)| *at).collect(),
+        wrapped: job.wrapped.clone(),
+        passed_over: used.passed_over,
+        words: job.words.clone(),
+    };
+    let simple = Simple {
+        concern: simple.concern.filter(|_| !simple.state_only),
+        ..simple
+    };
+    walk.reading.commands.push(simple);
+    for words in used.inner {
+        let mut inner = State {
+            input: None,
+            feeds: true,
+            ..state.clone()
+        };
+        let next = Job {
+            words,
+            via: [job.via.clone(), vec!["find".to_owned()]].concat(),
+            wrapped: Vec::new(),
+            depth: job.depth + 1,
+        };
+        judge(walk, &mut inner, next, Redirects::default())?;
+    }
+    match job.words.first().and_then(Word::exact) {
+        Some("cd") => change(walk, state, &job.words),
+        Some("read") => bind(state, &job.words),
+        _ => Ok(stay(state, output)),
+    }
+}
+
+/// `read` gives each name a line of the input.
+fn bind(state: &mut State, words: &[Word]) -> Result<Ends, Refusal> {
+    let single = words.len() <= 3;
+    for name in words.iter().skip(1).filter(|word| word.text != "-r") {
+        if state.vars.contains_key(&name.text) {
+            return Err(Refusal::construct("read", "use a fresh name for each variable"));
+        }
+        let range = state.input.clone().filter(|_| single).unwrap_or_else(Range::wild);
+        state.vars.insert(name.text.clone(), Range { values: None, ..range });
+    }
+    Ok(stay(state, walking::silent()))
+}
+
+/// A text for a shell is read like any other, in a shell of its own.
+fn inner_text(
+    walk: &mut Walk<'_>,
+    state: &State,
+    job: Job,
+    redirects: Redirects,
+    program: &str,
+    text: &str,
+) -> Result<Ends, Refusal> {
+    if walk.texts >= MAX_TEXTS {
+        return Err(Refusal::new(
+            "limit:nesting",
+            "shells are nested more than 2 deep",
+            "run the commands directly",
+        ));
+    }
+    let mut via = job.via;
+    via.push(program.to_owned());
+    let mut inner = Walk {
+        terrain: walk.terrain,
+        grants: walk.grants,
+        text,
+        texts: walk.texts + 1,
+        via,
+        reading: std::mem::take(&mut walk.reading),
+        names: Vec::new(),
+        targets: Vec::new(),
+        heredocs: 0,
+    };
+    let start = State {
+        input: state.input.clone(),
+        nested: state.nested,
+        feeds: state.feeds || redirects.output,
+        ..State::new(state.dirs.clone())
+    };
+    let output = walking::whole(&mut inner, &start);
+    walk.reading = inner.reading;
+    walk.reading.reads.extend(redirects.reads);
+    walk.reading.writes.extend(redirects.writes);
+    Ok(stay(state, output?))
+}
+
+/// The name by which rules know a program: bare, or `./` and the path from the workspace's root.
+fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
+    let Some(text) = word.and_then(Word::exact).filter(|text| !text.is_empty()) else {
+        return Err(Refusal::construct(
+            "opaque_program",
+            "write the program's name itself, without expansions",
+        ));
+    };
+    if let Some(name) = text.strip_prefix("/usr/bin/").or_else(|| text.strip_prefix("/bin/")) {
+        if !name.contains('/') {
+            return Ok(name.to_owned());
+        }
+    }
+    if !text.contains('/') || text.starts_with('/') {
+        return Ok(text.to_owned());
+    }
+    match state.dirs.as_slice() {
+        [dir] => Ok(format!("./{}", normal(&place::join(dir, text)))),
+        _ => Err(Refusal::construct(
+            "opaque_program",
+            "join `cd` to the command with `&&`",
+        )),
+    }
+}
+
+/// `path` without `.`, `..` and empty parts; what leaves the root keeps its `..`.
+pub fn normal(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// `cd`: the directories after it.
+fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Refusal> {
+    let refused = |fix: &str| Refusal::construct("cd", fix);
+    let operands: Vec<&Word> = words
+        .iter()
+        .skip(1)
+        .filter(|word| word.text != "--" && word.text != "-P")
+        .collect();
+    let [operand] = operands.as_slice() else {
+        return Err(refused("name one directory inside the workspace"));
+    };
+    let values = operand
+        .range
+        .values
+        .as_ref()
+        .filter(|_| !operand.range.glob && !operand.range.many);
+    let Some(values) = values else {
+        return Err(refused("write the directory itself"));
+    };
+    let mut dirs: Vec<String> = Vec::new();
+    for value in values.iter().filter(|value| !value.is_empty()) {
+        if value.starts_with('-') || value.starts_with('~') {
+            return Err(refused("write the directory itself"));
+        }
+        for dir in &state.dirs {
+            let next = enter(walk, dir, value)?;
+            if !dirs.contains(&next) {
+                dirs.push(next);
+            }
+        }
+    }
+    Ok(Ends {
+        ok: if dirs.is_empty() {
+            state.dirs.clone()
+        } else {
+            super::scope::union(&dirs, &[])?
+        },
+        failed: state.dirs.clone(),
+        output: walking::silent(),
+    })
+}
+
+fn enter(walk: &Walk<'_>, dir: &str, value: &str) -> Result<String, Refusal> {
+    let joined = place::join(dir, value);
+    let place = (walk.terrain.locate)(&joined);
+    if !place.inside {
+        return Err(Refusal::new(
+            "outside_path",
+            format!("`cd {value}` leaves the workspace"),
+            "stay inside the workspace",
+        ));
+    }
+    // The shell keeps the name of a link in its own idea of the directory, and `..` then leads elsewhere.
+    let straight = if joined.starts_with('/') {
+        joined.trim_end_matches('/').ends_with(&place.path)
+    } else {
+        normal(&joined) == place.path
+    };
+    if !straight || matches!(place.found, Found::Special) {
+        return Err(Refusal::construct(
+            "cd_link",
+            "name the directory that the link leads to",
+        ));
+    }
+    Ok(place.path)
+}
+
+/// Files named twice are kept once.
+pub fn add(all: &mut Vec<FileUse>, more: Vec<FileUse>) {
+    for next in more {
+        if !all.contains(&next) {
+            all.push(next);
+        }
+    }
+}

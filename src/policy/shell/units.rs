@@ -1,0 +1,409 @@
+//! Splits the source text of one word into characters and expansions: quote removal, and the expansions that are refused. Evaluates nothing.
+
+use super::{Range, Refusal};
+
+/// A piece of a word.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Unit {
+    Char {
+        value: char,
+        quoted: bool,
+    },
+    /// An empty pair of quotes: the word exists even when nothing else is in it.
+    Nothing,
+    /// `$name` and the forms of `${name…}` that are accepted.
+    Param {
+        name: String,
+        form: Form,
+        quoted: bool,
+    },
+    /// `$(text)`.
+    Substitution {
+        text: String,
+        quoted: bool,
+    },
+    /// Arithmetic on literal numbers, `${#name}`, `$?`: digits.
+    Number {
+        quoted: bool,
+    },
+    /// An expansion that was looked at: what it may become.
+    Hole {
+        range: Range,
+        quoted: bool,
+    },
+}
+
+/// What a parameter expansion does with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    Plain,
+    /// `${name:-text}` and `${name:+text}`: the value, or this text.
+    Else(String),
+    /// Cut, replaced or re-cased: something made of the value and literal text.
+    Changed,
+}
+
+/// In what quotes a text stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    None,
+    Double,
+    /// The body of a here-document: `"` and `'` are plain characters.
+    Body,
+}
+
+/// Splits the source of a word.
+///
+/// # Errors
+/// `refused_construct:*` for expansions that run code or name variables by value, `parse_error` for unbalanced quotes.
+pub fn split(source: &str) -> Result<Vec<Unit>, Refusal> {
+    let chars: Vec<char> = source.chars().collect();
+    let mut units = Vec::new();
+    let mut at = 0;
+    while let Some(&here) = chars.get(at) {
+        at = match here {
+            '\'' => single(&chars, at + 1, &mut units)?,
+            '"' => double(&chars, at + 1, &mut units)?,
+            '\\' => {
+                if let Some(&value) = chars.get(at + 1).filter(|&&next| next != '\n') {
+                    units.push(Unit::Char { value, quoted: true });
+                }
+                at + 2
+            }
+            '$' => dollar(&chars, at, Quotes::None, &mut units)?,
+            '`' => backtick(&chars, at, Quotes::None, &mut units)?,
+            value => {
+                units.push(Unit::Char { value, quoted: false });
+                at + 1
+            }
+        };
+    }
+    Ok(units)
+}
+
+/// Splits the body of a here-document whose delimiter is not quoted.
+///
+/// # Errors
+/// As [`split`].
+pub fn split_body(source: &str) -> Result<Vec<Unit>, Refusal> {
+    let chars: Vec<char> = source.chars().collect();
+    let mut units = Vec::new();
+    let mut at = 0;
+    while at < chars.len() {
+        at = quoted_char(&chars, at, Quotes::Body, &mut units)?;
+    }
+    Ok(units)
+}
+
+fn single(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    let end = find(chars, start, '\'')?;
+    units.push(Unit::Nothing);
+    units.extend(
+        chars[start..end]
+            .iter()
+            .map(|&value| Unit::Char { value, quoted: true }),
+    );
+    Ok(end + 1)
+}
+
+fn double(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    units.push(Unit::Nothing);
+    let mut at = start;
+    loop {
+        match chars.get(at) {
+            None => return Err(unbalanced()),
+            Some('"') => return Ok(at + 1),
+            Some(_) => at = quoted_char(chars, at, Quotes::Double, units)?,
+        }
+    }
+}
+
+fn quoted_char(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    match chars.get(at) {
+        Some('$') => dollar(chars, at, quotes, units),
+        Some('`') => Err(Refusal::construct("backtick", "use `$( )` instead of backticks")),
+        Some('\\') => {
+            match chars.get(at + 1) {
+                Some('\n') => {}
+                Some(&value) if "$`\\".contains(value) || (value == '"' && quotes == Quotes::Double) => {
+                    units.push(Unit::Char { value, quoted: true });
+                }
+                Some(&value) => {
+                    units.push(Unit::Char {
+                        value: '\\',
+                        quoted: true,
+                    });
+                    units.push(Unit::Char { value, quoted: true });
+                }
+                None => units.push(Unit::Char {
+                    value: '\\',
+                    quoted: true,
+                }),
+            }
+            Ok(at + 2)
+        }
+        Some(&value) => {
+            units.push(Unit::Char { value, quoted: true });
+            Ok(at + 1)
+        }
+        None => Ok(at + 1),
+    }
+}
+
+fn backtick(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    let end = find(chars, at + 1, '`')?;
+    let text: String = chars[at + 1..end].iter().collect();
+    if text.contains(['"', '\'', '\\', '$', '#', '<']) {
+        return Err(Refusal::construct("backtick", "use `$( )` instead of backticks"));
+    }
+    units.push(Unit::Substitution {
+        text,
+        quoted: quotes != Quotes::None,
+    });
+    Ok(end + 1)
+}
+
+fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    let quoted = quotes != Quotes::None;
+    match chars.get(at + 1) {
+        Some('\'') if !quoted => ansi(chars, at + 2, units),
+        Some('"') if !quoted => Err(Refusal::construct("$\"", "use plain double quotes")),
+        Some('[') => Err(Refusal::construct("$[", "write the number itself")),
+        Some('(') if chars.get(at + 2) == Some(&'(') => arithmetic(chars, at + 3, quoted, units),
+        Some('(') => {
+            let end = closing(chars, at + 2)?;
+            let text: String = chars[at + 2..end].iter().collect();
+            units.push(Unit::Substitution { text, quoted });
+            Ok(end + 1)
+        }
+        Some('{') => braced(chars, at + 2, quoted, units),
+        Some(&next) if next == '_' || next.is_ascii_alphabetic() => {
+            let name: String = name_at(chars, at + 1);
+            let end = at + 1 + name.len();
+            units.push(Unit::Param {
+                name,
+                form: Form::Plain,
+                quoted,
+            });
+            Ok(end)
+        }
+        Some('?' | '#') => {
+            units.push(Unit::Number { quoted });
+            Ok(at + 2)
+        }
+        Some(&next) if next.is_ascii_digit() || "@*!-$".contains(next) => {
+            units.push(Unit::Param {
+                name: next.to_string(),
+                form: Form::Plain,
+                quoted,
+            });
+            Ok(at + 2)
+        }
+        _ => {
+            units.push(Unit::Char {
+                value: '$',
+                quoted: true,
+            });
+            Ok(at + 1)
+        }
+    }
+}
+
+fn name_at(chars: &[char], at: usize) -> String {
+    chars[at..]
+        .iter()
+        .take_while(|next| **next == '_' || next.is_ascii_alphanumeric())
+        .collect()
+}
+
+/// `$'…'`: the escapes that C and bash share.
+fn ansi(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    units.push(Unit::Nothing);
+    let mut at = start;
+    while let Some(&here) = chars.get(at) {
+        let (value, next) = match here {
+            '\'' => return Ok(at + 1),
+            '\\' => escape(chars, at + 1)?,
+            value => (value, at + 1),
+        };
+        units.push(Unit::Char { value, quoted: true });
+        at = next;
+    }
+    Err(unbalanced())
+}
+
+fn escape(chars: &[char], at: usize) -> Result<(char, usize), Refusal> {
+    let refused = || Refusal::construct("$'", "write the characters themselves");
+    let (value, length) = match chars.get(at) {
+        Some('n') => ('\n', 1),
+        Some('t') => ('\t', 1),
+        Some(&value) if "\\'\"?".contains(value) => (value, 1),
+        Some('x') => number(chars, at + 1, 2, 16)
+            .map(|(value, length)| (value, length + 1))
+            .ok_or_else(refused)?,
+        Some('u') => number(chars, at + 1, 4, 16)
+            .map(|(value, length)| (value, length + 1))
+            .ok_or_else(refused)?,
+        Some(digit) if digit.is_digit(8) => number(chars, at, 3, 8).ok_or_else(refused)?,
+        _ => return Err(refused()),
+    };
+    Ok((value, at + length))
+}
+
+/// A printable ASCII character by its number: anything else is left to `refused`.
+fn number(chars: &[char], at: usize, most: usize, radix: u32) -> Option<(char, usize)> {
+    let digits: String = chars[at.min(chars.len())..]
+        .iter()
+        .take(most)
+        .take_while(|next| next.is_digit(radix))
+        .collect();
+    let value = char::from_u32(u32::from_str_radix(&digits, radix).ok()?)?;
+    (value.is_ascii_graphic() || " \t\n".contains(value)).then_some((value, digits.len()))
+}
+
+/// `$((…))` from behind its second bracket: literal numbers only, since a name in it is evaluated again.
+fn arithmetic(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    let refused = || Refusal::construct("$((", "compute the number yourself and write it");
+    let mut depth = 0_usize;
+    let mut at = start;
+    while let Some(&here) = chars.get(at) {
+        match here {
+            '(' => depth += 1,
+            ')' if depth == 0 => {
+                units.push(Unit::Number { quoted });
+                return if chars.get(at + 1) == Some(&')') {
+                    Ok(at + 2)
+                } else {
+                    Err(refused())
+                };
+            }
+            ')' => depth -= 1,
+            _ if here.is_ascii_digit() || " +-*/%".contains(here) => {}
+            _ => return Err(refused()),
+        }
+        at += 1;
+    }
+    Err(unbalanced())
+}
+
+/// `${…}` from behind its brace.
+fn braced(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+    let refused = || Refusal::construct("${", "use `$name`, `${name}` or `${name:-text}` with a literal text");
+    let end = find(chars, start, '}')?;
+    let inner: String = chars[start..end].iter().collect();
+    if inner.contains(['$', '`', '\'', '"', '\\', '\n', '{', '<', '(']) {
+        return Err(refused());
+    }
+    if let Some(rest) = inner.strip_prefix('#').filter(|rest| !rest.is_empty()) {
+        if rest != "@" && rest != "*" && !is_name(rest) {
+            return Err(refused());
+        }
+        units.push(Unit::Number { quoted });
+        return Ok(end + 1);
+    }
+    let name = match inner.chars().next() {
+        Some(first) if first == '_' || first.is_ascii_alphabetic() => name_at(chars, start),
+        Some(first) if first.is_ascii_digit() => inner.chars().take_while(char::is_ascii_digit).collect(),
+        Some(first) if "@*?-$".contains(first) => first.to_string(),
+        _ => return Err(refused()),
+    };
+    let form = form(&inner[name.len()..]).ok_or_else(refused)?;
+    units.push(Unit::Param { name, form, quoted });
+    Ok(end + 1)
+}
+
+/// What follows the name in `${name…}`; nothing for what is refused (`@`, indirection, subscripts, assignment).
+fn form(rest: &str) -> Option<Form> {
+    if rest.is_empty() {
+        return Some(Form::Plain);
+    }
+    if let Some(text) = [":-", ":+", "-", "+"].iter().find_map(|mark| rest.strip_prefix(mark)) {
+        return Some(Form::Else(text.to_owned()));
+    }
+    if rest.starts_with(":?") || rest.starts_with('?') {
+        return Some(Form::Plain);
+    }
+    if let Some(numbers) = rest.strip_prefix(':') {
+        let plain = numbers
+            .chars()
+            .all(|next| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-');
+        return plain.then_some(Form::Changed);
+    }
+    rest.starts_with(['#', '%', '/', '^', ',']).then_some(Form::Changed)
+}
+
+/// Whether `text` is a shell variable's name.
+pub fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
+        && text.chars().all(|next| next == '_' || next.is_ascii_alphanumeric())
+}
+
+/// The index of the bracket that closes a `$(` whose text begins at `start`.
+/// Comments, here-documents and `case` patterns, which change what a bracket means, are refused inside.
+fn closing(chars: &[char], start: usize) -> Result<usize, Refusal> {
+    let mut depth = 0_usize;
+    let mut at = start;
+    while let Some(&here) = chars.get(at) {
+        match here {
+            '\\' => at += 1,
+            '\'' => at = find(chars, at + 1, '\'')?,
+            '"' => at = skip_double(chars, at + 1)?,
+            '`' => return Err(Refusal::construct("backtick", "use `$( )` instead of backticks")),
+            '(' => depth += 1,
+            ')' if depth == 0 => return Ok(at),
+            ')' => depth -= 1,
+            '$' if chars.get(at + 1) == Some(&'\'') => {
+                return Err(Refusal::construct("$'", "write the characters themselves"));
+            }
+            '#' if at == start || chars.get(at - 1).is_some_and(|before| " \t\n;&|(".contains(*before)) => {
+                return Err(Refusal::construct("comment", "leave comments out of `$( )`"));
+            }
+            '<' if chars.get(at + 1) == Some(&'<') && chars.get(at + 2) != Some(&'<') => {
+                return Err(Refusal::construct("heredoc", "leave here-documents out of `$( )`"));
+            }
+            '<' if chars.get(at + 1) == Some(&'<') => at += 2,
+            'c' if is_case(chars, at) => return Err(Refusal::construct("case", "leave `case` out of `$( )`")),
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(unbalanced())
+}
+
+fn is_case(chars: &[char], at: usize) -> bool {
+    chars[at..].starts_with(&['c', 'a', 's', 'e'])
+        && chars.get(at + 4).is_some_and(char::is_ascii_whitespace)
+        && at
+            .checked_sub(1)
+            .and_then(|before| chars.get(before))
+            .is_none_or(|before| " \t\n;&|({".contains(*before))
+}
+
+/// The index of the double quote that closes; expansions inside may hold quotes of their own.
+fn skip_double(chars: &[char], start: usize) -> Result<usize, Refusal> {
+    let mut at = start;
+    while let Some(&here) = chars.get(at) {
+        match here {
+            '"' => return Ok(at),
+            '\\' => at += 1,
+            '`' => return Err(Refusal::construct("backtick", "use `$( )` instead of backticks")),
+            '$' if chars.get(at + 1) == Some(&'(') => at = closing(chars, at + 2)?,
+            '$' if chars.get(at + 1) == Some(&'{') => at = find(chars, at + 2, '}')?,
+            _ => {}
+        }
+        at += 1;
+    }
+    Err(unbalanced())
+}
+
+fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, Refusal> {
+    chars[start.min(chars.len())..]
+        .iter()
+        .position(|&next| next == wanted)
+        .map(|found| start + found)
+        .ok_or_else(unbalanced)
+}
+
+fn unbalanced() -> Refusal {
+    Refusal::new("parse_error", "a quote or bracket is not closed", "close it")
+}

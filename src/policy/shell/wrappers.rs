@@ -1,0 +1,378 @@
+//! Programs that run the command given as their operands: seen through, by an exact grammar. An operand that does not fit is a concern.
+
+use super::scope::{State, Walk};
+use super::{Range, Refusal, Word, assign};
+
+/// What stands behind a program's name.
+pub enum Step {
+    /// Not a wrapper, or one without a command.
+    Plain,
+    /// A command inside a command.
+    Inner { words: Vec<Word>, fed: bool },
+    /// A text for a shell.
+    Text(String),
+    /// A wrapper whose options are not understood: the command stays hidden.
+    Odd(usize, Refusal),
+}
+
+/// The options of one wrapper.
+struct Grammar {
+    name: &'static str,
+    flags: &'static [&'static str],
+    /// With a value: the next word, or attached (`-n5`, `--adjustment=5`).
+    valued: &'static [&'static str],
+    /// Words between the options and the command.
+    operands: usize,
+    /// `-5` is an option.
+    numbers: bool,
+}
+
+const GRAMMARS: [Grammar; 8] = [
+    Grammar {
+        name: "timeout",
+        flags: &["--preserve-status", "--foreground", "-v", "--verbose"],
+        valued: &["-k", "--kill-after", "-s", "--signal"],
+        operands: 1,
+        numbers: false,
+    },
+    Grammar {
+        name: "nice",
+        flags: &[],
+        valued: &["-n", "--adjustment"],
+        operands: 0,
+        numbers: true,
+    },
+    Grammar {
+        name: "ionice",
+        flags: &["-t"],
+        valued: &["-c", "-n", "--class", "--classdata"],
+        operands: 0,
+        numbers: false,
+    },
+    Grammar {
+        name: "nohup",
+        flags: &[],
+        valued: &[],
+        operands: 0,
+        numbers: false,
+    },
+    Grammar {
+        name: "stdbuf",
+        flags: &[],
+        valued: &["-i", "-o", "-e", "--input", "--output", "--error"],
+        operands: 0,
+        numbers: false,
+    },
+    Grammar {
+        name: "builtin",
+        flags: &[],
+        valued: &[],
+        operands: 0,
+        numbers: false,
+    },
+    Grammar {
+        name: "command",
+        flags: &[],
+        valued: &[],
+        operands: 0,
+        numbers: false,
+    },
+    Grammar {
+        name: "xargs",
+        flags: &[
+            "-0",
+            "--null",
+            "-r",
+            "--no-run-if-empty",
+            "-t",
+            "--verbose",
+            "-x",
+            "--exit",
+        ],
+        valued: &[
+            "-n",
+            "--max-args",
+            "-P",
+            "--max-procs",
+            "-L",
+            "--max-lines",
+            "-d",
+            "--delimiter",
+            "-s",
+            "--max-chars",
+            "-E",
+        ],
+        operands: 0,
+        numbers: false,
+    },
+];
+
+/// Programs that run others and are never seen through: a deny rule looks behind them all the same.
+pub const LAUNCHERS: [&str; 44] = [
+    "sudo",
+    "doas",
+    "su",
+    "chroot",
+    "unshare",
+    "nsenter",
+    "ssh",
+    "docker",
+    "podman",
+    "parallel",
+    "watch",
+    "script",
+    "setsid",
+    "flock",
+    "systemd-run",
+    "at",
+    "crontab",
+    "strace",
+    "ltrace",
+    "gdb",
+    "busybox",
+    "npx",
+    "pnpx",
+    "bunx",
+    "uvx",
+    "runuser",
+    "setpriv",
+    "firejail",
+    "proot",
+    "fakeroot",
+    "entr",
+    "env",
+    "timeout",
+    "nice",
+    "ionice",
+    "nohup",
+    "stdbuf",
+    "builtin",
+    "command",
+    "xargs",
+    "time",
+    "bash",
+    "sh",
+    "dash",
+];
+
+/// Looks behind the first word.
+///
+/// # Errors
+/// `assignment:*` for names that `env` may not set.
+pub fn step(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Result<Step, Refusal> {
+    match program {
+        "env" => env(walk, words),
+        "bash" | "sh" | "dash" => Ok(shell(words)),
+        "command" if words.get(1).is_some_and(|word| word.text == "-v" || word.text == "-V") => Ok(Step::Plain),
+        "xargs" => Ok(xargs(state, words)),
+        _ => Ok(GRAMMARS
+            .iter()
+            .find(|grammar| grammar.name == program)
+            .map_or(Step::Plain, |grammar| plain(grammar, words))),
+    }
+}
+
+fn odd(at: usize, word: Option<&Word>) -> Step {
+    let text = word.map_or("", |word| word.text.as_str());
+    Step::Odd(
+        at,
+        Refusal::new(
+            format!("unknown_option:{text}"),
+            format!("`{text}` hides which command runs"),
+            "run the command directly",
+        ),
+    )
+}
+
+fn plain(grammar: &Grammar, words: &[Word]) -> Step {
+    match skip_options(grammar, words) {
+        Ok(at) if at + grammar.operands < words.len() => {
+            let skipped = &words[at..at + grammar.operands];
+            if let Some(bad) = skipped.iter().position(|word| word.range.many || word.range.dash) {
+                return odd(at + bad, words.get(at + bad));
+            }
+            Step::Inner {
+                words: words[at + grammar.operands..].to_vec(),
+                fed: false,
+            }
+        }
+        Ok(_) => Step::Plain,
+        Err(at) => odd(at, words.get(at)),
+    }
+}
+
+/// The index of the first word that is no option, or of the one that is not understood.
+fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        let Some(text) = word.exact() else {
+            return if word.range.dash || word.range.many {
+                Err(at)
+            } else {
+                Ok(at)
+            };
+        };
+        if text == "--" {
+            return Ok(at + 1);
+        }
+        if !text.starts_with('-') || text == "-" {
+            return Ok(at);
+        }
+        let long = text.split_once('=').map_or(text, |(name, _)| name);
+        if grammar.flags.contains(&text) || (grammar.numbers && text[1..].parse::<u32>().is_ok()) {
+            at += 1;
+        } else if grammar.valued.contains(&text) {
+            match words.get(at + 1) {
+                Some(value) if !value.range.many => at += 2,
+                _ => return Err(at),
+            }
+        } else if (text.starts_with("--") && long != text && grammar.valued.contains(&long))
+            || (!text.starts_with("--") && text.get(..2).is_some_and(|short| grammar.valued.contains(&short)))
+        {
+            at += 1;
+        } else {
+            return Err(at);
+        }
+    }
+    Ok(at)
+}
+
+fn env(walk: &Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        match word.exact() {
+            Some("-i" | "-" | "--ignore-environment") => at += 1,
+            Some("-u" | "--unset") if words.get(at + 1).is_some_and(|name| name.exact().is_some()) => at += 2,
+            Some("--") => {
+                at += 1;
+                break;
+            }
+            Some(text) if text.starts_with("--unset=") => at += 1,
+            Some(text) if text.starts_with('-') => return Ok(odd(at, Some(word))),
+            Some(text) if text.contains('=') => break,
+            Some(_) => break,
+            None => break,
+        }
+    }
+    while let Some(word) = words.get(at) {
+        let source = word.exact().unwrap_or(&word.range.head);
+        let Some((name, value)) = source.split_once('=') else {
+            break;
+        };
+        let value = word
+            .exact()
+            .map_or_else(|| Word::opaque(&word.text, Range::wild()), |_| Word::known(value));
+        assign::before(walk, name, &value)?;
+        at += 1;
+    }
+    if at >= words.len() {
+        return Ok(Step::Plain);
+    }
+    Ok(Step::Inner {
+        words: words[at..].to_vec(),
+        fed: false,
+    })
+}
+
+/// `bash -c TEXT` and nothing more; other uses are those of a plain program.
+fn shell(words: &[Word]) -> Step {
+    let mut at = 1;
+    let mut text_follows = false;
+    while let Some(text) = words.get(at).and_then(Word::exact) {
+        match text {
+            "-o" if words
+                .get(at + 1)
+                .is_some_and(|value| matches!(value.exact(), Some("pipefail" | "errexit" | "nounset"))) =>
+            {
+                at += 1
+            }
+            _ if text.starts_with('-') && text.len() > 1 && text[1..].chars().all(|flag| "ceux".contains(flag)) => {
+                text_follows |= text.contains('c');
+            }
+            _ if text.starts_with('-')
+                && text[1..]
+                    .strip_suffix('o')
+                    .is_some_and(|rest| rest.chars().all(|flag| "ceux".contains(flag))) =>
+            {
+                text_follows |= text.contains('c');
+                if !words.get(at + 1).is_some_and(|value| value.exact() == Some("pipefail")) {
+                    return odd(at, words.get(at));
+                }
+                at += 1;
+            }
+            _ => break,
+        }
+        at += 1;
+    }
+    if !text_follows {
+        return Step::Plain;
+    }
+    match (words.get(at).and_then(Word::exact), words.len()) {
+        (Some(text), length) if length == at + 1 && !text.starts_with(['-', '+']) => Step::Text(text.to_owned()),
+        _ => odd(at.min(words.len().saturating_sub(1)), words.get(at)),
+    }
+}
+
+fn xargs(state: &State, words: &[Word]) -> Step {
+    let Some(grammar) = GRAMMARS.iter().find(|grammar| grammar.name == "xargs") else {
+        return Step::Plain;
+    };
+    // `-I MARK` stands before the command and changes where the values go.
+    let mark_at = words.iter().position(|word| word.text.starts_with("-I"));
+    let mut mark = None;
+    let mut rest = words.to_vec();
+    if let Some(at) = mark_at.filter(|&at| words[1..at].iter().all(|word| word.text.starts_with('-'))) {
+        let glued = words[at]
+            .exact()
+            .and_then(|text| text.strip_prefix("-I"))
+            .unwrap_or_default();
+        let (found, length) = if glued.is_empty() {
+            (words.get(at + 1).and_then(Word::exact).unwrap_or_default(), 2)
+        } else {
+            (glued, 1)
+        };
+        if found.is_empty() {
+            return odd(at, words.get(at));
+        }
+        mark = Some(found.to_owned());
+        rest.drain(at..(at + length).min(words.len()));
+    }
+    let fed = state.input.clone().unwrap_or_else(Range::wild);
+    match skip_options(grammar, &rest) {
+        Err(at) => odd(at, rest.get(at)),
+        Ok(at) if at >= rest.len() => Step::Plain,
+        Ok(at) => Step::Inner {
+            words: match mark {
+                Some(mark) => rest[at..].iter().map(|word| filled(word, &mark, &fed)).collect(),
+                None => {
+                    let mut words = rest[at..].to_vec();
+                    words.push(Word::opaque("(standard input)", fed));
+                    words
+                }
+            },
+            fed: true,
+        },
+    }
+}
+
+/// A word in which `mark` is replaced by a value that comes later.
+pub fn filled(word: &Word, mark: &str, value: &Range) -> Word {
+    let Some((head, tail)) = word.text.split_once(mark) else {
+        return word.clone();
+    };
+    let mut range = Range {
+        values: None,
+        many: false,
+        head: head.to_owned(),
+        ..value.clone()
+    };
+    if !head.is_empty() {
+        range.dash = head.starts_with('-');
+    }
+    if head.starts_with(['/', '~']) || head.contains("..") || tail.contains("..") || word.exact().is_none() {
+        range.tame = super::Tame::Wild;
+    } else if head.contains('/') || tail.contains('/') {
+        range.tame = range.tame.max(super::Tame::Inside);
+    }
+    Word::opaque(&word.text, range)
+}
