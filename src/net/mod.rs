@@ -4,3 +4,4 @@ pub mod client;
 pub mod retry;
 pub mod sse;
 pub mod wait;
+pub mod addresses;

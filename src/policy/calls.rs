@@ -64,9 +64,12 @@ fn access(tool: &str, args: &Value) -> Access {
 }
 
 fn lexical_dir(path: &str) -> Place {
+    if path.starts_with('/') {
+        return lexical(path);
+    }
     Place {
         asked: path.to_owned(),
-        ..lexical(&format!("{path}/").replace("//", "/"))
+        ..lexical(&format!("./{}/", path.trim_end_matches('/')))
     }
 }
 

@@ -1,12 +1,15 @@
 //! The one entry: a call, what it touches, the policies, what was used so far; out comes the ruling. Pure, total, bounded.
 
+mod coverage;
+
 use super::bounds::refuse;
-use super::fit::{allows, forbids, modifies};
-use super::model::{Effect, FREE_TOOLS, Policy, PolicySet, Rule, Uses};
+use super::fit::{forbids, modifies};
+use super::model::{Effect, Policy, PolicySet, Rule, Uses};
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
-use super::shell::{self, Grants, Reading, Refusal, Simple};
+use super::shell::{self, Grants, Reading, Refusal};
 use crate::base::access::{Access, Terrain};
 use crate::base::ruling::{Asked, Considered, Decision, Ruling};
+use coverage::Coverage;
 
 /// Rules on one call.
 ///
@@ -126,17 +129,6 @@ struct Judge<'a> {
     uses: &'a Uses,
 }
 
-/// How the allow rules of one file cover the call.
-#[derive(Default)]
-struct Coverage<'a> {
-    /// The rule that covers the first access.
-    by: Option<&'a str>,
-    counted: Vec<String>,
-    /// The first access that nothing covers, and why.
-    open: Option<(Need<'a>, Option<Refusal>)>,
-    considered: Vec<Considered>,
-}
-
 impl Judge<'_> {
     fn by(&self, policy: &Policy) -> Ruling {
         let refused = self
@@ -182,87 +174,6 @@ impl Judge<'_> {
             considered.push(entry(rule, hit.is_some(), why));
         }
         (first, considered)
-    }
-
-    fn coverage<'p>(&'p self, policy: &'p Policy, suspend: Option<&Rule>) -> Coverage<'p> {
-        let mut coverage = Coverage::default();
-        let rules: Vec<&Rule> = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.effect == Effect::Allow)
-            .collect();
-        let mut whys: Vec<(bool, String)> = vec![(false, "another tool".to_owned()); rules.len()];
-        for need in self.needs {
-            let mut near = None;
-            let mut best: Option<&Rule> = None;
-            for (rule, (matched, why)) in rules.iter().zip(&mut whys) {
-                match self.fits(rule, need) {
-                    Ok(()) => {
-                        if !*matched {
-                            (*matched, *why) = (true, need.describe(self.asked));
-                        }
-                        best = Some(better(best, rule));
-                    }
-                    Err(miss) => {
-                        if !*matched {
-                            keep_nearest(why, &miss.why);
-                        }
-                        near = near.or(miss.near);
-                    }
-                }
-            }
-            let speaks = !need.is_shell()
-                || rules
-                    .iter()
-                    .any(|rule| rule.is_about(self.asked.tool, self.asked.kind, self.asked.origin));
-            match best {
-                _ if is_free(need, self.asked) && speaks => {}
-                Some(rule) if speaks => {
-                    coverage.by = coverage.by.or(Some(&rule.name));
-                    if rule.times.is_some() && !coverage.counted.contains(&rule.name) {
-                        coverage.counted.push(rule.name.clone());
-                    }
-                }
-                _ if suspend.is_some_and(|rule| self.awaits(rule, need)) => {}
-                _ => coverage.open = coverage.open.take().or(Some((*need, near))),
-            }
-        }
-        coverage.considered = rules
-            .iter()
-            .zip(whys)
-            .map(|(rule, (matched, why))| entry(rule, matched, why))
-            .collect();
-        coverage
-    }
-
-    /// Whether a rule covers an access and has uses left.
-    fn fits(&self, rule: &Rule, need: &Need<'_>) -> Result<(), super::fit::Miss> {
-        allows(rule, need, self.asked)?;
-        let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
-        match rule.times {
-            Some(times) if used >= times => {
-                let reason = format!("{} was used {used} of {times} times", rule.name);
-                Err(super::fit::Miss {
-                    why: reason.clone().into(),
-                    near: Some(Refusal {
-                        code: "times_used_up".to_owned(),
-                        reason,
-                        fix: format!("raise `times` of {}", rule.name),
-                    }),
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a person who approves by a suspend rule approves this access too: it, or the command that it belongs to.
-    fn awaits(&self, rule: &Rule, need: &Need<'_>) -> bool {
-        let of_command = |simple: &Simple| forbids(rule, &Need::Command(simple), self.asked).is_ok();
-        forbids(rule, need, self.asked).is_ok()
-            || match need {
-                Need::ShellWrite(_, Some(simple)) | Need::ShellHost(_, simple) => of_command(simple),
-                _ => false,
-            }
     }
 
     fn forbidden(&self, rule: &Rule, need: Need<'_>) -> Ruling {
@@ -379,26 +290,6 @@ fn uncovered_code(need: &Need<'_>) -> &'static str {
         Need::ShellWrite(..) => "redirect_write",
         Need::Url(_) | Need::ShellHost(..) => "host_not_listed",
         _ => "no_rule",
-    }
-}
-
-/// What needs no rule: reads of an allowed command, the shell's own state (where some rule allows commands at all), the
-/// tools that see only our own children.
-fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
-    match need {
-        Need::ShellRead(_) | Need::State(_) => true,
-        Need::Tool => FREE_TOOLS.contains(&asked.tool) && *asked.origin == crate::base::call::Origin::Builtin,
-        _ => false,
-    }
-}
-
-/// An uncounted rule before a counted one; among counted ones the one that sorts first, so that order never matters.
-fn better<'r>(so_far: Option<&'r Rule>, rule: &'r Rule) -> &'r Rule {
-    match so_far {
-        None => rule,
-        Some(old) if old.times.is_none() => old,
-        Some(old) if rule.times.is_some() && old.name <= rule.name => old,
-        Some(_) => rule,
     }
 }
 

@@ -207,7 +207,8 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Mi
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     let place = need.place();
     let writing = place.is_some_and(|(_, writing)| writing);
-    if !about && !(place.is_some() && need.is_shell() && concerns_by_path(rule, need, asked, writing)) {
+    let by_path = place.is_some() && need.is_shell() && concerns_by_path(rule, need, asked, writing);
+    if !about && !by_path {
         return miss("another tool");
     }
     if about {

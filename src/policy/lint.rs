@@ -1,22 +1,22 @@
 //! Warnings on policies that load: rules that say more, or less, than they seem to. Changes nothing.
 
+mod shadow;
+
 use super::model::{Effect, Policy, PolicySet, Prefix, Rule, SHELL, ToolPattern};
 use super::secrets_like::secret_like;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::sort;
+use shadow::shadowed;
 
 /// Programs that run whatever text or file they are given.
 const RUNNERS: &[&str] = &[
-    "awk",
     "bash",
     "bun",
     "busybox",
     "dash",
     "deno",
     "docker",
-    "env",
     "eval",
-    "find",
     "gdb",
     "ksh",
     "lua",
@@ -42,7 +42,6 @@ const RUNNERS: &[&str] = &[
     "vi",
     "vim",
     "watch",
-    "xargs",
     "zsh",
     "cmake",
     "just",
@@ -119,6 +118,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             code_execution(rule, &mut found);
             network(rule, &mut found);
             never(rule, &mut found);
+            patterns(rule, &mut found);
             profile(rule, &mut found);
             if let Effect::Modify { .. } = rule.effect {
                 unused_modify(policy, rule, &mut found);
@@ -283,6 +283,10 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
             help,
         );
     }
+}
+
+/// Patterns that mean less than they seem to, or that open what is closed to all others.
+fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
     for pattern in rule.paths.iter().flatten() {
         let text = pattern.text();
         if rule.effect == Effect::Deny && text.starts_with('*') && !text.contains('/') && text != "**" && text != "*" {
@@ -352,74 +356,6 @@ fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Warns when another rule makes this one idle: the same or a wider deny above an allow, or a wider allow beside it.
-fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
-    let others = policy.rules.iter().filter(|other| other.name != rule.name);
-    for other in others {
-        let stricter =
-            other.effect.decision() > rule.effect.decision() && !matches!(rule.effect, Effect::Modify { .. });
-        let same =
-            other.effect == rule.effect && other.times.is_none() && (other.span < rule.span || !includes(rule, other));
-        if (stricter || same) && includes(other, rule) {
-            let message = format!(
-                "rule {} matches all that this one matches, so this one decides nothing",
-                other.name
-            );
-            found.push(
-                Diagnostic::warning("shadowed", rule.span, message)
-                    .label(other.span, "the other rule")
-                    .help("remove one of them, or narrow the other with `except`"),
-            );
-            return;
-        }
-    }
-}
-
-/// Whether `wide` surely matches all that `narrow` matches, by its text.
-fn includes(wide: &Rule, narrow: &Rule) -> bool {
-    let plain = wide.with.is_empty()
-        && wide.except.paths.is_empty()
-        && wide.except.commands.is_empty()
-        && wide.except.hosts.is_empty();
-    let tools = narrow.tools.iter().all(|tool| {
-        wide.tools.contains(&ToolPattern::Any)
-            || wide.tools.contains(tool)
-            || matches!(tool, ToolPattern::Name(name) if wide.is_about_builtin(name))
-    });
-    plain && tools && (!narrow.any_args || wide.any_args || wide.commands.is_none()) && narrowing_includes(wide, narrow)
-}
-
-fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
-    if !wide.is_narrowed() {
-        // An allow without narrowing covers no file that a command writes; a rule with paths for commands does.
-        return !(narrow.paths.is_some() && narrow.is_about_builtin(SHELL) && wide.effect == Effect::Allow);
-    }
-    let paths = match (&wide.paths, &narrow.paths) {
-        (None, None) => true,
-        (Some(wide), Some(narrow)) => {
-            let fits = |text: &str| {
-                wide.iter()
-                    .any(|pattern| pattern.text() == text || pattern.text() == "**")
-            };
-            narrow.iter().all(|pattern| fits(pattern.text()))
-        }
-        _ => false,
-    };
-    let commands = match (&wide.commands, &narrow.commands) {
-        (None, None) => true,
-        (Some(wide), Some(narrow)) => narrow
-            .iter()
-            .all(|prefix| wide.iter().any(|other| prefix.words.starts_with(&other.words))),
-        _ => false,
-    };
-    let hosts = match (&wide.hosts, &narrow.hosts) {
-        (None, None) => true,
-        (Some(wide), Some(narrow)) => narrow.iter().all(|host| wide.iter().any(|other| other.includes(host))),
-        _ => false,
-    };
-    paths && commands && hosts
-}
-
 fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
     let Some(span) = policy.rules.first().map(|rule| rule.span) else {
         return;
@@ -455,78 +391,4 @@ fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::diag::Files;
-    use crate::policy::load::{Source, load};
-    use crate::policy::model::KnownTools;
-
-    fn codes(rules: &str) -> Vec<&'static str> {
-        let text = format!("version: 1\nrules:\n{rules}");
-        let source = Source {
-            name: "p.yaml".to_owned(),
-            text,
-        };
-        let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
-        lint(&set).iter().map(|problem| problem.code).collect()
-    }
-
-    #[test]
-    fn each_warning() {
-        for (rules, expected) in [
-            ("  - allow: run_shell_command\n", vec!["code-execution"]),
-            (
-                "  - { allow: run_shell_command, commands: [python3] }\n",
-                vec!["code-execution"],
-            ),
-            (
-                "  - { allow: run_shell_command, commands: ['bash -c'] }\n",
-                vec!["code-execution"],
-            ),
-            (
-                "  - { allow: run_shell_command, commands: [python3 -m pytest] }\n",
-                vec![],
-            ),
-            (
-                "  - { allow: run_shell_command, commands: [cargo test] }\n",
-                vec!["runs-repository-code"],
-            ),
-            (
-                "  - { allow: run_shell_command, commands: [curl] }\n",
-                vec!["network-program"],
-            ),
-            (
-                "  - { allow: run_shell_command, commands: [git diff], args: any }\n",
-                vec!["any-arguments"],
-            ),
-            ("  - { allow: read_file, commands: [ls] }\n", vec!["never-matches"]),
-            ("  - { allow: 's__t', paths: [a] }\n", vec!["never-matches"]),
-            ("  - { allow: write_file, hosts: [docs.rs] }\n", vec!["never-matches"]),
-            (
-                "  - { modify: replace, pipe: x }\n  - { allow: write_file, paths: [a] }\n",
-                vec!["unused-modify"],
-            ),
-            (
-                "  - { allow: write_file, paths: [a] }\n  - { deny: write_file }\n",
-                vec!["shadowed"],
-            ),
-            (
-                "  - { allow: write_file, paths: ['**'] }\n  - { allow: write_file, paths: [a] }\n",
-                vec!["shadowed"],
-            ),
-            (
-                "  - { allow: write_file, paths: [a], times: 1 }\n  - { allow: write_file, paths: [b] }\n",
-                vec![],
-            ),
-            ("  - { deny: '*', paths: ['*.pem'] }\n", vec!["only-at-the-top"]),
-            (
-                "  - { allow: write_file, paths: [.github/workflows/ci.yml] }\n",
-                vec!["opens-protected"],
-            ),
-            ("  - allow: web_fetch\n", vec!["every-host"]),
-            ("  - { allow: web_fetch, hosts: [docs.rs] }\n", vec![]),
-        ] {
-            assert_eq!(codes(rules), expected, "{rules}");
-        }
-    }
-}
+mod tests;

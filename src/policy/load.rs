@@ -251,3 +251,6 @@ pub fn lexical(path: &str) -> Place {
         found,
     }
 }
+
+#[cfg(test)]
+mod tests;

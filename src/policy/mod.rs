@@ -1,4 +1,5 @@
 //! The policy file and its ruling on a call. Pure: knows no provider, no engine, no file system.
+
 pub mod bounds;
 pub mod calls;
 pub mod cases;
@@ -15,6 +16,7 @@ pub mod names;
 pub mod needs;
 pub mod parse;
 pub mod presets;
+pub mod profiles;
 pub mod protected;
 pub mod rule;
 pub mod secrets_like;

@@ -85,3 +85,6 @@ pub fn text(name: &str, toolchains: &[String]) -> Option<String> {
     }
     Some(text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,8 +41,10 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
     let because = reader.text("because", problems);
     let id = reader.node("id").and_then(|node| string(node, "id", problems));
     let args = reader.choice("args", &[("any", true), ("profile", false)], problems);
-    let matching = texts(&mut reader, "match", problems);
-    let not_matching = texts(&mut reader, "not_match", problems);
+    let examples = Examples {
+        matching: pairs(texts(&mut reader, "match", problems)),
+        not_matching: pairs(texts(&mut reader, "not_match", problems)),
+    };
     reader.finish(problems);
     let [(word, tools)] = given.as_slice() else {
         problems.push(effect_problem(head, &given));
@@ -53,8 +55,7 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
         check_times(times, &effect, problems);
     }
     if let Some(args) = args.as_ref().filter(|_| commands.is_none()) {
-        let problem = Diagnostic::error("misplaced-key", args.span, "`args` belongs to a rule with `commands`");
-        problems.push(problem.help("add `commands`, or leave `args` out"));
+        problems.push(misplaced_args(args.span));
     }
     let tools: Vec<_> = strings(tools, word, problems)
         .iter()
@@ -74,13 +75,15 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
         times: times.map(|times| times.value),
         because: because.map(|text| text.value),
         any_args: args.is_some_and(|args| args.value),
-        examples: Examples {
-            matching: pairs(matching),
-            not_matching: pairs(not_matching),
-        },
+        examples,
     };
     rule.except = except.map(|node| except_of(&rule, node, problems)).unwrap_or_default();
     Some(rule)
+}
+
+fn misplaced_args(span: crate::diag::Span) -> Diagnostic {
+    Diagnostic::error("misplaced-key", span, "`args` belongs to a rule with `commands`")
+        .help("add `commands`, or leave `args` out")
 }
 
 fn pairs(texts: Option<Vec<Spanned<String>>>) -> Vec<(String, crate::diag::Span)> {

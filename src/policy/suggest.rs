@@ -248,3 +248,6 @@ fn escape_glob(path: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

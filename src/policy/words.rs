@@ -39,9 +39,12 @@ pub fn describe(set: &PolicySet) -> String {
     out
 }
 
+/// A heading and which rules stand below it.
+type Section = (&'static str, fn(&Effect) -> bool);
+
 fn file(out: &mut String, policy: &Policy) {
     let _ = writeln!(out, "{}", escape(&policy.source.name));
-    let sections: [(&str, fn(&Effect) -> bool); 4] = [
+    let sections: [Section; 4] = [
         ("allowed", |effect| *effect == Effect::Allow),
         ("rewritten before it runs", |effect| {
             matches!(effect, Effect::Modify { .. })

@@ -1,0 +1,123 @@
+//! Whether the allow rules of one file cover every access of a call. Knows no deny rule.
+
+use super::{Judge, entry, keep_nearest};
+use crate::base::call::Origin;
+use crate::base::ruling::{Asked, Considered};
+use crate::policy::fit::{Miss, allows, forbids};
+use crate::policy::model::{Effect, FREE_TOOLS, Policy, Rule};
+use crate::policy::needs::Need;
+use crate::policy::shell::{Refusal, Simple};
+
+/// How the allow rules of one file cover the call.
+#[derive(Default)]
+pub(super) struct Coverage<'a> {
+    /// The rule that covers the first access.
+    pub by: Option<&'a str>,
+    pub counted: Vec<String>,
+    /// The first access that nothing covers, and why.
+    pub open: Option<(Need<'a>, Option<Refusal>)>,
+    pub considered: Vec<Considered>,
+}
+
+impl Judge<'_> {
+    pub(super) fn coverage<'p>(&'p self, policy: &'p Policy, suspend: Option<&Rule>) -> Coverage<'p> {
+        let mut coverage = Coverage::default();
+        let rules: Vec<&Rule> = policy
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == Effect::Allow)
+            .collect();
+        let mut whys: Vec<(bool, String)> = vec![(false, "another tool".to_owned()); rules.len()];
+        for need in self.needs {
+            let mut near = None;
+            let mut best: Option<&Rule> = None;
+            for (rule, (matched, why)) in rules.iter().zip(&mut whys) {
+                match self.fits(rule, need) {
+                    Ok(()) => {
+                        if !*matched {
+                            (*matched, *why) = (true, need.describe(self.asked));
+                        }
+                        best = Some(better(best, rule));
+                    }
+                    Err(miss) => {
+                        if !*matched {
+                            keep_nearest(why, &miss.why);
+                        }
+                        near = near.or(miss.near);
+                    }
+                }
+            }
+            let speaks = !need.is_shell()
+                || rules
+                    .iter()
+                    .any(|rule| rule.is_about(self.asked.tool, self.asked.kind, self.asked.origin));
+            match best {
+                _ if is_free(need, self.asked) && speaks => {}
+                Some(rule) if speaks => {
+                    coverage.by = coverage.by.or(Some(&rule.name));
+                    if rule.times.is_some() && !coverage.counted.contains(&rule.name) {
+                        coverage.counted.push(rule.name.clone());
+                    }
+                }
+                _ if suspend.is_some_and(|rule| self.awaits(rule, need)) => {}
+                _ => coverage.open = coverage.open.take().or(Some((*need, near))),
+            }
+        }
+        coverage.considered = rules
+            .iter()
+            .zip(whys)
+            .map(|(rule, (matched, why))| entry(rule, matched, why))
+            .collect();
+        coverage
+    }
+
+    /// Whether a rule covers an access and has uses left.
+    fn fits(&self, rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
+        allows(rule, need, self.asked)?;
+        let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
+        match rule.times {
+            Some(times) if used >= times => {
+                let reason = format!("{} was used {used} of {times} times", rule.name);
+                Err(Miss {
+                    why: reason.clone().into(),
+                    near: Some(Refusal {
+                        code: "times_used_up".to_owned(),
+                        reason,
+                        fix: format!("raise `times` of {}", rule.name),
+                    }),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a person who approves by a suspend rule approves this access too: it, or the command that it belongs to.
+    fn awaits(&self, rule: &Rule, need: &Need<'_>) -> bool {
+        let of_command = |simple: &Simple| forbids(rule, &Need::Command(simple), self.asked).is_ok();
+        forbids(rule, need, self.asked).is_ok()
+            || match need {
+                Need::ShellWrite(_, Some(simple)) | Need::ShellHost(_, simple) => of_command(simple),
+                _ => false,
+            }
+    }
+}
+
+/// What needs no rule: reads of an allowed command, the shell's own state (where some rule allows commands at all), the
+/// tools that see only our own children.
+fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
+    match need {
+        Need::ShellRead(_) | Need::State(_) => true,
+        Need::Tool => FREE_TOOLS.contains(&asked.tool) && *asked.origin == Origin::Builtin,
+        _ => false,
+    }
+}
+
+/// An uncounted rule before a counted one; among counted ones the one that sorts first, so that order never matters.
+fn better<'r>(so_far: Option<&'r Rule>, rule: &'r Rule) -> &'r Rule {
+    match so_far {
+        None => rule,
+        Some(old) if old.times.is_none() => old,
+        Some(old) if rule.times.is_some() && old.name <= rule.name => old,
+        Some(_) => rule,
+    }
+}

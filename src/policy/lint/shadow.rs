@@ -1,0 +1,72 @@
+//! Rules that decide nothing beside another one. Compares texts, tries no call.
+
+use crate::diag::Diagnostic;
+use crate::policy::model::{Effect, Policy, Rule, SHELL, ToolPattern};
+
+/// Warns when another rule makes this one idle: the same or a wider deny above an allow, or a wider allow beside it.
+pub fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    let others = policy.rules.iter().filter(|other| other.name != rule.name);
+    for other in others {
+        let stricter =
+            other.effect.decision() > rule.effect.decision() && !matches!(rule.effect, Effect::Modify { .. });
+        let same =
+            other.effect == rule.effect && other.times.is_none() && (other.span < rule.span || !includes(rule, other));
+        if (stricter || same) && includes(other, rule) {
+            let message = format!(
+                "rule {} matches all that this one matches, so this one decides nothing",
+                other.name
+            );
+            found.push(
+                Diagnostic::warning("shadowed", rule.span, message)
+                    .label(other.span, "the other rule")
+                    .help("remove one of them, or narrow the other with `except`"),
+            );
+            return;
+        }
+    }
+}
+
+/// Whether `wide` surely matches all that `narrow` matches, by its text.
+fn includes(wide: &Rule, narrow: &Rule) -> bool {
+    let plain = wide.with.is_empty()
+        && wide.except.paths.is_empty()
+        && wide.except.commands.is_empty()
+        && wide.except.hosts.is_empty();
+    let tools = narrow.tools.iter().all(|tool| {
+        wide.tools.contains(&ToolPattern::Any)
+            || wide.tools.contains(tool)
+            || matches!(tool, ToolPattern::Name(name) if wide.is_about_builtin(name))
+    });
+    plain && tools && (!narrow.any_args || wide.any_args || wide.commands.is_none()) && narrowing_includes(wide, narrow)
+}
+
+fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
+    if !wide.is_narrowed() {
+        // An allow without narrowing covers no file that a command writes; a rule with paths for commands does.
+        return !(narrow.paths.is_some() && narrow.is_about_builtin(SHELL) && wide.effect == Effect::Allow);
+    }
+    let paths = match (&wide.paths, &narrow.paths) {
+        (None, None) => true,
+        (Some(wide), Some(narrow)) => {
+            let fits = |text: &str| {
+                wide.iter()
+                    .any(|pattern| pattern.text() == text || pattern.text() == "**")
+            };
+            narrow.iter().all(|pattern| fits(pattern.text()))
+        }
+        _ => false,
+    };
+    let commands = match (&wide.commands, &narrow.commands) {
+        (None, None) => true,
+        (Some(wide), Some(narrow)) => narrow
+            .iter()
+            .all(|prefix| wide.iter().any(|other| prefix.words.starts_with(&other.words))),
+        _ => false,
+    };
+    let hosts = match (&wide.hosts, &narrow.hosts) {
+        (None, None) => true,
+        (Some(wide), Some(narrow)) => narrow.iter().all(|host| wide.iter().any(|other| other.includes(host))),
+        _ => false,
+    };
+    paths && commands && hosts
+}

@@ -1,0 +1,75 @@
+//! Each warning, by the smallest rules that have it.
+
+use super::*;
+use crate::diag::Files;
+use crate::policy::load::{Source, load};
+use crate::policy::model::KnownTools;
+
+fn codes(rules: &str) -> Vec<&'static str> {
+    let text = format!("version: 1\nrules:\n{rules}");
+    let source = Source {
+        name: "p.yaml".to_owned(),
+        text,
+    };
+    let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+    lint(&set).iter().map(|problem| problem.code).collect()
+}
+
+#[test]
+fn each_warning() {
+    for (rules, expected) in [
+        ("  - allow: run_shell_command\n", vec!["code-execution"]),
+        (
+            "  - { allow: run_shell_command, commands: [python3] }\n",
+            vec!["code-execution"],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: ['bash -c'] }\n",
+            vec!["code-execution"],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: [python3 -m pytest] }\n",
+            vec![],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: [cargo test] }\n",
+            vec!["runs-repository-code"],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: [curl] }\n",
+            vec!["network-program"],
+        ),
+        (
+            "  - { allow: run_shell_command, commands: [git diff], args: any }\n",
+            vec!["any-arguments"],
+        ),
+        ("  - { allow: read_file, commands: [ls] }\n", vec!["never-matches"]),
+        ("  - { allow: 's__t', paths: [a] }\n", vec!["never-matches"]),
+        ("  - { allow: write_file, hosts: [docs.rs] }\n", vec!["never-matches"]),
+        (
+            "  - { modify: replace, pipe: x }\n  - { allow: write_file, paths: [a] }\n",
+            vec!["unused-modify"],
+        ),
+        (
+            "  - { allow: write_file, paths: [a] }\n  - { deny: write_file }\n",
+            vec!["shadowed"],
+        ),
+        (
+            "  - { allow: write_file, paths: ['**'] }\n  - { allow: write_file, paths: [a] }\n",
+            vec!["shadowed"],
+        ),
+        (
+            "  - { allow: write_file, paths: [a], times: 1 }\n  - { allow: write_file, paths: [b] }\n",
+            vec![],
+        ),
+        ("  - { deny: '*', paths: ['*.pem'] }\n", vec!["only-at-the-top"]),
+        (
+            "  - { allow: write_file, paths: [.github/workflows/ci.yml] }\n",
+            vec!["opens-protected"],
+        ),
+        ("  - allow: web_fetch\n", vec!["every-host"]),
+        ("  - { allow: web_fetch, hosts: [docs.rs] }\n", vec![]),
+    ] {
+        assert_eq!(codes(rules), expected, "{rules}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What is refused and where, what is accepted, names that turn up later, what several files say together.
+
+use super::*;
+use crate::base::budget::Budget;
+use crate::policy::model::WishedLevel;
+
+fn source(text: &str) -> Source {
+    Source {
+        name: "p.yaml".to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn loaded(texts: &[&str]) -> PolicySet {
+    let sources: Vec<Source> = texts
+        .iter()
+        .enumerate()
+        .map(|(index, text)| Source {
+            name: format!("p{index}.yaml"),
+            text: (*text).to_owned(),
+        })
+        .collect();
+    load(&mut Files::new(), &sources, &KnownTools::builtin()).unwrap().0
+}
+
+#[test]
+fn problems_have_code_and_place() {
+    let mut files = Files::new();
+    let table = files.add(
+        "invalid.yaml",
+        include_str!("../../../fixtures/policy/rules/invalid.yaml"),
+    );
+    let table = crate::diag::parse(&files, table).unwrap().to_json();
+    let mut wrong = Vec::new();
+    for case in table["cases"].as_array().unwrap() {
+        let mut files = Files::new();
+        let policy = case["policy"].as_str().unwrap();
+        let problems = load(&mut files, &[source(policy)], &KnownTools::builtin())
+            .err()
+            .unwrap_or_default();
+        let found: Vec<String> = problems
+            .iter()
+            .map(|problem| {
+                let place = files.place(problem.span.unwrap());
+                assert!(
+                    problem.help.is_some() || problem.code.starts_with("yaml"),
+                    "{problem:?} helps nobody"
+                );
+                format!(
+                    "{}:{} {}[{}]",
+                    place.line,
+                    place.column,
+                    problem.severity.as_str(),
+                    problem.code
+                )
+            })
+            .collect();
+        let expected: Vec<&str> = case["problems"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line.as_str().unwrap())
+            .collect();
+        if found != expected {
+            wrong.push(format!("{policy}\nexpected {expected:?}\nfound    {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn the_policy_of_the_design_loads() {
+    let text = r#"
+version: 1
+extends: [builtin:read-only]
+default: deny
+rules:
+  - allow: [write_file, replace]
+    paths: ["src/**", "docs/**"]
+    except: ["src/generated/**"]
+  - allow: run_shell_command
+    commands: [cargo test, cargo clippy, git diff, git status]
+    match: ["cargo test --lib", "git diff HEAD~1 -- src"]
+    not_match: ["cargo test; rm -rf /", "git diff --output=/etc/x"]
+  - suspend: run_shell_command
+    commands: [git push]
+    because: pushing needs a person
+  - deny: "*"
+    paths: ["**/*.pem"]
+    because: keys stay unread
+  - modify: [write_file, replace]
+    paths: ["**/*.rs"]
+    pipe: rustfmt --edition 2024
+  - allow: "docs__*"
+  - allow: web_fetch
+    hosts: [docs.rs, "*.rust-lang.org"]
+sandbox: { level: auto, network: none, toolchains: [rust] }
+limits: { turns: 60, wall: 30m, calls: { run_shell_command: 40 } }
+env: { pass: [CARGO_HOME] }
+"#;
+    let set = loaded(&[text]);
+    let wish = set.sandbox();
+    assert_eq!(
+        (wish.level, wish.network.len(), wish.toolchains),
+        (WishedLevel::Auto, 0, vec!["rust".to_owned()])
+    );
+    assert_eq!(set.limits().wall_ms, Some(1_800_000));
+    assert_eq!(set.limits().calls.get("run_shell_command"), Some(&40));
+    assert_eq!(set.env_pass(), ["CARGO_HOME"]);
+    assert_eq!(set.texts()[0].digest.len(), 64);
+}
+
+#[test]
+fn names_that_turn_up_later() {
+    let set = loaded(&["version: 1\nrules:\n  - allow: [docs__*, db__query, discovered_tool_lint, read_file]\n"]);
+    let tool = |name: &str, origin: Origin| (name.to_owned(), Kind::Other, origin);
+    let docs = tool("docs__search", Origin::Mcp("docs".to_owned()));
+    let found = [
+        docs.clone(),
+        tool("db__query", Origin::Mcp("db".to_owned())),
+        tool("lint", Origin::Discovered),
+    ];
+    assert!(check_names(&set, &found).is_empty());
+    let missing = check_names(&set, &[docs]);
+    let messages: Vec<&str> = missing.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "no tool is named `db__query`",
+            "no tool is named `discovered_tool_lint`"
+        ]
+    );
+}
+
+#[test]
+fn several_files_grant_only_what_all_grant() {
+    let wide = "version: 1\nsandbox: { level: none, network: ['*.example.org', docs.rs], toolchains: [rust, node] }\nlimits: { turns: 9 }\nenv: { pass: [A, B] }\n";
+    let narrow = "version: 1\nsandbox: { level: landlock, network: [a.example.org], toolchains: [node] }\nlimits: { turns: 5, cost: 0.5 }\nenv: { pass: [B] }\n";
+    let silent = "version: 1\n";
+    let both = loaded(&[wide, narrow]);
+    let wish = both.sandbox();
+    assert_eq!(
+        (wish.level, wish.network, wish.toolchains),
+        (
+            WishedLevel::Landlock,
+            vec!["a.example.org".to_owned()],
+            vec!["node".to_owned()]
+        )
+    );
+    assert_eq!(both.env_pass(), ["B"]);
+    let limits = Budget {
+        turns: Some(5),
+        cost_micros: Some(500_000),
+        ..Budget::default()
+    };
+    assert_eq!(both.limits(), limits);
+    let ceiling = loaded(&[wide, silent]);
+    assert_eq!(
+        (
+            ceiling.sandbox().level,
+            ceiling.sandbox().network.len(),
+            ceiling.env_pass().len()
+        ),
+        (WishedLevel::Auto, 0, 0)
+    );
+    let recipe = loaded(&[wide]).narrowed_by(&loaded(&[silent]));
+    assert_eq!(
+        (
+            recipe.sandbox().level,
+            recipe.sandbox().network.len(),
+            recipe.env_pass().len()
+        ),
+        (WishedLevel::None, 2, 2)
+    );
+}
+
+#[test]
+fn what_stays_unread_and_unwritten() {
+    let mut set = loaded(&[
+        "version: 1\nrules:\n  - { allow: [grep_search, write_file], paths: ['**', .vscode/settings.json], except: ['private/**'] }\n  - { deny: read_file, paths: [hush/**] }\n",
+    ]);
+    set.hide(["out".to_owned()]);
+    let unread = |tool: &str, path: &str| set.unreadable(tool, Kind::Search, path);
+    assert!(
+        unread("grep_search", ".env")
+            && unread("grep_search", "private/x")
+            && unread("grep_search", "out/journal.jsonl")
+    );
+    assert!(!unread("grep_search", "src/a.rs"));
+    assert!(unread(SHELL, "hush/a") && unread(SHELL, "k.pem") && !unread(SHELL, "private/x"));
+    let protected = set.protected();
+    assert_eq!(protected.opened, [".vscode/settings.json"]);
+    assert!(
+        protected.anywhere.contains(&".git".to_owned()) && protected.paths.contains(&".github/workflows".to_owned())
+    );
+}
+
+#[test]
+fn a_source_given_twice_counts_once() {
+    let twice = source("version: 1\nrules: [{ id: a, allow: glob }]\n");
+    let (set, _) = load(&mut Files::new(), &[twice.clone(), twice], &KnownTools::builtin()).unwrap();
+    assert_eq!(set.files.len(), 1);
+}

@@ -1,0 +1,118 @@
+//! The presets and the shipped policies against their case tables.
+
+use crate::base::ruling::{Asked, Decision};
+use crate::diag::{Files, render_all};
+use crate::policy::cases::{self, Case};
+use crate::policy::load::{Source, load};
+use crate::policy::model::{KnownTools, PolicySet, Uses};
+use crate::policy::{calls, lint};
+
+fn loaded(name: &str, text: &str) -> PolicySet {
+    let source = Source {
+        name: name.to_owned(),
+        text: text.to_owned(),
+    };
+    let mut files = Files::new();
+    match load(&mut files, &[source], &KnownTools::builtin()) {
+        Ok((set, _)) => set,
+        Err(problems) => panic!("{}", render_all(&files, &problems)),
+    }
+}
+
+fn judged(set: &PolicySet, case: &Case) -> crate::base::ruling::Ruling {
+    let (tool, kind, origin, access) = calls::by_name(&case.tool, &case.args);
+    let asked = Asked {
+        tool: &tool,
+        kind,
+        origin: &origin,
+        args: &case.args,
+    };
+    calls::without_tree(|terrain| crate::policy::decide(set, &asked, &access, terrain, &Uses::default()))
+}
+
+fn table(set: &PolicySet, text: &str) {
+    let mut files = Files::new();
+    let id = files.add("cases.yaml", text);
+    let cases = cases::parse(&files, id).unwrap_or_else(|problems| panic!("{}", render_all(&files, &problems)));
+    assert!(cases.len() > 10);
+    let report = cases::run(&cases, |case| Ok(judged(set, case)));
+    assert!(
+        report.failed.is_empty(),
+        "{}\n{}",
+        report.summary(),
+        render_all(&files, &report.failed)
+    );
+}
+
+#[test]
+fn read_only() {
+    let set = loaded("p.yaml", "version: 1\nextends: builtin:read-only\n");
+    table(&set, include_str!("../../../fixtures/policy/presets/read-only.yaml"));
+}
+
+#[test]
+fn edit() {
+    let set = loaded("p.yaml", "version: 1\nextends: [builtin:edit, builtin:read-only]\n");
+    table(&set, include_str!("../../../fixtures/policy/presets/edit.yaml"));
+}
+
+#[test]
+fn build() {
+    let set = loaded(
+        "p.yaml",
+        "version: 1\nextends: [builtin:build]\nsandbox: { toolchains: [rust] }\n",
+    );
+    table(&set, include_str!("../../../fixtures/policy/presets/build.yaml"));
+}
+
+#[test]
+fn every_toolchain_is_a_preset_of_its_own() {
+    for (toolchain, command) in [
+        ("rust", "cargo test"),
+        ("node", "npm test"),
+        ("python", "pytest"),
+        ("go", "go test"),
+        ("java", "mvn test"),
+    ] {
+        let with = loaded(
+            "p.yaml",
+            &format!("version: 1\nextends: [builtin:build]\nsandbox: {{ toolchains: [{toolchain}] }}\n"),
+        );
+        let without = loaded("p.yaml", "version: 1\nextends: [builtin:build]\n");
+        let access = calls::by_name("run_shell_command", &serde_json::json!({ "command": command }));
+        let decision = |set: &PolicySet| {
+            let args = serde_json::json!({ "command": command });
+            let asked = Asked {
+                tool: &access.0,
+                kind: access.1,
+                origin: &access.2,
+                args: &args,
+            };
+            calls::without_tree(|terrain| {
+                crate::policy::decide(set, &asked, &access.3, terrain, &Uses::default()).decision
+            })
+        };
+        assert_eq!(
+            (decision(&with), decision(&without)),
+            (Decision::Allow, Decision::Deny),
+            "{toolchain}"
+        );
+    }
+}
+
+#[test]
+fn the_shipped_policies_load_and_warn_only_of_builds() {
+    for (name, text) in [
+        ("rust.yaml", include_str!("../../../recipes/policies/rust.yaml")),
+        ("node.yaml", include_str!("../../../recipes/policies/node.yaml")),
+        ("python.yaml", include_str!("../../../recipes/policies/python.yaml")),
+    ] {
+        let set = loaded(name, text);
+        let codes: Vec<&str> = lint::lint(&set).iter().map(|problem| problem.code).collect();
+        assert!(
+            codes.iter().all(|code| *code == "runs-repository-code"),
+            "{name}: {codes:?}"
+        );
+        assert!(!codes.is_empty());
+    }
+}

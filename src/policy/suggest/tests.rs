@@ -1,0 +1,109 @@
+//! What is suggested loads, allows what was done, and opens nothing that was closed for a reason.
+
+use super::*;
+use crate::base::ruling::Asked;
+use crate::diag::Files;
+use crate::policy::load::{Source, load};
+use crate::policy::model::{KnownTools, PolicySet, Uses};
+use crate::policy::{calls, decide};
+use serde_json::{Value, json};
+
+fn set(text: &str) -> PolicySet {
+    let source = Source {
+        name: "s.yaml".to_owned(),
+        text: text.to_owned(),
+    };
+    load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap().0
+}
+
+fn seen(set: &PolicySet, tool: &str, args: &Value) -> Seen {
+    let (tool, kind, origin, access) = calls::by_name(tool, args);
+    let asked = Asked {
+        tool: &tool,
+        kind,
+        origin: &origin,
+        args,
+    };
+    let ruling = calls::without_tree(|terrain| decide(set, &asked, &access, terrain, &Uses::default()));
+    Seen {
+        tool,
+        kind,
+        origin,
+        access,
+        ruling,
+    }
+}
+
+#[test]
+fn what_is_suggested_allows_what_was_done() {
+    let done = [
+        ("read_file", json!({ "file_path": "src/a.rs" })),
+        ("write_file", json!({ "file_path": "src/[a]*.rs" })),
+        ("replace", json!({ "file_path": "docs/\"b\".md" })),
+        (
+            "run_shell_command",
+            json!({ "command": "cargo test --lib && npm run lint" }),
+        ),
+        ("run_shell_command", json!({ "command": "ls > out.txt" })),
+        ("web_fetch", json!({ "url": "https://docs.rs/serde" })),
+        ("web_fetch", json!({ "url": "https://x.example:8443/" })),
+        ("docs__search", json!({ "query": "x" })),
+        ("lint", json!({})),
+        ("write_todos", json!({})),
+        ("google_web_search", json!({ "query": "x" })),
+    ];
+    let closed = set("version: 1\n");
+    let calls_seen: Vec<Seen> = done.iter().map(|(tool, args)| seen(&closed, tool, args)).collect();
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, terrain));
+    let opened = set(&text);
+    for (tool, args) in &done {
+        let ruling = seen(&opened, tool, args).ruling;
+        assert_eq!(
+            ruling.decision,
+            Decision::Allow,
+            "{tool} {args}: {}\n{text}",
+            ruling.reason
+        );
+    }
+    for (tool, args) in [
+        ("write_file", json!({ "file_path": "src/ab.rs" })),
+        ("run_shell_command", json!({ "command": "cargo publish" })),
+        ("web_fetch", json!({ "url": "https://evil.example/" })),
+    ] {
+        assert_eq!(
+            seen(&opened, tool, &args).ruling.decision,
+            Decision::Deny,
+            "{tool} {args}\n{text}"
+        );
+    }
+}
+
+#[test]
+fn what_was_closed_for_a_reason_stays_closed() {
+    let policy =
+        set("version: 1\nrules:\n  - { allow: '*' }\n  - { id: no-rm, deny: run_shell_command, commands: [rm] }\n");
+    let calls_seen = [
+        seen(&policy, "read_file", &json!({ "file_path": ".env" })),
+        seen(&policy, "write_file", &json!({ "file_path": ".git/config" })),
+        seen(&policy, "run_shell_command", &json!({ "command": "rm x" })),
+        seen(&policy, "run_shell_command", &json!({ "command": "eval x" })),
+    ];
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, terrain));
+    assert!(!text.contains("allow") && text.matches("# - ").count() == 4, "{text}");
+    assert!(text.contains("rule no-rm"), "{text}");
+    set(&text);
+}
+
+#[test]
+fn many_files_of_one_directory_become_one_pattern() {
+    let closed = set("version: 1\n");
+    let calls_seen: Vec<Seen> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|name| seen(&closed, "write_file", &json!({ "file_path": format!("src/{name}.rs") })))
+        .collect();
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, terrain));
+    assert_eq!(
+        text,
+        "version: 1\nrules:\n  - allow: [write_file]\n    paths: [\"src/**\"]\n"
+    );
+}
