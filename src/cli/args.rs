@@ -1,5 +1,6 @@
 //! The command line as it was typed. Parses; looks at nothing else.
 
+use crate::report::export::Format as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -145,27 +146,14 @@ pub struct ResumeArgs {
     pub shared: Shared,
 }
 
-/// What `report` makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    Html,
-    Junit,
-    Transcript,
-    Patch,
-    Summary,
-    Result,
-    Suspension,
-    Github,
-}
-
 /// `overnight report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
     /// Run directory or run id
     pub run: String,
     /// What to make; without it, all files of the run directory are made again
-    #[arg(long, value_enum)]
-    pub format: Option<ReportFormat>,
+    #[arg(long, value_parser = output)]
+    pub format: Option<Output>,
     /// Where the run ids are looked for
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
@@ -313,8 +301,13 @@ pub enum RunsCommand {
     },
 }
 
+fn output(text: &str) -> Result<Output, String> {
+    let names: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
+    Output::named(text).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
 fn duration(text: &str) -> Result<u64, String> {
-    crate::diag::duration_ms(text).ok_or_else(|| "write a time as 90s, 20m or 1h30m".to_owned())
+    crate::diag::units::duration_ms(text).ok_or_else(|| "write a time as 90s, 20m or 1h30m".to_owned())
 }
 
 fn whole(text: &str) -> Result<u64, String> {

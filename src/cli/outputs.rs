@@ -1,14 +1,14 @@
 //! The files that a run leaves, made from its journal, and what goes to stdout. Decides no verdict but that of writing.
 
-use super::args::{Format, Shared};
+use super::args::{Format as Stdout, Shared};
 use super::{exit, out};
-use crate::base::event::Event;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::{self, JournalError, artefacts};
 use crate::report::result::{Ending, RunResult};
 use crate::report::summary::RunSummary;
 use crate::report::transcript::Declared;
-use crate::report::{html, junit, markdown, result, stream, suspension, transcript};
+use crate::report::export::{self, Beside, Format};
+use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -42,45 +42,56 @@ pub struct Written {
 pub fn write(dir: &Path, copies: &Copies) -> Result<Written, JournalError> {
     let events = journal::read(dir)?.events;
     let sum = RunSummary::fold(&events);
-    let mut code = exit::code(&sum.outcome);
     let mut files = Files {
         dir,
-        names: BTreeMap::new(),
+        names: BTreeMap::from([("journal".to_owned(), dir.join("journal.jsonl").display().to_string())]),
         problems: Vec::new(),
     };
-    files.patch(&sum, copies.patch.as_deref());
-    let ending = |files: &Files<'_>, code: u8| Ending {
+    let patch = patch_bytes(dir, &sum).unwrap_or_else(|error| {
+        files.problems.push(error.to_string());
+        Vec::new()
+    });
+    let patch = (!patch.is_empty()).then_some(patch);
+    let wanted = wanted(&sum, copies, patch.is_some());
+    for (format, _) in &wanted {
+        files.name(*format);
+    }
+    if patch.is_none() {
+        files.remove_stale(Format::Patch, copies.patch.as_deref());
+    }
+    let mut code = exit::code(&sum.outcome);
+    let mut ending = Ending {
         exit_code: i32::from(code),
         artefacts: files.names.clone(),
     };
-    for (name, file) in NAMES {
-        files.names.insert((*name).to_owned(), dir.join(file).display().to_string());
+    let beside = |ending| Beside {
+        ending,
+        declared: declared(&sum),
+        patch: patch.as_deref(),
+    };
+    for (format, copy) in wanted.iter().filter(|(format, _)| *format != Format::Result) {
+        match export::render(*format, &sum, beside(&ending)) {
+            Ok(bytes) => files.put(*format, &bytes, *copy),
+            Err(error) => files.problems.push(format!("{}: {error}", format.as_str())),
+        }
     }
-    let so_far = ending(&files, code);
-    files.put("transcript.json", transcript::json(&sum, declared(&sum), &so_far).as_bytes(), copies.transcript.as_deref());
-    match junit::xml(&sum, &so_far) {
-        Ok(xml) => files.put("junit.xml", xml.as_bytes(), copies.junit.as_deref()),
-        Err(error) => files.problems.push(format!("junit.xml: {error}")),
-    }
-    let patch = patch_bytes(dir, &sum).unwrap_or_default();
-    files.put("report.html", html::page(&sum, &so_far, &patch).as_bytes(), None);
-    files.put("summary.md", markdown::summary(&sum, &so_far).as_bytes(), None);
-    if let Some((json, text)) = suspension::files(&sum) {
-        files.put("suspension.json", json.as_bytes(), None);
-        files.put("suspension.md", text.as_bytes(), None);
-    }
-    if !files.problems.is_empty() {
-        code = exit::stronger(code, exit::OUTPUT);
-    }
-    let mut object = result::result(&sum, &ending(&files, code));
-    if code == exit::OUTPUT {
-        object.verdict = Verdict::Output;
-        object.message = format!("{}; and not written: {}", object.message, files.problems.join("; "));
-    }
-    files.put("result.json", object.to_pretty().as_bytes(), None);
-    if !files.problems.is_empty() {
-        code = exit::stronger(code, exit::OUTPUT);
+    let unwritten = |object: &mut RunResult, code: u8, problems: &[String]| {
         object.exit_code = i32::from(code);
+        object.verdict = Verdict::Output;
+        object.message = format!("{}; not written: {}", object.message, problems.join("; "));
+    };
+    if !files.problems.is_empty() {
+        code = exit::stronger(code, exit::OUTPUT);
+        ending.exit_code = i32::from(code);
+    }
+    let mut object = result::result(&sum, &ending);
+    if code == exit::OUTPUT {
+        unwritten(&mut object, code, &files.problems);
+    }
+    files.put(Format::Result, object.to_pretty().as_bytes(), None);
+    if !files.problems.is_empty() && code != exit::OUTPUT {
+        code = exit::stronger(code, exit::OUTPUT);
+        unwritten(&mut object, code, &files.problems);
     }
     Ok(Written {
         result: object,
@@ -89,15 +100,23 @@ pub fn write(dir: &Path, copies: &Copies) -> Result<Written, JournalError> {
     })
 }
 
-/// The names under which `result.json` lists the files that every run has.
-const NAMES: &[(&str, &str)] = &[
-    ("journal", "journal.jsonl"),
-    ("transcript", "transcript.json"),
-    ("junit", "junit.xml"),
-    ("report", "report.html"),
-    ("summary", "summary.md"),
-    ("result", "result.json"),
-];
+/// The files of this run, each with the copy that a flag asks for.
+fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(Format, Option<&'a Path>)> {
+    let mut wanted = vec![
+        (Format::Transcript, copies.transcript.as_deref()),
+        (Format::Junit, copies.junit.as_deref()),
+        (Format::Html, None),
+        (Format::Summary, None),
+        (Format::Result, None),
+    ];
+    if changed {
+        wanted.push((Format::Patch, copies.patch.as_deref()));
+    }
+    if sum.suspended().next().is_some() {
+        wanted.extend([(Format::Suspension, None), (Format::Review, None)]);
+    }
+    wanted
+}
 
 struct Files<'a> {
     dir: &'a Path,
@@ -106,32 +125,32 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    fn put(&mut self, name: &str, bytes: &[u8], copy: Option<&Path>) {
-        let own = self.dir.join(name);
-        for path in std::iter::once(own.as_path()).chain(copy) {
+    fn path(&self, format: Format) -> Option<PathBuf> {
+        format.file().map(|file| self.dir.join(file))
+    }
+
+    fn name(&mut self, format: Format) {
+        if let Some(path) = self.path(format) {
+            self.names.insert(format.as_str().to_owned(), path.display().to_string());
+        }
+    }
+
+    fn put(&mut self, format: Format, bytes: &[u8], copy: Option<&Path>) {
+        let own = self.path(format);
+        for path in own.iter().map(PathBuf::as_path).chain(copy) {
             if let Err(error) = artefacts::write(path, bytes) {
                 self.problems.push(error.to_string());
             }
         }
     }
 
-    fn patch(&mut self, sum: &RunSummary<'_>, copy: Option<&Path>) {
-        const FILE: &str = "changes.patch";
-        let own = self.dir.join(FILE);
-        match patch_bytes(self.dir, sum) {
-            Ok(bytes) if bytes.is_empty() => {
-                // A file of an earlier session, or of an earlier run at the same place, would pass for this run's.
-                for stale in std::iter::once(own.as_path()).chain(copy).filter(|path| path.is_file()) {
-                    if let Err(error) = std::fs::remove_file(stale) {
-                        self.problems.push(format!("{}: {error}", stale.display()));
-                    }
-                }
+    /// A file of an earlier session, or of an earlier run at the same place, would pass for this run's.
+    fn remove_stale(&mut self, format: Format, copy: Option<&Path>) {
+        let own = self.path(format);
+        for stale in own.iter().map(PathBuf::as_path).chain(copy).filter(|path| path.is_file()) {
+            if let Err(error) = std::fs::remove_file(stale) {
+                self.problems.push(format!("{}: {error}", stale.display()));
             }
-            Ok(bytes) => {
-                self.put(FILE, &bytes, copy);
-                self.names.insert("patch".to_owned(), own.display().to_string());
-            }
-            Err(error) => self.problems.push(error.to_string()),
         }
     }
 }
@@ -203,14 +222,14 @@ pub fn write_unstarted(
 }
 
 /// Prints the result in the form that was asked for. Gives the code, which a stdout that fails makes 9.
-pub fn print(format: Format, written: &Written) -> u8 {
+pub fn print(format: Stdout, written: &Written) -> u8 {
     for problem in &written.problems {
         out::tell(&format!("error: not written: {problem}"));
     }
     let text = match format {
-        Format::Text => result::text(&written.result),
-        Format::Json => written.result.to_line(),
-        Format::StreamJson => stream::last(&written.result),
+        Stdout::Text => result::text(&written.result),
+        Stdout::Json => written.result.to_line(),
+        Stdout::StreamJson => stream::last(&written.result),
     };
     match out::stdout(&text) {
         Ok(()) => written.code,
@@ -221,7 +240,12 @@ pub fn print(format: Format, written: &Written) -> u8 {
     }
 }
 
-/// The fold of a run directory, for commands that make one output.
-pub fn events(dir: &Path) -> Result<Vec<Event>, JournalError> {
-    Ok(journal::read(dir)?.events)
+/// The files that a run directory has, by name.
+pub fn existing(dir: &Path) -> BTreeMap<String, String> {
+    let files = Format::ALL.into_iter().filter_map(|format| Some((format.as_str(), dir.join(format.file()?))));
+    files
+        .chain([("journal", dir.join("journal.jsonl"))])
+        .filter(|(_, path)| path.exists())
+        .map(|(name, path)| (name.to_owned(), path.display().to_string()))
+        .collect()
 }

@@ -221,3 +221,11 @@ pub fn pricing() -> Result<Pricing, Refusal> {
         }
     }
 }
+
+/// Searches pass over what the policy keeps unread.
+pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
+    let policies = policies.clone();
+    workspace.set_unreadable(Box::new(move |path| {
+        policies.unreadable("grep_search", Kind::Search, path)
+    }));
+}

@@ -38,8 +38,6 @@ pub struct Deps {
     pub deadline: Instant,
     /// How long one command may take.
     pub command_time: std::time::Duration,
-    /// The self-test of the sandbox, made before the first command: the detail for the record, or why it fails.
-    pub self_test: Box<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 
 /// The baseline, taken beside the first request.

@@ -6,11 +6,12 @@ use super::ledger::Ledger;
 use super::prompt;
 use super::response;
 use super::state::State;
-use crate::base::event::{Confined, EventKind, PatchTaken, PromptReason};
+use crate::base::event::{EventKind, PatchTaken, PromptReason};
 use crate::base::ids::CallId;
 use crate::base::message::Message;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::{JournalError, artefacts};
+use crate::process;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::patch::Snapshot;
@@ -80,16 +81,12 @@ impl Ground {
         if self.tested {
             return Ok(());
         }
-        let level = deps.scope.confinement.level.as_str();
-        let detail = (deps.self_test)()
+        let confinement = &deps.scope.confinement;
+        let level = confinement.level.as_str();
+        process::self_test(confinement)
+            .await
             .map_err(|why| Stop::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
         self.tested = true;
-        if ledger.state.confined.is_none() {
-            ledger.record(EventKind::Confined(Confined {
-                level: level.to_owned(),
-                detail,
-            }))?;
-        }
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod ask;
 pub mod checks;
+pub mod denial;
 pub mod deps;
 pub mod effects;
 pub mod ledger;

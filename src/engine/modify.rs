@@ -2,8 +2,11 @@
 
 use super::deps::Deps;
 use crate::base::ruling::{Decision, Ruling};
-use crate::process::{self, Program, Spawn};
-use crate::tools::{Prepared, Tool, ToolError};
+use crate::base::secret::Redactor;
+use crate::process::{self, Confinement, Program, Spawn};
+use crate::tools::{Prepared, Registry, Tool, ToolError};
+use crate::workspace::Workspace;
+use tokio_util::sync::CancellationToken;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +16,31 @@ const TIME: Duration = Duration::from_secs(60);
 /// Bytes that it may give back.
 const SIZE: usize = 8 << 20;
 
-/// The arguments after the rule's program has seen them.
-///
-/// For a tool that writes a file the program gets the whole proposed content and gives the new one, and the call
-/// becomes one that writes the whole file. For any other tool it gets the arguments as JSON and gives JSON.
-pub async fn rewrite(
-    deps: &Deps,
+/// What a rewriting program runs with.
+pub struct Pipe<'a> {
+    pub workspace: &'a Workspace,
+    pub confinement: &'a Confinement,
+    pub redactor: &'a Arc<Redactor>,
+    pub cancel: &'a CancellationToken,
+}
+
+impl<'a> Pipe<'a> {
+    /// As the run has it.
+    pub fn of(deps: &'a Deps) -> Self {
+        Self {
+            workspace: &deps.workspace,
+            confinement: &deps.scope.confinement,
+            redactor: &deps.redactor,
+            cancel: &deps.interrupt.token,
+        }
+    }
+
+    /// The arguments after the rule's program has seen them.
+    ///
+    /// For a tool that writes a file the program gets the whole proposed content and gives the new one, and the call
+    /// becomes one that writes the whole file. For any other tool it gets the arguments as JSON and gives JSON.
+    pub async fn rewrite(
+    &self,
     tool: &Arc<dyn Tool>,
     args: &Value,
     prepared: &Prepared,
@@ -32,7 +54,7 @@ pub async fn rewrite(
         _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
         _ => args.to_string(),
     };
-    let output = pipe(deps, program, &input).await?;
+    let output = self.run(program, &input).await?;
     if !is_edit {
         return serde_json::from_str(&output).map_err(|error| format!("the program gave no JSON: {error}"));
     }
@@ -43,20 +65,20 @@ pub async fn rewrite(
     Ok(json!({ "file_path": path, "content": output }))
 }
 
-async fn pipe(deps: &Deps, program: &str, input: &str) -> Result<String, String> {
+async fn run(&self, program: &str, input: &str) -> Result<String, String> {
     let spawn = Spawn {
         program: Program::Shell(format!("{{ {program}\n}} 2>/dev/null")),
-        dir: deps.workspace.root().to_owned(),
+        dir: self.workspace.root().to_owned(),
         env: Vec::new(),
         stdin: Some(input.as_bytes().to_vec()),
         timeout: TIME,
-        cancel: deps.interrupt.token.child_token(),
+        cancel: self.cancel.child_token(),
         on_output: None,
         keep: None,
         shown: SIZE,
-        redactor: Arc::clone(&deps.redactor),
+        redactor: Arc::clone(self.redactor),
     };
-    let finished = process::run(spawn, &deps.scope.confinement)
+    let finished = process::run(spawn, self.confinement)
         .await
         .map_err(|error| error.to_string())?;
     if finished.exit.code != Some(0) {
@@ -67,17 +89,23 @@ async fn pipe(deps: &Deps, program: &str, input: &str) -> Result<String, String>
     }
     Ok(finished.stdout.text)
 }
+}
 
 fn ended(code: Option<i32>) -> String {
     code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"))
 }
 
 /// Prepares a rewritten call: by `write_file` when an edit became a whole file.
-pub fn prepare(deps: &Deps, tool: &Arc<dyn Tool>, args: &Value) -> Result<Prepared, ToolError> {
+pub fn prepare(
+    tools: &Registry,
+    workspace: &Arc<Workspace>,
+    tool: &Arc<dyn Tool>,
+    args: &Value,
+) -> Result<Prepared, ToolError> {
     let whole = args.get("content").is_some() && tool.spec().name != "write_file";
-    match deps.tools.find("write_file") {
-        Some(found) if whole => found.tool.prepare(args, &deps.workspace),
-        _ => tool.prepare(args, &deps.workspace),
+    match tools.find("write_file") {
+        Some(found) if whole => found.tool.prepare(args, workspace),
+        _ => tool.prepare(args, workspace),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::state::{Phase, State};
 use crate::base::budget::LimitHit;
-use crate::base::call::CallState;
+use crate::base::call::{CallState, Kind, Origin, ToolSpec};
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::Stop;
@@ -348,4 +348,10 @@ fn finish(state: &State, plan: &Plan) -> Next {
         true => Outcome::new(Verdict::Passed, "", "every step and check passed"),
         false => Outcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
     })
+}
+
+/// Whether a call of this tool carries its arguments out of the run: into files, commands, requests.
+pub fn is_outgoing(spec: &ToolSpec) -> bool {
+    let stays = matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
+    !stays || spec.origin != Origin::Builtin
 }

@@ -1,10 +1,11 @@
 //! The calls of one reply: look up → validate → prepare → rule → run in waves. Records each step; runs nothing that was not ruled.
 
+use super::denial;
 use super::deps::Deps;
 use super::effects::{Ground, Stop};
 use super::ledger::Ledger;
 use super::modify;
-use super::next::call_limit;
+use super::next::{call_limit, is_outgoing};
 use super::state::CallRecord;
 use crate::base::call::{CallState, Kind, Origin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
@@ -109,9 +110,8 @@ async fn rule(
             return Ok(Ruled::Settled);
         }
     };
-    let outgoing = !matches!(tool.spec().kind, Kind::Read | Kind::Plan) || tool.spec().origin != Origin::Builtin;
-    let mut ruling = if secret && outgoing {
-        secret_ruling()
+    let mut ruling = if secret && is_outgoing(tool.spec()) {
+        denial::secret()
     } else {
         judge(deps, ledger, tool, &args, &prepared)
     };
@@ -122,11 +122,11 @@ async fn rule(
     }
     if ruling.decision == Decision::Modify && record.modified.is_none() {
         ground.prepare_for_commands(deps, ledger).await?;
-        match modify::rewrite(deps, tool, &args, &prepared, &ruling).await {
+        match modify::Pipe::of(deps).rewrite(tool, &args, &prepared, &ruling).await {
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
                 args = rewritten;
-                prepared = match modify::prepare(deps, tool, &args) {
+                prepared = match modify::prepare(&deps.tools, &deps.workspace, tool, &args) {
                     Ok(prepared) => prepared,
                     Err(error) => {
                         finish(ledger, id, Err(error), 0)?;
@@ -143,7 +143,7 @@ async fn rule(
         ruling.decision = Decision::Allow;
     }
     let decision = ruling.decision;
-    let told = denial(&ruling);
+    let told = denial::told(&ruling);
     record_ruling(ledger, record, tool, &prepared, ruling, None)?;
     match decision {
         Decision::Deny => {
@@ -174,23 +174,11 @@ fn judge(deps: &Deps, ledger: &Ledger, tool: &Arc<dyn Tool>, args: &serde_json::
         origin: &spec.origin,
         args,
     };
-    let uses = Uses::from(&ledger.state.uses);
+    let uses = Uses {
+        counts: ledger.state.uses.clone(),
+    };
     deps.workspace
         .with_terrain(|terrain| policy::decide(&deps.policies, &asked, &prepared.access, terrain, &uses))
-}
-
-fn secret_ruling() -> Ruling {
-    Ruling {
-        decision: Decision::Deny,
-        rule: None,
-        code: "secret_hit".to_owned(),
-        reason: "the arguments hold a secret value of this run's environment".to_owned(),
-        fix: "keep secret values out of files, commands and requests".to_owned(),
-        considered: Vec::new(),
-        words: Vec::new(),
-        pipe: None,
-        uses: Vec::new(),
-    }
 }
 
 fn record_ruling(
@@ -216,18 +204,6 @@ fn record_ruling(
         ruling,
     };
     Ok(ledger.record(EventKind::Decided(Box::new(decided)))?)
-}
-
-/// What the model reads of a denial.
-fn denial(ruling: &Ruling) -> String {
-    let rule = ruling
-        .rule
-        .as_deref()
-        .map(|rule| format!(" by rule {rule}"))
-        .unwrap_or_default();
-    format!("Denied{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix)
-        .trim_end()
-        .to_owned()
 }
 
 async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Ready>) -> Result<(), Stop> {

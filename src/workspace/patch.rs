@@ -122,7 +122,7 @@ impl Shadow {
             info.join("attributes"),
             "* -text !eol -filter -ident !working-tree-encoding !diff !merge\n",
         )?;
-        let mut excludes = String::from("/.overnight/\n");
+        let mut excludes = String::from("/.overnight/\n.overnight-tmp-*\n");
         for path in hidden {
             if let Ok(below) = path.strip_prefix(&self.top) {
                 excludes.push_str(&format!("/{}/\n", escape_pattern(&below.to_string_lossy())));

@@ -164,7 +164,7 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
         text.push_str(&format!("  {} ({})\n", spec.name, spec.kind.as_str()));
     }
     text.push_str("\npolicy:\n");
-    for line in crate::policy::words::plain(&settings.policies).lines() {
+    for line in crate::policy::words::describe(&settings.policies).lines() {
         text.push_str(&format!("  {line}\n"));
     }
     printed(&text)

@@ -117,7 +117,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let id = session.provider.info().id.clone();
     let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor);
     let mut workspace = session.workspace;
-    hide_unreadable(&mut workspace, &session.policies);
+    wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
         plan: session.plan,
         policies: session.policies,
@@ -145,14 +145,6 @@ fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usa
     pricing
         .cost_micros(&format!("{vendor}/{model}"), &usage)
         .or_else(|| pricing.cost_micros(id, &usage))
-}
-
-/// Searches pass over what the policy keeps unread.
-fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
-    let policies = policies.clone();
-    workspace.set_unreadable(Box::new(move |path| {
-        policies.unreadable("grep_search", crate::base::call::Kind::Search, path)
-    }));
 }
 
 /// The baseline, beside the first request.

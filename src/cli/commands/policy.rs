@@ -1,0 +1,259 @@
+//! `overnight policy …`: check, test, explain, suggest. Prepares calls with the tools themselves; rules with `policy::decide`.
+
+use super::printed;
+use crate::base::access::Access;
+use crate::base::call::{Kind, Origin};
+use crate::base::event::{Event, EventKind};
+use crate::base::ruling::{Asked, Ruling};
+use crate::cli::args::{ExplainArgs, PolicyCommand};
+use crate::cli::refusal::Refusal;
+use crate::cli::{exit, inputs, out, settings, wire};
+use crate::diag::{self, Diagnostic, Files};
+use crate::engine::state::State;
+use crate::journal::{self, store};
+use crate::policy::{self, KnownTools, PolicySet, Uses, calls, cases, explain, lint, suggest, words};
+use crate::tools::Registry;
+use crate::workspace::Workspace;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Carries it out.
+pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
+    match command {
+        PolicyCommand::Check { files } => check(&files).await,
+        PolicyCommand::Test { file, cases, workspace } => test(&file, &cases, &workspace).await,
+        PolicyCommand::Explain(args) => explain(&args).await,
+        PolicyCommand::Suggest { runs, workspace } => suggested(&runs, &workspace),
+    }
+}
+
+/// Every problem of every file; then what each allows, in plain words.
+async fn check(names: &[String]) -> Result<u8, Refusal> {
+    let mut code = exit::PASSED;
+    for name in names {
+        let mut files = Files::default();
+        let sources = match inputs::policies(std::slice::from_ref(name), Path::new(".")).await {
+            Ok(sources) => sources,
+            Err(Refusal::Invalid(text)) => {
+                out::tell(&text);
+                code = exit::INVALID;
+                continue;
+            }
+            Err(other) => return Err(other),
+        };
+        match policy::load(&mut files, &sources, &KnownTools::builtin()) {
+            Ok((set, mut warnings)) => {
+                warnings.extend(lint::lint(&set));
+                out::tell(&diag::render_all(&files, &warnings));
+                printed(&format!("{name}: valid, {}\n{}", warned(&warnings), words::describe(&set)))?;
+            }
+            Err(problems) => {
+                out::tell(&diag::render_all(&files, &problems));
+                code = exit::INVALID;
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn warned(warnings: &[Diagnostic]) -> String {
+    match warnings.len() {
+        0 => "no warnings".to_owned(),
+        1 => "1 warning".to_owned(),
+        count => format!("{count} warnings"),
+    }
+}
+
+async fn test(name: &str, cases_file: &Path, workspace: &Path) -> Result<u8, Refusal> {
+    let judge = Judge::new(name, workspace).await?;
+    let mut files = Files::default();
+    let file = files.add(cases_file.display().to_string(), inputs::text(cases_file)?);
+    let table = cases::parse(&files, file).map_err(|problems| settings::refuse(&problems, &files))?;
+    let report = cases::run(&table, |case| judge.rule(&case.tool, &case.args).map(|judged| judged.ruling));
+    out::tell(&diag::render_all(&files, &report.failed));
+    printed(&format!("{}\n", report.summary()))?;
+    Ok(if report.failed.is_empty() { exit::PASSED } else { exit::FAILED })
+}
+
+async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
+    let judge = Judge::new(&args.file, &args.workspace).await?;
+    if let Some(file) = &args.calls {
+        return judge.lines(&inputs::file_or_stdin(file)?);
+    }
+    if let Some(run) = &args.run {
+        return judge.differences(run, &args.workspace);
+    }
+    let (tool, arguments) = match (&args.command, &args.tool, &args.args) {
+        (Some(command), _, _) => ("run_shell_command".to_owned(), json!({ "command": command })),
+        (None, Some(tool), Some(text)) => (tool.clone(), inputs::json(text, "--args")?),
+        _ => {
+            return Err(Refusal::Usage(
+                "name a call: --command STR, --tool NAME --args JSON, --calls FILE or --run RUN".to_owned(),
+            ));
+        }
+    };
+    match judge.rule(&tool, &arguments) {
+        Ok(judged) => printed(&explain::render(&judged.title, &judged.ruling)),
+        Err(why) => {
+            out::tell(&format!("error: {why}"));
+            Ok(exit::FAILED)
+        }
+    }
+}
+
+/// A policy over a tree.
+struct Judge {
+    policies: PolicySet,
+    tools: Registry,
+    workspace: Arc<Workspace>,
+}
+
+/// A call and what was said of it.
+struct Judged {
+    title: String,
+    ruling: Ruling,
+}
+
+impl Judge {
+    async fn new(name: &str, dir: &Path) -> Result<Self, Refusal> {
+        let mut files = Files::default();
+        let mut warnings = Vec::new();
+        let names = [name.to_owned()];
+        let policies = settings::rulers(&names, None, dir, &mut files, &mut warnings).await?;
+        for warning in warnings {
+            out::tell(&warning);
+        }
+        Ok(Self {
+            policies,
+            tools: wire::registry(None)?,
+            workspace: Arc::new(wire::workspace(dir, &[], None)?),
+        })
+    }
+
+    /// The ruling on a call as the tool itself prepares it; by its names where the tool is not of this program.
+    fn rule(&self, tool: &str, args: &Value) -> Result<Judged, String> {
+        let (name, kind, origin, access, title) = match self.tools.find(tool) {
+            None if calls::by_name(tool, args).2 == Origin::Discovered => {
+                return Err(self.tools.unknown(tool).to_string());
+            }
+            None => {
+                let (name, kind, origin, access) = calls::by_name(tool, args);
+                (name, kind, origin, access, None)
+            }
+            Some(found) => {
+                let accepted = found.accept(args).map_err(|error| error.to_string())?;
+                let prepared = found.tool.prepare(&accepted.args, &self.workspace).map_err(|error| error.to_string())?;
+                let spec = found.tool.spec();
+                let title = Some(prepared.title);
+                (spec.name.clone(), spec.kind, spec.origin.clone(), prepared.access, title)
+            }
+        };
+        let asked = Asked {
+            tool: &name,
+            kind,
+            origin: &origin,
+            args,
+        };
+        Ok(Judged {
+            title: title.unwrap_or_else(|| explain::title(&asked)),
+            ruling: self.decide(&asked, &access, &Uses::default()),
+        })
+    }
+
+    fn decide(&self, asked: &Asked<'_>, access: &Access, uses: &Uses) -> Ruling {
+        self.workspace
+            .with_terrain(|terrain| policy::decide(&self.policies, asked, access, terrain, uses))
+    }
+
+    /// One line out for each line in, in order; empty lines are passed over.
+    fn lines(&self, text: &str) -> Result<u8, Refusal> {
+        let judge = |line: &str| {
+            let call = explain::call_line(line)?;
+            self.rule(&call.tool, &call.args)
+        };
+        let mut all = String::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            all.push_str(&match judge(line) {
+                Ok(judged) => explain::json_line(&judged.ruling),
+                Err(why) => explain::json_error(&why),
+            });
+            all.push('\n');
+        }
+        printed(&all)
+    }
+
+    /// Every ruling of a recorded run that this policy would make otherwise.
+    fn differences(&self, run: &str, workspace: &Path) -> Result<u8, Refusal> {
+        let events = journal::read(&store::locate(run, workspace)?)?.events;
+        let uses = std::cell::RefCell::new(Uses::default());
+        let ruled = recorded(&events).map(|call| {
+            let now = {
+                let asked = Asked {
+                    tool: &call.tool,
+                    kind: call.kind,
+                    origin: &call.origin,
+                    args: &call.args,
+                };
+                self.decide(&asked, &call.access, &uses.borrow())
+            };
+            for rule in &now.uses {
+                *uses.borrow_mut().counts.entry(rule.clone()).or_default() += 1;
+            }
+            (call.id, call.title, call.ruling, now)
+        });
+        let differences = explain::differs(ruled);
+        printed(&explain::render_differences(&differences))
+    }
+}
+
+/// A ruled call of a journal.
+struct Recorded {
+    id: String,
+    tool: String,
+    kind: Kind,
+    origin: Origin,
+    args: Value,
+    title: String,
+    access: Access,
+    ruling: Ruling,
+}
+
+fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
+    let known = KnownTools::builtin();
+    let mut state = State::default();
+    events.iter().filter_map(move |event| {
+        state.apply(&event.kind);
+        let EventKind::Decided(decided) = &event.kind else {
+            return None;
+        };
+        let call = state.calls.get(&decided.call)?;
+        Some(Recorded {
+            id: decided.call.to_string(),
+            tool: decided.tool.clone(),
+            kind: known.kind(&decided.tool).unwrap_or(Kind::Other),
+            origin: decided.access.origin.clone(),
+            args: decided.modified.clone().unwrap_or_else(|| call.call.args.clone()),
+            title: decided.title.clone(),
+            access: decided.access.clone(),
+            ruling: decided.ruling.clone(),
+        })
+    })
+}
+
+fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
+    let mut seen = Vec::new();
+    for run in runs {
+        let events = journal::read(&store::locate(run, workspace)?)?.events;
+        seen.extend(recorded(&events).map(|call| suggest::Seen {
+            tool: call.tool,
+            kind: call.kind,
+            origin: call.origin,
+            access: call.access,
+            ruling: call.ruling,
+        }));
+    }
+    let tree = wire::workspace(workspace, &[], None)?;
+    let text = tree.with_terrain(|terrain| suggest::suggest(&seen, terrain));
+    printed(&text)
+}

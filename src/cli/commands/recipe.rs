@@ -1,0 +1,171 @@
+//! `overnight recipe …`: check, show, list, test.
+
+use super::{printed, sample};
+use crate::cli::args::{Format, RecipeCommand, RunArgs, Shared};
+use crate::cli::refusal::Refusal;
+use crate::cli::settings::{self, Typed};
+use crate::cli::{exit, inputs, out};
+use crate::diag::{self, Files};
+use crate::policy::{self, KnownTools};
+use crate::recipe::{self, show};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Carries it out.
+pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refusal> {
+    match command {
+        RecipeCommand::Check { files } => {
+            let mut code = exit::PASSED;
+            for file in &files {
+                code = exit::stronger(code, check(file).await?);
+            }
+            Ok(code)
+        }
+        RecipeCommand::Show { file, param, params, input, json } => {
+            let typed = Typed::from_flags(&param, params.as_deref(), input.as_deref())?;
+            let mut warnings = Vec::new();
+            let mut files = Files::default();
+            let (_, plan) = settings::recipe_plan(&file, &typed, Path::new("."), &mut files, &mut warnings)?;
+            for warning in warnings {
+                out::tell(&warning);
+            }
+            match json {
+                true => printed(&format!("{:#}\n", show::json(&plan))),
+                false => printed(&show::text(&plan)),
+            }
+        }
+        RecipeCommand::List { dir } => list(&dir),
+        RecipeCommand::Test { files } => test(files, started).await,
+    }
+}
+
+/// Every problem of a recipe, of the files it names and of its policy.
+async fn check(path: &Path) -> Result<u8, Refusal> {
+    let text = match inputs::recipe(path) {
+        Ok(text) => text,
+        Err(Refusal::Invalid(problem)) => {
+            out::tell(&problem);
+            return Ok(exit::INVALID);
+        }
+        Err(other) => return Err(other),
+    };
+    let mut files = Files::default();
+    let file = files.add(path.display().to_string(), text);
+    let mut warnings = Vec::new();
+    let mut invalid = false;
+    let read = settings::reader(path, Path::new("."));
+    match recipe::parse(&files, file, &mut warnings) {
+        Err(problems) => {
+            invalid = true;
+            warnings.extend(problems);
+        }
+        Ok(parsed) => {
+            let problems = recipe::check(&parsed, &read);
+            invalid |= diag::any_error(&problems);
+            warnings.extend(problems);
+            if let Some(name) = &parsed.policy {
+                let names = [settings::beside(path, &name.value)];
+                match inputs::policies(&names, Path::new(".")).await {
+                    Ok(sources) => match policy::load(&mut files, &sources, &KnownTools::builtin()) {
+                        Ok((_, noted)) => warnings.extend(noted),
+                        Err(problems) => {
+                            invalid = true;
+                            warnings.extend(problems);
+                        }
+                    },
+                    Err(Refusal::Invalid(problem)) => {
+                        invalid = true;
+                        out::tell(&problem);
+                    }
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+    }
+    diag::diagnostic::sort(&mut warnings);
+    out::tell(&diag::render_all(&files, &warnings));
+    if invalid {
+        return Ok(exit::INVALID);
+    }
+    printed(&format!("{}: valid\n", path.display()))
+}
+
+fn recipes(dir: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    let trouble = |error: std::io::Error| Refusal::Environment(format!("{}: {error}", dir.display()));
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .map_err(trouble)?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file() && path.extension().is_some_and(|end| end == "yaml" || end == "yml"))
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+fn list(dir: &Path) -> Result<u8, Refusal> {
+    let mut text = String::new();
+    for path in recipes(dir)? {
+        let mut files = Files::default();
+        let file = files.add(path.display().to_string(), inputs::text(&path)?);
+        let line = match recipe::parse(&files, file, &mut Vec::new()) {
+            Ok(recipe) => recipe.description.lines().next().unwrap_or_default().to_owned(),
+            Err(_) => "(invalid; see `overnight recipe check`)".to_owned(),
+        };
+        let sampled = if sample::dir(&path).is_dir() { "sample" } else { "" };
+        text.push_str(&format!("{:<32} {sampled:<7} {line}\n", path.display().to_string()));
+    }
+    printed(&text)
+}
+
+/// Runs the samples of these recipes, or of all that have one.
+async fn test(files: Vec<PathBuf>, started: Instant) -> Result<u8, Refusal> {
+    let named = !files.is_empty();
+    let files = if named { files } else { recipes(Path::new("recipes"))? };
+    let mut failed = 0_usize;
+    let mut ran = 0_usize;
+    for recipe in files {
+        if !named && !sample::dir(&recipe).is_dir() {
+            continue;
+        }
+        let out_dir = tempfile::Builder::new()
+            .prefix("overnight-recipe-test-")
+            .tempdir()
+            .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+        let run = out_dir.path().join("run");
+        let ended = sample::ended(arguments(&recipe, &run), started).await;
+        ran += 1;
+        let verdict = match ended {
+            Ok(0) => "passed".to_owned(),
+            Ok(code) => {
+                failed += 1;
+                format!("failed with code {code}")
+            }
+            Err(refusal) => {
+                failed += 1;
+                format!("refused: {refusal}")
+            }
+        };
+        printed(&format!("{}: {verdict}\n", recipe.display()))?;
+    }
+    printed(&format!("{ran} samples, {failed} failed\n"))?;
+    Ok(if failed == 0 && ran > 0 { exit::PASSED } else { exit::FAILED })
+}
+
+fn arguments(recipe: &Path, run: &Path) -> RunArgs {
+    RunArgs {
+        recipe: Some(recipe.to_owned()),
+        prompt: None,
+        sample: true,
+        shared: Shared {
+            format: Format::Text,
+            quiet: true,
+            ..Shared::default()
+        },
+        param: Vec::new(),
+        params: None,
+        input: None,
+        isolate: false,
+        out: Some(run.to_owned()),
+        dry_run: false,
+    }
+}

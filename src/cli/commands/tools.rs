@@ -1,0 +1,244 @@
+//! `overnight tools …`: the registry, and one call through the same gate and door as in a run.
+
+use super::printed;
+use crate::base::call::{Origin, ToolOutput, ToolSpec};
+use crate::base::ids::CallId;
+use crate::base::ruling::{Asked, Decision, Ruling};
+use crate::base::secret::Redactor;
+use crate::cli::args::{CallArgs, Format, ToolsCommand};
+use crate::cli::refusal::Refusal;
+use crate::cli::settings::{self, Typed};
+use crate::cli::{exit, inputs, out, wire};
+use crate::diag::Files;
+use crate::engine::{denial, next};
+use crate::policy::{self, Uses};
+use crate::process;
+use crate::recipe::Plan;
+use crate::recipe::lower::COMMAND_MS;
+use crate::tools::{LiveSender, Registry, ToolContext, ToolError, results};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Carries it out.
+pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
+    match command {
+        ToolsCommand::List { recipe, format, workspace } => list(recipe.as_deref(), format, &workspace),
+        ToolsCommand::Call(args) => call(&args).await,
+    }
+}
+
+fn plan_of(recipe: Option<&Path>, workspace: &Path) -> Result<Option<Plan>, Refusal> {
+    let Some(recipe) = recipe else {
+        return Ok(None);
+    };
+    let typed = Typed::from_flags(&[], None, None)?;
+    let (_, plan) = settings::recipe_plan(recipe, &typed, workspace, &mut Files::default(), &mut Vec::new())?;
+    Ok(Some(plan))
+}
+
+fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
+    let plan = plan_of(recipe, workspace)?;
+    let registry = wire::registry(plan.as_ref())?;
+    let specs = registry.specs();
+    match format {
+        Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
+        Format::Json => printed(&format!("{:#}\n", Value::Array(specs.iter().map(|spec| object(spec)).collect()))),
+        Format::StreamJson => printed(&specs.iter().map(|spec| format!("{}\n", object(spec))).collect::<String>()),
+    }
+}
+
+fn origin(spec: &ToolSpec) -> String {
+    match &spec.origin {
+        Origin::Builtin => "builtin".to_owned(),
+        Origin::Discovered => "discovered".to_owned(),
+        Origin::Mcp(server) => format!("mcp:{server}"),
+    }
+}
+
+fn row(spec: &ToolSpec) -> String {
+    let first = spec.description.lines().next().unwrap_or_default();
+    let short = first.split_inclusive(". ").next().unwrap_or(first).trim_end();
+    format!("{:<28} {:<8} {:<12} {short}\n", spec.name, spec.kind.as_str(), origin(spec))
+}
+
+fn object(spec: &ToolSpec) -> Value {
+    json!({
+        "name": spec.name,
+        "display_name": spec.display_name,
+        "description": spec.description,
+        "kind": spec.kind.as_str(),
+        "origin": origin(spec),
+        "parameters": spec.parameters,
+        "aliases": spec.aliases,
+    })
+}
+
+/// What came of the one call.
+struct Answer {
+    status: &'static str,
+    ruling: Option<Ruling>,
+    output: ToolOutput,
+    code: u8,
+}
+
+async fn call(args: &CallArgs) -> Result<u8, Refusal> {
+    let arguments = inputs::json(&args.args, "--args")?;
+    let plan = plan_of(args.recipe.as_deref(), &args.workspace)?;
+    let registry = wire::registry(plan.as_ref())?;
+    let answer = gate(args, &registry, &arguments).await?;
+    let text = answer.output.model_text();
+    match args.format {
+        Format::Text if answer.output.error.is_some() => out::tell(&text),
+        Format::Text => {
+            printed(&if text.ends_with('\n') { text } else { format!("{text}\n") })?;
+        }
+        Format::Json | Format::StreamJson => {
+            if answer.output.error.is_some() {
+                out::tell(&text);
+            }
+            let ruling = answer.ruling.as_ref();
+            let object = json!({
+                "status": answer.status,
+                "decision": ruling.map(|ruling| ruling.decision.as_str()),
+                "rule": ruling.and_then(|ruling| ruling.rule.clone()),
+                "code": ruling.map(|ruling| ruling.code.clone()),
+                "reason": ruling.map(|ruling| ruling.reason.clone()),
+                "content": answer.output.content,
+                "display": answer.output.display,
+                "summary": answer.output.summary,
+                "error": answer.output.error,
+            });
+            printed(&format!("{object}\n"))?;
+        }
+    }
+    Ok(answer.code)
+}
+
+async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result<Answer, Refusal> {
+    let failed = |error: ToolError| Answer {
+        status: "error",
+        ruling: None,
+        output: failure(error),
+        code: exit::FAILED,
+    };
+    let mut files = Files::default();
+    let mut warnings = Vec::new();
+    let mut policies = settings::rulers(&args.policy, None, &args.workspace, &mut files, &mut warnings).await?;
+    for warning in warnings {
+        out::tell(&warning);
+    }
+    let mut tree = wire::workspace(&args.workspace, &[], None)?;
+    let own: Vec<_> = args.policy.iter().map(Into::into).collect();
+    wire::guard(&mut policies, &tree, &[], &own);
+    wire::hide_unreadable(&mut tree, &policies);
+    let workspace = Arc::new(tree);
+    let Some(found) = registry.find(&args.name) else {
+        return Ok(failed(registry.unknown(&args.name)));
+    };
+    let accepted = match found.accept(arguments) {
+        Ok(accepted) => accepted,
+        Err(error) => return Ok(failed(error)),
+    };
+    let prepared = match found.tool.prepare(&accepted.args, &workspace) {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(failed(error)),
+    };
+    let spec = found.tool.spec();
+    let asked = Asked {
+        tool: &spec.name,
+        kind: spec.kind,
+        origin: &spec.origin,
+        args: &accepted.args,
+    };
+    let redactor = Arc::new(Redactor::from_env(wire::environment()));
+    let secret = next::is_outgoing(spec) && redactor.find(accepted.args.to_string().as_bytes()).is_some();
+    let ruling = match secret {
+        true => denial::secret(),
+        false => workspace
+            .with_terrain(|terrain| policy::decide(&policies, &asked, &prepared.access, terrain, &Uses::default())),
+    };
+    let ruled_out = |ruling: Ruling, status, code| Answer {
+        status,
+        output: ToolOutput::failure("denied", denial::told(&ruling)),
+        ruling: Some(ruling),
+        code,
+    };
+    match ruling.decision {
+        Decision::Deny => return Ok(ruled_out(ruling, "error", exit::DENIED)),
+        Decision::Suspend => return Ok(ruled_out(ruling, "awaiting_approval", exit::SUSPENDED)),
+        Decision::Allow | Decision::Modify => {}
+    }
+    let output = execute(&policies, workspace, redactor, &ruling, found.tool, &accepted.args, prepared).await?;
+    let error = output.error.is_some();
+    Ok(Answer {
+        status: if error { "error" } else { "success" },
+        ruling: Some(ruling),
+        output,
+        code: if error { exit::FAILED } else { exit::PASSED },
+    })
+}
+
+fn failure(error: ToolError) -> ToolOutput {
+    match error {
+        ToolError::Model { kind, message } => ToolOutput::failure(kind, message),
+        ToolError::Fatal(message) => ToolOutput::failure("fatal", message),
+    }
+}
+
+/// Runs the call with a private directory of its own, in the policy's sandbox.
+async fn execute(
+    policies: &policy::PolicySet,
+    workspace: Arc<crate::workspace::Workspace>,
+    redactor: Arc<Redactor>,
+    ruling: &Ruling,
+    tool: &Arc<dyn crate::tools::Tool>,
+    args: &Value,
+    prepared: crate::tools::Prepared,
+) -> Result<ToolOutput, Refusal> {
+    let private = tempfile::Builder::new()
+        .prefix("overnight-")
+        .tempdir()
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let (confinement, _) = wire::confinement(policies, &workspace, private.path(), &[]).await?;
+    if tool.spec().kind == crate::base::call::Kind::Execute || ruling.pipe.is_some() {
+        process::self_test(&confinement)
+            .await
+            .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
+    }
+    let scope = wire::scope(confinement, private.path(), &workspace, &redactor);
+    let cancel = CancellationToken::new();
+    let prepared = match &ruling.pipe {
+        None => prepared,
+        Some(_) => {
+            let pipe = crate::engine::modify::Pipe {
+                workspace: &workspace,
+                confinement: &scope.confinement,
+                redactor: &redactor,
+                cancel: &cancel,
+            };
+            let rewritten = pipe.rewrite(tool, args, &prepared, ruling).await;
+            match rewritten.map_err(|why| ToolError::model("denied", why)).and_then(|args| {
+                crate::engine::modify::prepare(&wire::registry(None).map_err(|e| ToolError::Fatal(e.to_string()))?, &workspace, tool, &args)
+            }) {
+                Ok(prepared) => prepared,
+                Err(error) => return Ok(failure(error)),
+            }
+        }
+    };
+    let scope = Arc::new(scope);
+    let context = ToolContext {
+        call: CallId::nth(1),
+        workspace,
+        scope: Arc::clone(&scope),
+        cancel,
+        deadline: Instant::now() + Duration::from_millis(COMMAND_MS),
+        live: LiveSender::none(),
+    };
+    let fitted = context.clone();
+    let done = (prepared.work)(context).await.and_then(|output| results::fit(output, &fitted));
+    scope.jobs.kill_all().await;
+    Ok(done.unwrap_or_else(failure))
+}
