@@ -130,6 +130,8 @@ fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder()
         .keep_trailing_newline(true)
+        // `{#` stands in shell (`${#list}`) and Markdown; a comment is rarely wanted.
+        .comment_delimiters("{#--", "--#}")
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()

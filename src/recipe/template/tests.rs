@@ -37,7 +37,8 @@ fn values_are_put_in_as_they_are() {
         ("{{ package | upper }} {{ nothing | default('none') }}", "A B none"),
         ("{% raw %}${{ github.x }}{% endraw %}", "${{ github.x }}"),
         ("{{ package | raw }}", "a b"),
-        ("no tags } {", "no tags } {"),
+        ("no tags } { # {#x} ${#list} #}", "no tags } { # {#x} ${#list} #}"),
+        ("a{#-- b --#}c", "ac"),
     ];
     scope_of(|scope| {
         for (text, expected) in table {
