@@ -115,6 +115,25 @@ fn commands_are_quoted() {
 }
 
 #[test]
+fn the_place_of_a_value_is_checked_without_values() {
+    for text in [
+        "ls {{ draw }} \"{{ x }}\"",
+        "echo $(ls {{ x | raw }})",
+        "echo $(docker inspect {% raw %}{{.Id}}{% endraw %})",
+        "{% if x %}ls '{{ x }}'{% endif %}",
+    ] {
+        assert_eq!(check_command(text), Ok(()), "{text}");
+    }
+    for text in [
+        "echo $(ls {{ draw }})",
+        "ls # {{ x }}",
+        "{% raw %}{{ a }}{% endraw %} `{{ x }}`",
+    ] {
+        assert!(check_command(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn names_are_found_with_their_place() {
     let text = "{% for l in input.labels %}{{ l }} {{ package }}{% endfor %} package {{ steps.lint.output }} {{ steps[\"a-b\"].output }}";
     let found = names(text).unwrap();
