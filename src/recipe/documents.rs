@@ -2,6 +2,7 @@
 
 use super::import;
 use super::model::{Recipe, SchemaSpec};
+use super::plan::Expect;
 use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, Files, Span};
 use serde_json::Value;
@@ -149,4 +150,30 @@ fn bounded(message: &str) -> String {
         Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),
         None => message.to_owned(),
     }
+}
+
+/// The error of a recipe that expects a change and is run without `--policy`. `None` when it expects none.
+pub fn policy_needed(recipe: &Recipe) -> Option<Diagnostic> {
+    let of_steps = recipe.steps.iter().find(|step| step.expect == Some(Expect::Change));
+    let at = match recipe.expect {
+        Expect::Change => recipe.expect_at.unwrap_or(recipe.head),
+        _ => of_steps?.id.span,
+    };
+    let message = "the recipe expects a change, but without `--policy` nothing may be written";
+    Some(
+        Diagnostic::error("policy-needed", at, message)
+            .help("give `--policy FILE`; the recipe's own policy only narrows it"),
+    )
+}
+
+/// The warning about imported settings that a change to the workspace can rewrite; for the caller to give when the
+/// file of `tools.settings` lies inside. `None` when the recipe imports none.
+pub fn settings_inside(recipe: &Recipe) -> Option<Diagnostic> {
+    let path = recipe.tools.settings.as_ref()?;
+    let message = format!(
+        "`{}` lies inside the workspace: who changes the repository chooses commands that run",
+        path.value
+    );
+    let problem = Diagnostic::warning("settings-inside", path.span, message);
+    Some(problem.help("write `discovery` and `mcp_servers` into the recipe, or keep the file elsewhere"))
 }

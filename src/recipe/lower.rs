@@ -8,7 +8,7 @@ use super::params;
 use super::plan::{
     Changed, Check, CheckWhat, Discovery, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
 };
-use super::template::{self, Scope, StepOutputs};
+use super::template::{self, Scope, StepOutputs, TemplateError};
 use crate::base::budget::Budget;
 use crate::base::ids::StepId;
 use crate::diag::reader::Problems;
@@ -333,6 +333,21 @@ fn plan_server(server: &ServerSpec, render: &mut Render<'_>) -> McpServer {
     }
 }
 
+/// Whether an error may come from the stand-in for a step's output rather than from the values.
+fn of_stand_in(text: &str, error: &TemplateError) -> bool {
+    let of_steps = |names: Vec<template::Name>| {
+        names
+            .iter()
+            .any(|name| name.path.first().is_some_and(|first| first == "steps"))
+    };
+    let at = error
+        .range
+        .clone()
+        .and_then(|range| text.get(range))
+        .unwrap_or_default();
+    template::names(text).is_ok_and(of_steps) && !at.trim_start().starts_with("input")
+}
+
 /// Renders every prompt and command once, with a stand-in for each earlier step, so that errors come before the run.
 fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
     let mut steps = StepOutputs::new();
@@ -352,8 +367,11 @@ fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             }
         }
         for (text, result) in tried {
-            if let Err(error) = result {
-                render.problems.push(problem(render.files, text, error));
+            match result {
+                Err(error) if !of_stand_in(&text.value, &error) => {
+                    render.problems.push(problem(render.files, text, error));
+                }
+                _ => {}
             }
         }
         steps.insert(step.id.value.clone(), format!("(output of step {})", step.id.value));

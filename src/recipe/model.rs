@@ -18,6 +18,8 @@ pub struct Recipe {
     pub policy: Option<Spanned<String>>,
     pub on_deny: OnDeny,
     pub expect: Expect,
+    /// Where `expect` is written, when it is.
+    pub expect_at: Option<Span>,
     pub skip_if_green: bool,
     pub budget: BudgetSpec,
     /// Context files, relative to the workspace; `@` is still there.

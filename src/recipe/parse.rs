@@ -5,11 +5,11 @@ mod tools;
 
 pub(super) use tools::is_server_name;
 
-use super::model::{BudgetSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec};
+use super::model::{BudgetSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, Step, Work};
 use super::params;
 use super::plan::{Expect, OnDeny};
 use crate::diag::reader::{self, Problems};
-use crate::diag::{self, Diagnostic, FileId, Files, Node, Reader, Shape, Spanned};
+use crate::diag::{self, Diagnostic, FileId, Files, Node, Reader, Shape, Span, Spanned};
 use std::collections::BTreeMap;
 
 /// How often an answer that does not fit its schema is sent back, unless the recipe says otherwise.
@@ -51,19 +51,21 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let on_deny = reader
         .choice("on_deny", &[("tell", OnDeny::Tell), ("stop", OnDeny::Stop)], problems)
         .map_or(OnDeny::default(), |word| word.value);
-    let expect = reader
-        .choice("expect", &EXPECT, problems)
-        .map_or(Expect::Any, |word| word.value);
-    let skip_if_green = reader.bool("skip_if_green", problems).is_some_and(|flag| flag.value);
+    let expect = reader.choice("expect", &EXPECT, problems);
+    let expect_at = expect.as_ref().map(|word| word.span);
+    let skip = reader.bool("skip_if_green", problems).filter(|flag| flag.value);
+    let skip_at = skip.map(|flag| flag.span);
     let budget = budget(&mut reader, problems).unwrap_or_default();
     let context = inside(reader.texts("context", problems), problems);
     let skills = inside(reader.texts("skills", problems), problems);
     let memory = reader.bool("memory", problems).is_some_and(|flag| flag.value);
     let tools = tools::read(&mut reader, problems);
     let steps = steps::read(&mut reader, problems);
+    let response_at = reader.entry("response").map(|entry| entry.key_span);
     let response = response(&mut reader, problems);
     let head = reader.head();
     reader.finish(problems);
+    whole(&steps, skip_at, response_at, problems);
     Some(Recipe {
         name: name.unwrap_or(Spanned {
             value: String::new(),
@@ -75,8 +77,9 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
         models,
         policy,
         on_deny,
-        expect,
-        skip_if_green,
+        expect: expect.map_or(Expect::Any, |word| word.value),
+        expect_at,
+        skip_if_green: skip_at.is_some(),
         budget,
         context,
         skills,
@@ -86,6 +89,27 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
         response,
         head,
     })
+}
+
+/// What only shows when all steps are known.
+fn whole(steps: &[Step], skip_at: Option<Span>, response_at: Option<Span>, problems: &mut Problems) {
+    if let (Some(span), true) = (skip_at, steps.iter().all(|step| step.checks.is_empty())) {
+        let problem = Diagnostic::error(
+            "skip-without-checks",
+            span,
+            "`skip_if_green` needs checks that can be green",
+        );
+        problems.push(problem.help("add `checks` to a step"));
+    }
+    let no_prompt = !steps.is_empty() && steps.iter().all(|step| matches!(step.work, Work::Run { .. }));
+    if let (Some(span), true) = (response_at, no_prompt) {
+        let problem = Diagnostic::error(
+            "response-without-prompt",
+            span,
+            "no step asks a model, so nobody answers",
+        );
+        problems.push(problem.help("add a step with `prompt`, or leave `response` away"));
+    }
 }
 
 fn text_or_empty(reader: &mut Reader<'_>, key: &'static str, problems: &mut Problems) -> String {

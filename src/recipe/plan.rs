@@ -4,6 +4,7 @@ use crate::base::budget::Budget;
 use crate::base::ids::StepId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// What a run will do. Serialized into the journal; its SHA-256 names it.
@@ -42,6 +43,15 @@ pub struct Plan {
     pub values: BTreeMap<String, Value>,
     /// JSON from `--input`.
     pub input: Option<Value>,
+}
+
+impl Plan {
+    /// SHA-256 of the plan's JSON in lower-case hex: the plan's name in the journal.
+    pub fn digest(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        let hash = Sha256::digest(&json);
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// A step: a prompt for the model, or a plain command.

@@ -130,6 +130,8 @@ fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder()
         .keep_trailing_newline(true)
+        // `{#` stands in shell (`${#list}`) and Markdown; a comment is rarely wanted.
+        .comment_delimiters("{#--", "--#}")
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()
@@ -300,17 +302,27 @@ pub fn check_words(text: &str) -> Result<(), TemplateError> {
 pub fn check_command(text: &str) -> Result<(), TemplateError> {
     let mut marked = String::with_capacity(text.len());
     let mut at = 0;
+    let mut literal = false;
     for tag in tags(text) {
         marked.push_str(text.get(at..tag.start - 2).unwrap_or_default());
-        let inner = text.get(tag.clone()).unwrap_or_default();
+        let inner = text.get(tag.clone()).unwrap_or_default().trim_matches('-').trim();
         let value = text.get(tag.start - 2..tag.start) == Some("{{");
-        if value && !inner.trim_end_matches('-').trim_end().ends_with("raw") {
-            marked.push_str(&format!("{OPEN}0{CLOSE}"));
+        match (value, inner) {
+            (false, "raw") => literal = true,
+            (false, "endraw") => literal = false,
+            (true, _) if !literal && !is_raw(inner) => marked.push_str(&format!("{OPEN}0{CLOSE}")),
+            _ => {}
         }
         at = tag.end + 2;
     }
     marked.push_str(text.get(at..).unwrap_or_default());
     shell::fill(&marked, &[Word::One("x".to_owned())]).map(|_| ())
+}
+
+fn is_raw(expression: &str) -> bool {
+    expression
+        .rsplit_once('|')
+        .is_some_and(|(_, filter)| filter.trim() == "raw")
 }
 
 /// The bytes inside `{{ … }}` and `{% … %}`.

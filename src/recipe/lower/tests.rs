@@ -1,7 +1,7 @@
 //! Tests of plans: defaults, overrides, what values may and may not do, prompts without a recipe.
 
 use super::*;
-use crate::recipe::{parse, template};
+use crate::recipe::{parse, policy_needed, template};
 use serde_json::json;
 
 fn plan(text: &str, params: &[&str], overrides: Overrides) -> Result<Plan, String> {
@@ -130,4 +130,49 @@ fn a_prompt_is_no_template() {
     };
     let shown = template::render(template, &plan.scope(&none)).unwrap();
     assert_eq!(shown, "do it\n\nInput, as JSON:\n{\"a\": \"{{ b }}\"}");
+}
+
+#[test]
+fn a_change_needs_a_policy() {
+    let needed = |text: &str| {
+        let mut files = Files::new();
+        let id = files.add("r.yaml", format!("version: 1\nname: x\n{text}"));
+        let recipe = parse(&files, id, &mut Vec::new()).unwrap();
+        policy_needed(&recipe).map(|problem| files.place(problem.span.unwrap()).to_string())
+    };
+    assert_eq!(needed(ONE), None);
+    assert_eq!(needed(&format!("expect: change\n{ONE}")).as_deref(), Some("r.yaml:3:9"));
+    assert_eq!(
+        needed("steps: [{id: a, prompt: x, expect: change}]").as_deref(),
+        Some("r.yaml:3:14")
+    );
+    assert_eq!(needed(&format!("expect: no_change\n{ONE}")), None);
+}
+
+#[test]
+fn a_stand_in_for_an_output_makes_no_error_but_a_missing_input_does() {
+    let text = "steps:\n  - {id: a, run: ls}\n  - {id: b, prompt: '{{ steps.a.output | int }} {{ (steps.a.output | lines)[7] }}'}\n";
+    assert!(plan(text, &[], Overrides::default()).is_ok());
+    let mut files = Files::new();
+    let id = files.add(
+        "r.yaml",
+        "version: 1\nname: x\ninput: {}\nsteps:\n  - {id: a, run: ls}\n  - {id: b, prompt: '{{ steps.a.output }} {{ input.b }}'}\n",
+    );
+    let recipe = parse(&files, id, &mut Vec::new()).unwrap();
+    let given = Given {
+        input: Some(&json!({"a": 1})),
+        ..Given::default()
+    };
+    let problems = lower(&files, &recipe, &given, &|_, _| Err(String::new()), &mut Vec::new()).unwrap_err();
+    assert_eq!(files.place(problems[0].span.unwrap()).to_string(), "r.yaml:6:46");
+}
+
+#[test]
+fn a_plan_has_one_digest() {
+    let one = plan(ONE, &[], Overrides::default()).unwrap();
+    let again: Plan = serde_json::from_str(&serde_json::to_string(&one).unwrap()).unwrap();
+    assert_eq!(one.digest(), again.digest());
+    assert_eq!(one.digest().len(), 64);
+    let other = plan("steps: [{id: a, prompt: y}]", &[], Overrides::default()).unwrap();
+    assert_ne!(one.digest(), other.digest());
 }

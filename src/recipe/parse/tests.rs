@@ -89,3 +89,29 @@ fn every_error_has_a_help_line() {
         }
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_damage_makes_it_panic_or_lose_the_place(from in 0usize..2000, length in 0usize..30, put in "[ -~\n]{0,6}") {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recipe/full.yaml");
+        let mut text = std::fs::read_to_string(path).unwrap();
+        let from = from.min(text.len());
+        text.replace_range(from..(from + length).min(text.len()), &put);
+        let mut files = Files::new();
+        let id = files.add("r.yaml", text);
+        let mut problems = Vec::new();
+        match parse(&files, id, &mut problems) {
+            Ok(recipe) => {
+                let given = Given::default();
+                problems.extend(lower(&files, &recipe, &given, &|_, _| Err("none".to_owned()), &mut Vec::new()).err().into_iter().flatten());
+            }
+            Err(found) => problems.extend(found),
+        }
+        for problem in problems {
+            proptest::prop_assert!(problem.help.is_some(), "{:?}", problem);
+            proptest::prop_assert!(problem.span.is_some_and(|span| span.end <= files.text(id).len()), "{:?}", problem);
+        }
+    }
+}

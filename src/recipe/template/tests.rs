@@ -37,7 +37,8 @@ fn values_are_put_in_as_they_are() {
         ("{{ package | upper }} {{ nothing | default('none') }}", "A B none"),
         ("{% raw %}${{ github.x }}{% endraw %}", "${{ github.x }}"),
         ("{{ package | raw }}", "a b"),
-        ("no tags } {", "no tags } {"),
+        ("no tags } { # {#x} ${#list} #}", "no tags } { # {#x} ${#list} #}"),
+        ("a{#-- b --#}c", "ac"),
     ];
     scope_of(|scope| {
         for (text, expected) in table {
@@ -111,6 +112,25 @@ fn commands_are_quoted() {
             assert!(render_command(text, scope).is_err(), "{text}");
         }
     });
+}
+
+#[test]
+fn the_place_of_a_value_is_checked_without_values() {
+    for text in [
+        "ls {{ draw }} \"{{ x }}\"",
+        "echo $(ls {{ x | raw }})",
+        "echo $(docker inspect {% raw %}{{.Id}}{% endraw %})",
+        "{% if x %}ls '{{ x }}'{% endif %}",
+    ] {
+        assert_eq!(check_command(text), Ok(()), "{text}");
+    }
+    for text in [
+        "echo $(ls {{ draw }})",
+        "ls # {{ x }}",
+        "{% raw %}{{ a }}{% endraw %} `{{ x }}`",
+    ] {
+        assert!(check_command(text).is_err(), "{text}");
+    }
 }
 
 #[test]
