@@ -118,6 +118,31 @@ fn responses() {
     }
 }
 
+/// A history that ends with the results of `reply`'s calls.
+fn answered(reply: &Reply) -> Ask {
+    let results = reply.calls().map(|call| {
+        Part::Result(CallResult {
+            call: CallId::nth(1),
+            tool: call.tool.clone(),
+            wire_id: call.wire_id.clone(),
+            content: vec![Content::text("ok")],
+            is_error: false,
+        })
+    });
+    let message = |role, parts| Message { role, parts };
+    Ask {
+        turn: 2,
+        system: String::new(),
+        tools: Vec::new(),
+        messages: vec![
+            Message::user("go"),
+            message(Role::Assistant, reply.parts.clone()),
+            message(Role::Tool, results.collect()),
+        ],
+        response: None,
+    }
+}
+
 /// What was received goes back as it was, and its result carries the vendor's id.
 #[test]
 fn received_content_goes_back_verbatim() {
@@ -128,50 +153,19 @@ fn received_content_goes_back_verbatim() {
             panic!("{wire:?}: the received content is not first");
         };
         assert_eq!(vendor, wire.vendor());
-        let json = json.clone();
-        let ids: Vec<Option<String>> = reply.calls().map(|call| call.wire_id.clone()).collect();
-        let results = reply
-            .calls()
-            .map(|call| {
-                Part::Result(CallResult {
-                    call: CallId::nth(1),
-                    tool: call.tool.clone(),
-                    wire_id: call.wire_id.clone(),
-                    content: vec![Content::text("ok")],
-                    is_error: false,
-                })
-            })
-            .collect();
-        let messages = vec![
-            Message::user("go"),
-            Message {
-                role: Role::Assistant,
-                parts: reply.parts,
-            },
-            Message {
-                role: Role::Tool,
-                parts: results,
-            },
-        ];
-        let ask = Ask {
-            turn: 2,
-            system: String::new(),
-            tools: Vec::new(),
-            messages,
-            response: None,
-        };
+        let ask = answered(&reply);
         let sent = encode(wire, model(wire), &request(&ask));
-        let text = sent.to_string();
         match wire {
-            Wire::Gemini => assert_eq!(sent["contents"][1], json),
-            Wire::OpenaiChat => assert_eq!(sent["messages"][1], json),
+            Wire::Gemini => assert_eq!(&sent["contents"][1], json),
+            Wire::OpenaiChat => assert_eq!(&sent["messages"][1], json),
             Wire::OpenaiResponses => {
                 let items = json.as_array().unwrap();
                 assert_eq!(&sent["input"].as_array().unwrap()[1..=items.len()], items.as_slice());
             }
-            Wire::Anthropic => assert_eq!(sent["messages"][1]["content"], json),
+            Wire::Anthropic => assert_eq!(&sent["messages"][1]["content"], json),
         }
-        for id in ids.into_iter().flatten() {
+        let text = sent.to_string();
+        for id in reply.calls().filter_map(|call| call.wire_id.as_deref()) {
             assert!(
                 text.matches(&format!("\"{id}\"")).count() >= 2,
                 "{wire:?}: {id} in {text}"
