@@ -177,6 +177,66 @@ fn received_content_goes_back_verbatim() {
     }
 }
 
+fn ask_named(name: &str) -> Ask {
+    let path = fixtures().join("asks").join(format!("{name}.json"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A response schema goes out in the vendor's form only where it does not get into the way of tools.
+#[test]
+fn response_schemas_by_model() {
+    let (with_tools, alone) = (ask_named("first"), ask_named("answer-only"));
+    for (wire, model, key, beside_tools) in [
+        (Wire::Gemini, "gemini-2.5-pro", "responseJsonSchema", false),
+        (Wire::Gemini, "gemini-3-flash-preview", "responseJsonSchema", true),
+        (Wire::Gemini, "gemini-flash-latest", "responseJsonSchema", true),
+        (Wire::OpenaiChat, "qwen3-coder", "response_format", false),
+        (Wire::OpenaiChat, "gpt-oss-120b", "response_format", false),
+        (Wire::OpenaiChat, "openai/gpt-5.1", "response_format", true),
+        (Wire::OpenaiChat, "o3-mini", "response_format", true),
+        (Wire::OpenaiResponses, "gpt-5", "json_schema", true),
+        (Wire::Anthropic, "claude-opus-5", "output_config", true),
+    ] {
+        let named = |ask: &Ask| encode(wire, model, &request(ask)).to_string().contains(key);
+        assert!(named(&alone), "{model}");
+        assert_eq!(named(&with_tools), beside_tools, "{model}");
+    }
+    let dialect = Dialect {
+        model: "gpt-5",
+        plain: true,
+    };
+    for wire in Wire::ALL {
+        let head = String::from_utf8(wire.head(dialect, &request(&alone))).unwrap();
+        assert!(!head.contains("summary"), "{head}");
+    }
+}
+
+/// Models before the third generation take media beside results and know no signatures.
+#[test]
+fn older_gemini_models() {
+    let sent = encode(
+        Wire::Gemini,
+        "gemini-2.5-flash",
+        &request(&ask_named("foreign-history")),
+    );
+    assert_eq!(sent["contents"][1]["parts"][1].get("thoughtSignature"), None);
+    let results = sent["contents"][2]["parts"].as_array().unwrap();
+    assert_eq!(results.len(), 3);
+    assert_eq!(results[0]["functionResponse"].get("parts"), None);
+    assert_eq!(results[2]["inlineData"]["mimeType"], "image/png");
+}
+
+#[test]
+fn only_models_that_reason_are_asked_for_reasoning() {
+    let ask = ask_named("answer-only");
+    let includes = |model| {
+        encode(Wire::OpenaiResponses, model, &request(&ask))
+            .get("include")
+            .is_some()
+    };
+    assert!(includes("gpt-5.1-codex-mini") && includes("o4-mini") && !includes("gpt-4o") && !includes("gpt-4.1-mini"));
+}
+
 proptest! {
     /// Whatever a service sends, the decoders answer with a reply or a fault.
     #[test]
