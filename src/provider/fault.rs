@@ -160,7 +160,8 @@ const OVER: &[&str] = &[
     "limit: 0",
     "insufficient_quota",
     "billing_hard_limit",
-    "exceeded your current quota, please check your plan and billing details. for more information on this error, read the docs: https://platform.openai.com",
+    // A single request over the limit of a minute never fits.
+    "request too large",
 ];
 const BILLING: &[&str] = &[
     "insufficient_quota",

@@ -9,124 +9,14 @@ fn fault(status: u16, body: &str) -> Fault {
 
 #[test]
 fn classes_by_status_and_words() {
-    for (status, body, class, again) in [
-        (
-            400,
-            r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
-            Auth,
-            false,
-        ),
-        (
-            401,
-            r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
-            Auth,
-            false,
-        ),
-        (403, "", Auth, false),
-        (
-            404,
-            r#"{"error":{"message":"The model `x` does not exist","code":"model_not_found"}}"#,
-            Rejected,
-            false,
-        ),
-        (
-            400,
-            r#"{"error":{"message":"bad","type":"invalid_request_error"}}"#,
-            Rejected,
-            false,
-        ),
-        (
-            422,
-            r#"{"detail":[{"loc":["body"],"msg":"field required"}]}"#,
-            Rejected,
-            false,
-        ),
-        (402, r#"{"error":{"message":"Insufficient credits"}}"#, Quota, false),
-        (
-            400,
-            r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#,
-            Quota,
-            false,
-        ),
-        (
-            429,
-            r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
-            Quota,
-            false,
-        ),
-        (
-            429,
-            r#"{"error":{"code":429,"message":"q","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]}]}}"#,
-            Quota,
-            false,
-        ),
-        (
-            429,
-            r#"{"error":{"message":"Rate limit reached","code":"rate_limit_exceeded"}}"#,
-            Quota,
-            true,
-        ),
-        (
-            400,
-            r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#,
-            ContextOverflow,
-            false,
-        ),
-        (
-            400,
-            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
-            ContextOverflow,
-            false,
-        ),
-        (
-            400,
-            r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
-            ContextOverflow,
-            false,
-        ),
-        (
-            400,
-            r#"{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the context size","type":"exceed_context_size_error"}}"#,
-            ContextOverflow,
-            false,
-        ),
-        (413, "", ContextOverflow, false),
-        (
-            400,
-            r#"{"error":{"code":"content_filter","message":"filtered"}}"#,
-            Blocked,
-            false,
-        ),
-        (
-            400,
-            r#"{"error":{"code":"tool_use_failed","message":"Failed to call a function"}}"#,
-            Unusable,
-            true,
-        ),
-        (408, "", Unavailable, true),
-        (409, "", Unavailable, true),
-        (500, "<html><body>Internal error</body></html>", Unavailable, true),
-        (
-            503,
-            r#"[{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}]"#,
-            Unavailable,
-            true,
-        ),
-        (
-            529,
-            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
-            Unavailable,
-            true,
-        ),
-        (501, "", Rejected, false),
-        (302, "", Rejected, false),
-    ] {
-        let found = fault(status, body);
-        assert_eq!(
-            (found.class, found.again.is_some()),
-            (class, again),
-            "{status} {body}: {found:?}"
-        );
+    let table: Vec<Value> = serde_json::from_str(include_str!("../../../fixtures/provider/errors.json")).unwrap();
+    assert!(table.len() > 20);
+    for row in table {
+        let status = u16::try_from(row["status"].as_u64().unwrap()).unwrap();
+        let found = fault(status, row["body"].as_str().unwrap());
+        let ends = (found.class.as_str(), found.again.is_some());
+        let wanted = (row["class"].as_str().unwrap(), row["again"].as_bool().unwrap());
+        assert_eq!(ends, wanted, "{row}: {found:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The provider against a server on a real socket: success, one connection, cancellation, deadline.
 
 mod answers;
+mod asking;
 mod faults;
 mod server;
 

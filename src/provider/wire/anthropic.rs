@@ -131,11 +131,7 @@ fn media_block(out: &mut Vec<u8>, media: &Media) {
     let kind = match media.mime.as_str() {
         "image/png" | "image/jpeg" | "image/gif" | "image/webp" => "image",
         "application/pdf" => "document",
-        other => {
-            let name = media.name.as_deref().unwrap_or("an attachment");
-            text_block(out, &format!("[{name} of type {other} cannot be shown to this model]"));
-            return;
-        }
+        _ => return text_block(out, &super::unshown(media)),
     };
     comma(out);
     raw(out, &format!("{{\"type\":\"{kind}\",\"source\":{{\"type\":\"base64\""));

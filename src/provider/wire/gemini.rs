@@ -106,12 +106,11 @@ pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
             _ => {}
         }
     }
-    if !nests {
-        // Older models take media only beside the results, after the last of them.
-        for part in &message.parts {
-            let Part::Result(result) = part else { continue };
-            media_of(result).for_each(|media| inline(out, media));
-        }
+    // What cannot lie inside a result stands beside the results, after the last of them.
+    for part in &message.parts {
+        let Part::Result(result) = part else { continue };
+        let beside = media_of(result).filter(|media| !(nests && may_nest(media)));
+        beside.for_each(|media| inline(out, media));
     }
     if out.len() == empty {
         out.truncate(start);
@@ -151,9 +150,10 @@ fn function_response(out: &mut Vec<u8>, result: &CallResult, nests: bool) {
     raw(out, "\"response\":{");
     field(out, if result.is_error { "error" } else { "output" }, &text);
     raw(out, "}");
-    if nests && media_of(result).next().is_some() {
+    let mut inside = media_of(result).filter(|media| nests && may_nest(media)).peekable();
+    if inside.peek().is_some() {
         raw(out, ",\"parts\":[");
-        media_of(result).for_each(|media| inline(out, media));
+        inside.for_each(|media| inline(out, media));
         raw(out, "]");
     }
     raw(out, "}}");
@@ -166,8 +166,20 @@ fn media_of(result: &CallResult) -> impl Iterator<Item = &Media> {
     })
 }
 
+/// Older models take no media inside a result at all; newer ones these.
+fn may_nest(media: &Media) -> bool {
+    media.mime.starts_with("image/") || media.mime == "application/pdf"
+}
+
 fn inline(out: &mut Vec<u8>, media: &Media) {
+    let kinds = ["image/", "audio/", "video/", "text/", "application/pdf"];
     comma(out);
+    if !kinds.iter().any(|kind| media.mime.starts_with(kind)) {
+        raw(out, "{");
+        field(out, "text", &super::unshown(media));
+        raw(out, "}");
+        return;
+    }
     raw(out, "{\"inlineData\":{");
     field(out, "mimeType", &media.mime);
     field(out, "data", &media.data);

@@ -11,7 +11,7 @@ pub mod schema;
 use super::Request;
 use super::fault::Fault;
 use crate::base::event::Live;
-use crate::base::message::{CallResult, Content, Message, Part, Reply, Stop, Usage};
+use crate::base::message::{CallResult, Content, Media, Message, Part, Reply, Stop, Usage};
 use crate::net::client::Header;
 use crate::net::sse::Frame;
 use secrecy::SecretString;
@@ -270,6 +270,12 @@ fn marked_text(result: &CallResult) -> String {
     } else {
         text
     }
+}
+
+/// What stands for media that a model cannot be shown.
+fn unshown(media: &Media) -> String {
+    let name = media.name.as_deref().unwrap_or("an attachment");
+    format!("[{name} of type {} cannot be shown to this model]", media.mime)
 }
 
 /// Adds text, to the last part where that is of the same kind.

@@ -112,19 +112,19 @@ fn text_of(part: &Part) -> Option<&str> {
 
 /// An image, a sound or a file as a content part.
 fn piece(out: &mut Vec<u8>, media: &Media) {
-    comma(out);
     let url = || format!("data:{};base64,{}", media.mime, media.data);
-    let part = match media.mime.split_once('/') {
-        Some(("image", _)) => json!({"type": "image_url", "image_url": {"url": url()}}),
-        Some(("audio", kind)) => {
-            let format = if kind.contains("wav") { "wav" } else { "mp3" };
-            json!({"type": "input_audio", "input_audio": {"data": media.data, "format": format}})
-        }
-        _ => {
+    let sound = |format| json!({"type": "input_audio", "input_audio": {"data": media.data, "format": format}});
+    let part = match media.mime.as_str() {
+        mime if mime.starts_with("image/") => json!({"type": "image_url", "image_url": {"url": url()}}),
+        "audio/wav" | "audio/x-wav" | "audio/wave" => sound("wav"),
+        "audio/mpeg" | "audio/mp3" => sound("mp3"),
+        "application/pdf" => {
             let name = media.name.as_deref().unwrap_or("attachment.pdf");
             json!({"type": "file", "file": {"filename": name, "file_data": url()}})
         }
+        _ => json!({"type": "text", "text": super::unshown(media)}),
     };
+    comma(out);
     value(out, &part);
 }
 

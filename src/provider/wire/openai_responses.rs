@@ -124,14 +124,17 @@ fn input_text(out: &mut Vec<u8>, text: &str) {
 }
 
 fn input_media(out: &mut Vec<u8>, media: &Media) {
+    let url = || format!("data:{};base64,{}", media.mime, media.data);
+    let part = match media.mime.as_str() {
+        mime if mime.starts_with("image/") => json!({"type": "input_image", "image_url": url(), "detail": "auto"}),
+        "application/pdf" => {
+            let name = media.name.as_deref().unwrap_or("attachment.pdf");
+            json!({"type": "input_file", "filename": name, "file_data": url()})
+        }
+        _ => return input_text(out, &super::unshown(media)),
+    };
     comma(out);
-    let url = format!("data:{};base64,{}", media.mime, media.data);
-    if media.mime.starts_with("image/") {
-        value(out, &json!({"type": "input_image", "image_url": url, "detail": "auto"}));
-    } else {
-        let name = media.name.as_deref().unwrap_or("attachment.pdf");
-        value(out, &json!({"type": "input_file", "filename": name, "file_data": url}));
-    }
+    value(out, &part);
 }
 
 fn output(out: &mut Vec<u8>, result: &CallResult) {

@@ -118,6 +118,31 @@ fn responses() {
     }
 }
 
+/// A history that ends with the results of `reply`'s calls.
+fn answered(reply: &Reply) -> Ask {
+    let results = reply.calls().map(|call| {
+        Part::Result(CallResult {
+            call: CallId::nth(1),
+            tool: call.tool.clone(),
+            wire_id: call.wire_id.clone(),
+            content: vec![Content::text("ok")],
+            is_error: false,
+        })
+    });
+    let message = |role, parts| Message { role, parts };
+    Ask {
+        turn: 2,
+        system: String::new(),
+        tools: Vec::new(),
+        messages: vec![
+            Message::user("go"),
+            message(Role::Assistant, reply.parts.clone()),
+            message(Role::Tool, results.collect()),
+        ],
+        response: None,
+    }
+}
+
 /// What was received goes back as it was, and its result carries the vendor's id.
 #[test]
 fn received_content_goes_back_verbatim() {
@@ -128,50 +153,19 @@ fn received_content_goes_back_verbatim() {
             panic!("{wire:?}: the received content is not first");
         };
         assert_eq!(vendor, wire.vendor());
-        let json = json.clone();
-        let ids: Vec<Option<String>> = reply.calls().map(|call| call.wire_id.clone()).collect();
-        let results = reply
-            .calls()
-            .map(|call| {
-                Part::Result(CallResult {
-                    call: CallId::nth(1),
-                    tool: call.tool.clone(),
-                    wire_id: call.wire_id.clone(),
-                    content: vec![Content::text("ok")],
-                    is_error: false,
-                })
-            })
-            .collect();
-        let messages = vec![
-            Message::user("go"),
-            Message {
-                role: Role::Assistant,
-                parts: reply.parts,
-            },
-            Message {
-                role: Role::Tool,
-                parts: results,
-            },
-        ];
-        let ask = Ask {
-            turn: 2,
-            system: String::new(),
-            tools: Vec::new(),
-            messages,
-            response: None,
-        };
+        let ask = answered(&reply);
         let sent = encode(wire, model(wire), &request(&ask));
-        let text = sent.to_string();
         match wire {
-            Wire::Gemini => assert_eq!(sent["contents"][1], json),
-            Wire::OpenaiChat => assert_eq!(sent["messages"][1], json),
+            Wire::Gemini => assert_eq!(&sent["contents"][1], json),
+            Wire::OpenaiChat => assert_eq!(&sent["messages"][1], json),
             Wire::OpenaiResponses => {
                 let items = json.as_array().unwrap();
                 assert_eq!(&sent["input"].as_array().unwrap()[1..=items.len()], items.as_slice());
             }
-            Wire::Anthropic => assert_eq!(sent["messages"][1]["content"], json),
+            Wire::Anthropic => assert_eq!(&sent["messages"][1]["content"], json),
         }
-        for id in ids.into_iter().flatten() {
+        let text = sent.to_string();
+        for id in reply.calls().filter_map(|call| call.wire_id.as_deref()) {
             assert!(
                 text.matches(&format!("\"{id}\"")).count() >= 2,
                 "{wire:?}: {id} in {text}"
@@ -181,6 +175,66 @@ fn received_content_goes_back_verbatim() {
         let other = encode(wire, "another-model", &request(&ask)).to_string();
         assert!(!other.contains("SIGNATURE"), "{wire:?}: {other}");
     }
+}
+
+fn ask_named(name: &str) -> Ask {
+    let path = fixtures().join("asks").join(format!("{name}.json"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A response schema goes out in the vendor's form only where it does not get into the way of tools.
+#[test]
+fn response_schemas_by_model() {
+    let (with_tools, alone) = (ask_named("first"), ask_named("answer-only"));
+    for (wire, model, key, beside_tools) in [
+        (Wire::Gemini, "gemini-2.5-pro", "responseJsonSchema", false),
+        (Wire::Gemini, "gemini-3-flash-preview", "responseJsonSchema", true),
+        (Wire::Gemini, "gemini-flash-latest", "responseJsonSchema", true),
+        (Wire::OpenaiChat, "qwen3-coder", "response_format", false),
+        (Wire::OpenaiChat, "gpt-oss-120b", "response_format", false),
+        (Wire::OpenaiChat, "openai/gpt-5.1", "response_format", true),
+        (Wire::OpenaiChat, "o3-mini", "response_format", true),
+        (Wire::OpenaiResponses, "gpt-5", "json_schema", true),
+        (Wire::Anthropic, "claude-opus-5", "output_config", true),
+    ] {
+        let named = |ask: &Ask| encode(wire, model, &request(ask)).to_string().contains(key);
+        assert!(named(&alone), "{model}");
+        assert_eq!(named(&with_tools), beside_tools, "{model}");
+    }
+    let dialect = Dialect {
+        model: "gpt-5",
+        plain: true,
+    };
+    for wire in Wire::ALL {
+        let head = String::from_utf8(wire.head(dialect, &request(&alone))).unwrap();
+        assert!(!head.contains("summary"), "{head}");
+    }
+}
+
+/// Models before the third generation take media beside results and know no signatures.
+#[test]
+fn older_gemini_models() {
+    let sent = encode(
+        Wire::Gemini,
+        "gemini-2.5-flash",
+        &request(&ask_named("foreign-history")),
+    );
+    assert_eq!(sent["contents"][1]["parts"][1].get("thoughtSignature"), None);
+    let results = sent["contents"][2]["parts"].as_array().unwrap();
+    assert_eq!(results.len(), 3);
+    assert_eq!(results[0]["functionResponse"].get("parts"), None);
+    assert_eq!(results[2]["inlineData"]["mimeType"], "image/png");
+}
+
+#[test]
+fn only_models_that_reason_are_asked_for_reasoning() {
+    let ask = ask_named("answer-only");
+    let includes = |model| {
+        encode(Wire::OpenaiResponses, model, &request(&ask))
+            .get("include")
+            .is_some()
+    };
+    assert!(includes("gpt-5.1-codex-mini") && includes("o4-mini") && !includes("gpt-4o") && !includes("gpt-4.1-mini"));
 }
 
 proptest! {

@@ -33,261 +33,151 @@ fn typed(kind: &str, body: &str) -> Act {
 }
 
 /// Name, what the server does, the end, how many requests it takes.
-fn table(wire: Wire) -> Vec<(String, Vec<Act>, Ends, usize)> {
-    let fine = stream(&good(wire));
+type Row = (&'static str, Vec<Act>, Ends, usize);
+
+fn refusals() -> Vec<Row> {
     let day =
         r#"{"error":{"code":429,"message":"q","details":[{"violations":[{"quotaId":"RequestsPerDayPerProject"}]}]}}"#;
+    let long = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+    let once = |name, act, class| (name, vec![act], Ends::In(class), 1);
+    vec![
+        once(
+            "bad request",
+            say(400, r#"{"error":{"message":"bad argument"}}"#),
+            Rejected,
+        ),
+        once("bad key", say(401, r#"{"error":{"message":"no"}}"#), Auth),
+        once("forbidden", say(403, ""), Auth),
+        once(
+            "no such model",
+            say(404, r#"{"error":{"message":"no model"}}"#),
+            Rejected,
+        ),
+        once("too large", say(413, ""), ContextOverflow),
+        once("too long", say(400, long), ContextOverflow),
+        once("retry-after of an hour", with(429, "retry-after", "3600"), Quota),
+        once("quota of the day", say(429, day), Quota),
+        once(
+            "x-should-retry: false",
+            with(503, "x-should-retry", "false"),
+            Unavailable,
+        ),
+        once("redirect", with(302, "location", "http://elsewhere.invalid/"), Rejected),
+    ]
+}
+
+fn passing(fine: &Act) -> Vec<Row> {
     let info =
         r#"{"error":{"code":429,"message":"q","details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"0.02s"}]}}"#;
     let double = r#"{"error":{"message":"{\"error\":{\"code\":429,\"message\":\"Please retry in 20ms\"}}"}}"#;
-    let mut rows: Vec<(&str, Vec<Act>, Ends, usize)> = vec![
-        (
-            "bad request",
-            vec![say(400, r#"{"error":{"message":"bad argument"}}"#)],
-            Ends::In(Rejected),
-            1,
+    let page = Act::Say(
+        502,
+        vec![("content-type", "text/html".into())],
+        "<html>Bad Gateway</html>".into(),
+    );
+    let then_fine = |name, act| (name, vec![act, fine.clone()], Ends::Well, 2);
+    vec![
+        then_fine("time-out told", say(408, "")),
+        then_fine("conflict", say(409, "")),
+        then_fine("retry-after", with(429, "retry-after", "0.02")),
+        then_fine("retry-after-ms", with(429, "retry-after-ms", "20")),
+        then_fine(
+            "retry-after as a date",
+            with(429, "retry-after", "Thu, 01 Jan 1970 00:00:00 GMT"),
         ),
+        then_fine("RetryInfo", say(429, info)),
+        then_fine("wait in a double-encoded sentence", say(429, double)),
+        then_fine("x-should-retry: true", with(400, "x-should-retry", "true")),
+        then_fine("500", say(500, "")),
+        then_fine("502 with a page", page),
         (
-            "bad key",
-            vec![say(401, r#"{"error":{"message":"no"}}"#)],
-            Ends::In(Auth),
-            1,
-        ),
-        ("forbidden", vec![say(403, "")], Ends::In(Auth), 1),
-        (
-            "no such model",
-            vec![say(404, r#"{"error":{"message":"no model"}}"#)],
-            Ends::In(Rejected),
-            1,
-        ),
-        (
-            "time-out told, then fine",
-            vec![say(408, ""), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        ("conflict, then fine", vec![say(409, ""), fine.clone()], Ends::Well, 2),
-        ("too large", vec![say(413, "")], Ends::In(ContextOverflow), 1),
-        (
-            "too long",
-            vec![say(
-                400,
-                r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#,
-            )],
-            Ends::In(ContextOverflow),
-            1,
-        ),
-        (
-            "rate limit for ever",
-            vec![with(429, "retry-after", "0.01")],
-            Ends::In(Quota),
-            3,
-        ),
-        (
-            "retry-after",
-            vec![with(429, "retry-after", "0.02"), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "retry-after-ms",
-            vec![with(429, "retry-after-ms", "20"), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "retry-after as a date in the past",
-            vec![with(429, "retry-after", "Thu, 01 Jan 1970 00:00:00 GMT"), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "retry-after of an hour",
-            vec![with(429, "retry-after", "3600")],
-            Ends::In(Quota),
-            1,
-        ),
-        ("RetryInfo", vec![say(429, info), fine.clone()], Ends::Well, 2),
-        (
-            "wait in a double-encoded sentence",
-            vec![say(429, double), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        ("quota of the day", vec![say(429, day)], Ends::In(Quota), 1),
-        (
-            "x-should-retry: false",
-            vec![with(503, "x-should-retry", "false")],
-            Ends::In(Unavailable),
-            1,
-        ),
-        (
-            "x-should-retry: true",
-            vec![with(400, "x-should-retry", "true"), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        ("500 for ever", vec![say(500, "")], Ends::In(Unavailable), 3),
-        (
-            "502 with a page",
-            vec![
-                Act::Say(
-                    502,
-                    vec![("content-type", "text/html".into())],
-                    "<html>Bad Gateway</html>".into(),
-                ),
-                fine.clone(),
-            ],
-            Ends::Well,
-            2,
-        ),
-        (
-            "503, 504, then fine",
+            "503, 504",
             vec![say(503, ""), say(504, ""), fine.clone()],
             Ends::Well,
             3,
         ),
-        ("529", vec![say(529, ""), fine.clone()], Ends::Well, 2),
+        then_fine("529", say(529, "")),
         (
-            "redirect",
-            vec![with(302, "location", "http://elsewhere.invalid/")],
-            Ends::In(Rejected),
-            1,
+            "429 for ever",
+            vec![with(429, "retry-after", "0.01")],
+            Ends::In(Quota),
+            3,
         ),
+        ("500 for ever", vec![say(500, "")], Ends::In(Unavailable), 3),
+    ]
+}
+
+fn breaks(wire: Wire, fine: &Act) -> Vec<Row> {
+    let pieces = |text: String, pause, end| Act::Stream(vec![text], Duration::from_millis(pause), end);
+    let drip = good(wire)
+        .as_bytes()
+        .chunks(40)
+        .map(|piece| String::from_utf8_lossy(piece).into_owned())
+        .collect();
+    let cut = pieces(half(wire), 0, End::Cut);
+    let then_fine = |name, act| (name, vec![act, fine.clone()], Ends::Well, 2);
+    vec![
         (
             "closed before a word",
             vec![Act::Close, Act::Close, fine.clone()],
             Ends::Well,
             3,
         ),
-        ("silence before a word", vec![Act::Hang, fine.clone()], Ends::Well, 2),
+        then_fine("silence before a word", Act::Hang),
+        then_fine("cut in mid-stream", cut.clone()),
+        ("cut for ever", vec![cut], Ends::In(Transport), 3),
+        then_fine("ended in mid-stream", stream(&half(wire))),
+        then_fine("silence in mid-stream", pieces(half(wire), 0, End::Hang)),
+        then_fine("half an event", stream("data: {\"candidates\":[{\"con")),
         (
-            "cut in mid-stream",
-            vec![Act::Stream(vec![half(wire)], Duration::ZERO, End::Cut), fine.clone()],
+            "a slow drip",
+            vec![Act::Stream(drip, Duration::from_millis(3), End::Clean)],
             Ends::Well,
-            2,
+            1,
         ),
         (
-            "ended in mid-stream",
-            vec![stream(&half(wire)), fine.clone()],
+            "only the end of the connection missing",
+            vec![pieces(good(wire), 0, End::Hang)],
             Ends::Well,
-            2,
+            1,
         ),
-        (
-            "silence in mid-stream",
-            vec![Act::Stream(vec![half(wire)], Duration::ZERO, End::Hang), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "cut for ever",
-            vec![Act::Stream(vec![half(wire)], Duration::ZERO, End::Cut)],
-            Ends::In(Transport),
-            3,
-        ),
-        (
-            "half an event",
-            vec![stream("data: {\"candidates\":[{\"con"), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "garbage in the stream",
-            vec![stream("data: what?\n\n"), fine.clone()],
-            Ends::Well,
-            2,
-        ),
+    ]
+}
+
+fn nonsense(wire: Wire, fine: &Act) -> Vec<Row> {
+    let overloaded = r#"{"error":{"message":"overloaded","type":"overloaded_error"}}"#;
+    let error = format!("{}{}", half(wire), error_inside(wire));
+    let huge = format!("data: {}", "x".repeat(5 << 20));
+    let page = typed("text/html", "<html>log in</html>");
+    let then_fine = |name, act| (name, vec![act, fine.clone()], Ends::Well, 2);
+    let mut rows = vec![
+        then_fine("garbage in the stream", stream("data: what?\n\n")),
         (
             "garbage for ever",
             vec![stream("data: what?\n\n")],
             Ends::In(Unusable),
             3,
         ),
+        then_fine("an error inside the stream", stream(&error)),
+        then_fine("an empty body", typed("text/event-stream", "")),
+        ("empty, without a type", vec![typed("x/y", "")], Ends::In(Unusable), 3),
+        ("a web page with status 200", vec![page], Ends::In(Unusable), 3),
+        ("a wrong type", vec![typed("text/plain", &good(wire))], Ends::Well, 1),
         (
-            "an error inside the stream",
-            vec![stream(&format!("{}{}", half(wire), error_inside(wire))), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "an empty body",
-            vec![typed("text/event-stream", ""), fine.clone()],
-            Ends::Well,
-            2,
-        ),
-        (
-            "an empty body without a type",
-            vec![typed("x/y", "")],
-            Ends::In(Unusable),
-            3,
-        ),
-        (
-            "a web page with status 200",
-            vec![typed("text/html", "<html>log in</html>")],
-            Ends::In(Unusable),
-            3,
-        ),
-        (
-            "a stream with a wrong type",
-            vec![typed("text/plain", &good(wire))],
-            Ends::Well,
-            1,
-        ),
-        (
-            "JSON that is none",
+            "half a document",
             vec![typed("application/json", "{\"a\":")],
             Ends::In(Unusable),
             3,
         ),
-        (
-            "an error with status 200",
-            vec![
-                typed(
-                    "application/json",
-                    r#"{"error":{"message":"overloaded","type":"overloaded_error"}}"#,
-                ),
-                fine.clone(),
-            ],
-            Ends::Well,
-            2,
-        ),
-        (
-            "a body beyond the limit",
-            vec![stream(&format!("data: {}", "x".repeat(5 << 20)))],
-            Ends::In(Transport),
-            3,
-        ),
-        (
-            "a slow drip",
-            vec![Act::Stream(
-                good(wire)
-                    .as_bytes()
-                    .chunks(40)
-                    .map(|piece| String::from_utf8_lossy(piece).into_owned())
-                    .collect(),
-                Duration::from_millis(3),
-                End::Clean,
-            )],
-            Ends::Well,
-            1,
-        ),
-        (
-            "the end of the connection missing",
-            vec![Act::Stream(vec![good(wire)], Duration::ZERO, End::Hang)],
-            Ends::Well,
-            1,
-        ),
+        then_fine("an error with status 200", typed("application/json", overloaded)),
+        ("a body beyond the limit", vec![stream(&huge)], Ends::In(Transport), 3),
     ];
-    for (name, (text, ends)) in ["empty answer", "malformed call", "blocked", "cut at its length"]
-        .into_iter()
-        .zip(odd(wire))
-    {
+    let names = ["empty answer", "malformed call", "blocked", "cut at its length"];
+    for (name, (text, ends)) in names.into_iter().zip(odd(wire)) {
         let requests = if matches!(ends, Ends::In(Unusable)) { 3 } else { 1 };
         rows.push((name, vec![stream(&text)], ends, requests));
     }
-    rows.into_iter()
-        .map(|(name, acts, ends, requests)| (format!("{wire:?}: {name}"), acts, ends, requests))
-        .collect()
+    rows
 }
 
 async fn check(name: String, wire: Wire, acts: Vec<Act>, ends: Ends, requests: usize) {
@@ -314,11 +204,12 @@ async fn check(name: String, wire: Wire, acts: Vec<Act>, ends: Ends, requests: u
 }
 
 async fn run(wire: Wire) {
-    let rows = table(wire);
-    assert!(rows.len() >= 25);
+    let fine = stream(&good(wire));
+    let rows = [refusals(), passing(&fine), breaks(wire, &fine), nonsense(wire, &fine)].concat();
+    assert!(rows.len() >= 40);
     let mut tasks = tokio::task::JoinSet::new();
     for (name, acts, ends, requests) in rows {
-        tasks.spawn(check(name, wire, acts, ends, requests));
+        tasks.spawn(check(format!("{wire:?}: {name}"), wire, acts, ends, requests));
     }
     while let Some(done) = tasks.join_next().await {
         if let Err(error) = done {

@@ -131,11 +131,15 @@ impl Decoder {
             }
             _ => return Err(Fault::unusable(format!("the answer cannot be used: {told}"))),
         };
-        let mut parts = vec![Part::Opaque {
-            vendor: "gemini".to_owned(),
-            model: self.asked,
-            json: json!({"role": "model", "parts": &self.parts}),
-        }];
+        let mut parts = Vec::new();
+        // A content of nothing is refused when it is sent back.
+        if !self.parts.is_empty() {
+            parts.push(Part::Opaque {
+                vendor: "gemini".to_owned(),
+                model: self.asked,
+                json: json!({"role": "model", "parts": &self.parts}),
+            });
+        }
         for part in &self.parts {
             neutral(part, &mut parts)?;
         }

@@ -144,66 +144,38 @@ impl Decoder {
         let length = match self.finish.as_deref() {
             Some("length" | "max_tokens" | "model_length") => true,
             Some("content_filter") => {
-                return Err(Fault::fatal(
-                    ProviderClass::Blocked,
-                    "the answer was blocked by a content filter",
-                ));
+                let message = "the answer was blocked by a content filter";
+                return Err(Fault::fatal(ProviderClass::Blocked, message));
             }
             Some("error") => return Err(Fault::cut()),
             Some(_) => false,
             None if self.done => false,
             None => return Err(Fault::cut()),
         };
-        let (mut calls, mut kept) = (Vec::new(), Vec::new());
-        for (index, mut call) in self.calls.into_calls().into_iter().enumerate() {
-            let Some(args) = object(&call.arguments) else {
-                if length {
-                    continue;
+        let (calls, kept) = read_calls(self.calls, self.turn, length)?;
+        let refused = !self.refusal.is_empty() && calls.is_empty();
+        let mut parts = Vec::new();
+        // A message of nothing is refused when it is sent back.
+        if !self.text.is_empty() || !kept.is_empty() {
+            let mut message = Map::new();
+            message.insert("role".into(), json!("assistant"));
+            message.insert("content".into(), json!((!self.text.is_empty()).then_some(&self.text)));
+            if !kept.is_empty() {
+                message.insert("tool_calls".into(), json!(kept));
+                if self.returns_thought {
+                    message.insert("reasoning_content".into(), json!(self.thought));
                 }
-                let start: String = call.arguments.chars().take(200).collect();
-                return Err(Fault::unusable(format!(
-                    "the arguments of a call of `{}` are not a JSON object: {start}",
-                    call.name
-                )));
-            };
-            if call.name.is_empty() {
-                return Err(Fault::unusable("the model sent a function call without a name"));
             }
-            let id = call.id.clone().unwrap_or_else(|| format!("call_{}_{index}", self.turn));
-            call.id = Some(id.clone());
-            calls.push(Part::Call(ToolCall {
-                id: CallId(format!("p{}", calls.len())),
-                tool: call.name.clone(),
-                args,
-                wire_id: Some(id),
-            }));
-            kept.push(call.into_value());
+            message.extend(self.extra);
+            parts.push(Part::Opaque {
+                vendor: "openai".to_owned(),
+                model: self.asked,
+                json: Value::Object(message),
+            });
         }
-        let mut message = Map::new();
-        message.insert("role".into(), json!("assistant"));
-        message.insert(
-            "content".into(),
-            if self.text.is_empty() {
-                Value::Null
-            } else {
-                json!(self.text)
-            },
-        );
-        if !kept.is_empty() {
-            message.insert("tool_calls".into(), json!(kept));
-            if self.returns_thought {
-                message.insert("reasoning_content".into(), json!(self.thought));
-            }
-        }
-        message.extend(self.extra);
-        let mut parts = vec![Part::Opaque {
-            vendor: "openai".to_owned(),
-            model: self.asked,
-            json: Value::Object(message),
-        }];
         super::super::push_text(&mut parts, &self.thought, true);
         super::super::push_text(&mut parts, &self.text, false);
-        if !self.refusal.is_empty() && calls.is_empty() {
+        if refused {
             super::super::push_text(&mut parts, &self.refusal, false);
             return Ok(Reply {
                 parts,
@@ -215,6 +187,36 @@ impl Decoder {
         parts.extend(calls);
         super::super::whole(parts, length, self.usage, self.model)
     }
+}
+
+/// The calls as neutral parts and as they go back. A call that the length limit cut is left out.
+fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>), Fault> {
+    let (mut calls, mut kept) = (Vec::new(), Vec::new());
+    for (index, mut call) in pieces.into_calls().into_iter().enumerate() {
+        let Some(args) = object(&call.arguments) else {
+            if length {
+                continue;
+            }
+            let start: String = call.arguments.chars().take(200).collect();
+            return Err(Fault::unusable(format!(
+                "the arguments of a call of `{}` are not a JSON object: {start}",
+                call.name
+            )));
+        };
+        if call.name.is_empty() {
+            return Err(Fault::unusable("the model sent a function call without a name"));
+        }
+        let id = call.id.clone().unwrap_or_else(|| format!("call_{turn}_{index}"));
+        call.id = Some(id.clone());
+        calls.push(Part::Call(ToolCall {
+            id: CallId(format!("p{}", calls.len())),
+            tool: call.name.clone(),
+            args,
+            wire_id: Some(id),
+        }));
+        kept.push(call.into_value());
+    }
+    Ok((calls, kept))
 }
 
 fn tell(more: &str, live: &dyn Fn(Live), make: fn(String) -> Live) {

@@ -136,14 +136,14 @@ impl Decoder {
         {
             kept.pop();
         }
-        parts.insert(
-            0,
-            Part::Opaque {
+        if !kept.is_empty() {
+            let received = Part::Opaque {
                 vendor: "openai-responses".to_owned(),
                 model: self.asked,
                 json: Value::Array(kept),
-            },
-        );
+            };
+            parts.insert(0, received);
+        }
         let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
         if !refusal.is_empty() && !calls {
             super::super::push_text(&mut parts, &refusal, false);

@@ -1,6 +1,7 @@
 //! Tests of the schema dialects.
 
 use super::*;
+use proptest::prelude::*;
 
 #[test]
 fn gemini_table() {
@@ -102,5 +103,46 @@ fn strictness() {
         json!(true),
     ] {
         assert!(!is_strict(&loose), "{loose}");
+    }
+}
+
+fn any_schema() -> impl Strategy<Value = Value> {
+    let keys = "type|properties|items|anyOf|allOf|enum|const|required|default|format|description|[$]ref|not";
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        Just(json!(true)),
+        Just(json!(3)),
+        Just(json!("object")),
+        Just(json!("string")),
+        Just(json!(["string", "null"])),
+        Just(json!("#/properties/a")),
+        Just(json!("#")),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::hash_map(keys, inner, 0..5).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// Whether `check` holds for every schema object inside `value`.
+fn everywhere(value: &Value, check: &dyn Fn(&Map<String, Value>) -> bool) -> bool {
+    match value {
+        Value::Object(map) => check(map) && map.values().all(|value| everywhere(value, check)),
+        Value::Array(list) => list.iter().all(|value| everywhere(value, check)),
+        _ => true,
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_schema_is_cleaned(schema in any_schema()) {
+        let object = for_object(&schema);
+        prop_assert_eq!(&object["type"], "object");
+        let _ = is_strict(&schema);
+        let clean = for_gemini(&schema);
+        // Properties may be called anything, so only keys that are never names here are looked for.
+        prop_assert!(everywhere(&clean, &|map| !(map.contains_key("anyOf") && map.contains_key("default"))) || schema.to_string().contains("properties"));
     }
 }

@@ -1,0 +1,186 @@
+//! What the provider does around one answer: names mapped back, a refused schema, answers without a stream,
+//! models that stand in for others, waits that are shown.
+
+use super::server::{Act, End, Server};
+use super::{gemini_ok, provider, stream};
+use crate::base::call::{Kind, Origin, ToolSpec};
+use crate::base::event::Live;
+use crate::base::message::{Message, Reply};
+use crate::provider::fallback::Fallback;
+use crate::provider::http::Http;
+use crate::provider::wire::Wire;
+use crate::provider::{AskContext, Provider, ProviderClass, ProviderError, Request};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Asks with tools and a response schema; gives the answer and what was shown and told meanwhile.
+async fn ask(
+    provider: &dyn Provider,
+    tools: &[ToolSpec],
+    response: Option<&Value>,
+) -> (Result<Reply, ProviderError>, Vec<String>) {
+    let told = Mutex::new(Vec::new());
+    let cancel = CancellationToken::new();
+    let request = Request {
+        turn: 1,
+        system: "",
+        tools,
+        messages: &[Message::user("go")],
+        epoch: 0,
+        response,
+        digest: "",
+    };
+    let live = |live: Live| {
+        if let Live::Waiting { what, .. } = live {
+            told.lock().unwrap().push(format!("wait {what}"));
+        }
+    };
+    let retried = |attempt: u32, class: &str, message: &str, _: u64| {
+        told.lock().unwrap().push(format!("{attempt} {class} {message}"));
+    };
+    let cx = AskContext {
+        cancel: &cancel,
+        deadline: Instant::now() + Duration::from_secs(10),
+        live: &live,
+        retried: &retried,
+    };
+    let reply = provider.ask(&request, cx).await;
+    let told = told.lock().unwrap().clone();
+    (reply, told)
+}
+
+fn tool(name: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        display_name: name.to_owned(),
+        description: String::new(),
+        kind: Kind::Other,
+        origin: Origin::Mcp("docs".to_owned()),
+        parameters: json!({"type": "object"}),
+        aliases: Vec::new(),
+    }
+}
+
+fn document(body: Value) -> Act {
+    Act::Say(200, vec![("content-type", "application/json".into())], body.to_string())
+}
+
+#[tokio::test]
+async fn names_come_back_as_the_tools_are_called() {
+    let call = json!({"candidates": [{"content": {"parts": [{"functionCall": {"name": "docs__page_get_36824ace"}}]}, "finishReason": "STOP"}]});
+    let server = Server::start(vec![document(call)]).await;
+    let (reply, _) = ask(&provider(Wire::Gemini, &server.base), &[tool("docs__page.get")], None).await;
+    assert_eq!(reply.unwrap().calls().next().unwrap().tool, "docs__page.get");
+    assert!(server.requests.lock().unwrap()[0].contains("\"docs__page_get_36824ace\""));
+}
+
+#[tokio::test]
+async fn answers_without_a_stream_are_taken() {
+    for (wire, body) in [
+        (
+            Wire::Gemini,
+            json!([{"candidates": [{"content": {"parts": [{"text": "fine"}]}, "finishReason": "STOP"}]}]),
+        ),
+        (
+            Wire::OpenaiChat,
+            json!({"choices": [{"message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}]}),
+        ),
+        (
+            Wire::OpenaiResponses,
+            json!({"status": "completed", "error": null, "output": [{"type": "message", "content": [{"type": "output_text", "text": "fine"}]}]}),
+        ),
+        (
+            Wire::Anthropic,
+            json!({"type": "message", "content": [{"type": "text", "text": "fine"}], "stop_reason": "end_turn"}),
+        ),
+    ] {
+        let server = Server::start(vec![document(body)]).await;
+        let (reply, _) = ask(&provider(wire, &server.base), &[], None).await;
+        assert_eq!(reply.unwrap().text(), "fine", "{wire:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_schema_is_left_out_from_then_on() {
+    let refused = r#"{"error":{"message":"'response_format' of type 'json_schema' is not supported with this model"}}"#;
+    let fine = json!({"choices": [{"message": {"content": "{}"}, "finish_reason": "stop"}]});
+    let server = Server::start(vec![Act::Say(400, Vec::new(), refused.into()), document(fine)]).await;
+    let provider = provider(Wire::OpenaiChat, &server.base);
+    let schema = json!({"type": "object"});
+    for _ in 0..2 {
+        assert!(ask(&provider, &[], Some(&schema)).await.0.is_ok());
+    }
+    let requests = server.requests.lock().unwrap();
+    let named: Vec<bool> = requests
+        .iter()
+        .map(|request| request.contains("response_format"))
+        .collect();
+    assert_eq!(named, [true, false, false]);
+}
+
+#[tokio::test]
+async fn waits_are_shown_and_told() {
+    let busy = Act::Say(
+        429,
+        vec![("retry-after-ms", "5".into())],
+        r#"{"error":{"message":"slow down"}}"#.into(),
+    );
+    let server = Server::start(vec![busy, stream(gemini_ok("ok"))]).await;
+    let (reply, told) = ask(&provider(Wire::Gemini, &server.base), &[], None).await;
+    assert!(reply.is_ok());
+    assert_eq!(
+        told,
+        ["1 quota HTTP 429: slow down", "wait gemini/m-1: HTTP 429: slow down"]
+    );
+}
+
+#[tokio::test]
+async fn another_model_stands_in_and_stays() {
+    let bad = Server::start(vec![Act::Say(401, Vec::new(), String::new())]).await;
+    let good = Server::start(vec![stream(gemini_ok("ok"))]).await;
+    let models: Vec<Arc<dyn Provider>> = [&bad, &good]
+        .into_iter()
+        .map(|server| Arc::new(provider(Wire::Gemini, &server.base)) as Arc<dyn Provider>)
+        .collect();
+    let both = Fallback::new(models);
+    let (reply, told) = ask(&both, &[], None).await;
+    assert_eq!(reply.unwrap().text(), "ok");
+    assert!(
+        told.iter()
+            .any(|line| line.contains("auth") && line.contains("going on with gemini/m-1")),
+        "{told:?}"
+    );
+    assert!(ask(&both, &[], None).await.0.is_ok());
+    assert_eq!((bad.asked(), good.asked()), (1, 2));
+}
+
+#[tokio::test]
+async fn when_no_model_is_left_the_last_failure_is_told() {
+    let servers = [
+        Server::start(vec![Act::Say(404, Vec::new(), String::new())]).await,
+        Server::start(vec![Act::Stream(
+            vec!["data: {\"promptFeedback\":{\"blockReason\":\"SAFETY\"}}\n\n".into()],
+            Duration::ZERO,
+            End::Clean,
+        )])
+        .await,
+    ];
+    let models = servers
+        .iter()
+        .map(|server| Arc::new(provider(Wire::Gemini, &server.base)) as Arc<dyn Provider>);
+    let (reply, _) = ask(&Fallback::new(models.collect()), &[], None).await;
+    assert_eq!(reply.unwrap_err().class, ProviderClass::Blocked);
+}
+
+#[tokio::test]
+async fn nothing_is_encoded_twice_for_a_retry() {
+    let server = Server::start(vec![Act::Say(503, Vec::new(), String::new()), stream(gemini_ok("ok"))]).await;
+    let provider: Http = provider(Wire::Gemini, &server.base);
+    assert!(ask(&provider, &[], None).await.0.is_ok());
+    let requests = server.requests.lock().unwrap();
+    let body = |request: &String| request.split_once("\r\n\r\n").unwrap().1.to_owned();
+    assert_eq!(body(&requests[0]), body(&requests[1]));
+    assert!(provider.encoded() <= body(&requests[0]).len() as u64);
+}
