@@ -151,6 +151,21 @@ pub const CODES: &[Code] = &[
         "leave the option out, or set `args: any` on the rule",
     ),
     plain(
+        "unknown_subcommand",
+        "the program's argument profile does not know the subcommand",
+        "use another one, or set `args: any` on the rule",
+    ),
+    plain(
+        "unknown_operand",
+        "the program's argument profile does not know an operand here",
+        "leave it out, or set `args: any` on the rule",
+    ),
+    plain(
+        "opaque_program",
+        "which program runs is not known before the command runs",
+        "write the program out",
+    ),
+    plain(
         "opaque_argument",
         "an argument that is not known could become a dangerous one",
         "write the argument out",

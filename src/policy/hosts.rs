@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// One entry of `hosts`: `docs.rs`, `*.rust-lang.org`, `docs.rs:8443`, `http://intranet.example`.
+///
+/// Without scheme and port it means https on 443; only `localhost`, which nobody serves that way, then means any scheme and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
     secure: bool,
@@ -207,6 +209,9 @@ impl HostPattern {
 
     /// Whether a target fits: scheme, port, and the name exactly or below on a label border.
     pub fn fits(&self, target: &Target) -> bool {
+        if self.is_local() && target.host == self.name {
+            return true;
+        }
         let name = if self.below {
             self.name.is_empty()
                 || target
@@ -217,6 +222,10 @@ impl HostPattern {
             target.host == self.name
         };
         name && self.secure == target.secure && self.port == target.port
+    }
+
+    fn is_local(&self) -> bool {
+        self.name == "localhost" && !self.below && self.secure && self.port == 443
     }
 
     /// Whether a target's host fits, whatever scheme and port: the reading for denials.

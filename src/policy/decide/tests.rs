@@ -9,6 +9,7 @@ use crate::policy::load::{Source, lexical, load};
 use crate::policy::model::KnownTools;
 use serde_json::{Value, json};
 
+mod corpus;
 mod properties;
 mod rules;
 

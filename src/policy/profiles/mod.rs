@@ -121,6 +121,9 @@ fn parse(text: &str) -> Result<Profile, String> {
                 .split('|')
                 .map(|name| name.split_whitespace().map(str::to_owned).collect())
                 .collect();
+            if names.iter().any(Vec::is_empty) {
+                return Err(format!("a subcommand without words in `{line}`"));
+            }
             in_sub = true;
         } else if key == "like" {
             let wanted: Vec<&str> = value.split_whitespace().collect();

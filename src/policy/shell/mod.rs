@@ -20,6 +20,9 @@ mod walk;
 mod words;
 mod wrappers;
 
+#[cfg(test)]
+mod corpus;
+
 use crate::base::access::{Place, Terrain};
 
 pub use cover::{PrefixWord, covers, deny_covers, lifts, parse_prefix, texts};

@@ -120,12 +120,10 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
 /// Global options, then the subcommand's words, then its own arguments.
 fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) {
     let mut at = 1;
-    while let Some(text) = pass
-        .words
-        .get(at)
-        .and_then(Word::exact)
-        .filter(|text| text.starts_with(['-', '+']) && text.len() > 1)
-    {
+    while let Some(text) = pass.words.get(at).and_then(Word::exact) {
+        if !text.starts_with(['-', '+']) || text.len() < 2 || subcommand(pass.words, profile, at).is_some() {
+            break;
+        }
         let text = text.to_owned();
         let before = at;
         at = option(pass, &profile.top, at, &text);
@@ -134,31 +132,31 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) {
             pass.used.passed_over.extend(before..at);
         }
     }
-    if at >= pass.words.len() {
+    let Some(next) = pass.words.get(at) else {
         return;
-    }
-    let fits = |name: &[String]| {
-        name.iter()
-            .enumerate()
-            .all(|(offset, wanted)| pass.words.get(at + offset).and_then(Word::exact) == Some(wanted))
     };
-    let best = profile
-        .subs
-        .iter()
-        .filter(|(name, _)| fits(name))
-        .max_by_key(|(name, _)| name.len());
-    match best {
+    match subcommand(pass.words, profile, at) {
         Some((name, section)) => arguments(pass, section, at + name.len()),
         None if !profile.top.first.is_empty() || profile.top.more.is_some() => arguments(pass, &profile.top, at),
         None => {
-            unprofiled(pass, at + 1);
-            let reason = format!(
-                "the subcommand `{}` is not in the program's profile",
-                pass.words[at].text
-            );
+            let reason = format!("the subcommand `{}` is not in the program's profile", next.text);
             concern(pass, at, "unknown_subcommand", &reason);
+            unprofiled(pass, at + 1);
         }
     }
+}
+
+/// The subcommand whose words stand at `at`; the longest when several do.
+fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
+    let fits = |name: &[String]| {
+        let is = |(offset, wanted): (usize, &String)| words.get(at + offset).and_then(Word::exact) == Some(wanted);
+        name.iter().enumerate().all(is)
+    };
+    profile
+        .subs
+        .iter()
+        .filter(|(name, _)| fits(name))
+        .max_by_key(|(name, _)| name.len())
 }
 
 /// The options and operands from `start` on.

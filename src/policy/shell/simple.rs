@@ -182,7 +182,11 @@ fn finish(
     };
     used.concerns.extend(concerns);
     let redirected = !redirects.writes.is_empty();
-    let look_up = program == "command" && job.via.is_empty();
+    let look_up = program == "command"
+        && job
+            .words
+            .get(1)
+            .is_some_and(|word| matches!(word.exact(), Some("-v" | "-V")));
     let is_cd = program == "cd";
     let output = flow::output(walk, state, &program, &job.words, redirects.input);
     let simple = Simple {

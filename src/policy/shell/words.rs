@@ -156,7 +156,9 @@ fn range_of(units: &[Unit], mut glob: bool) -> Range {
         worst = if all_plain { worst.max(Tame::Inside) } else { Tame::Wild };
     }
     if worst != Tame::Wild {
-        if literals.contains("..") || head.starts_with(['/', '~']) {
+        // A token holds no slash: `$id..HEAD` is a range of revisions.
+        let range = worst == Tame::Token && !literals.contains('/') && literals.trim_matches('.') != "";
+        if (literals.contains("..") && !range) || head.starts_with(['/', '~']) {
             worst = Tame::Wild;
         } else if literals.contains('/') {
             worst = Tame::Inside;
