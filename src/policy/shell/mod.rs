@@ -7,6 +7,7 @@ mod braces;
 mod builtins;
 mod cover;
 mod flow;
+mod jq;
 mod operands;
 mod parse;
 mod place;
