@@ -23,6 +23,8 @@ mod wrappers;
 
 #[cfg(test)]
 mod corpus;
+#[cfg(test)]
+mod properties;
 
 use crate::base::access::{Place, Terrain};
 
