@@ -5,6 +5,8 @@ pub mod confine;
 pub mod env;
 pub mod jobs;
 pub mod plain;
+mod sandbox;
+mod seal;
 mod spawn;
 mod tree;
 mod sandbox;
@@ -31,7 +33,8 @@ pub struct Confinement {
     pub writable: Vec<PathBuf>,
     /// Never readable: run directories, secret-like places.
     pub hidden: Vec<PathBuf>,
-    /// Paths, relative to the workspace, that must not be written.
+    /// Paths, relative to the workspace, that must not be written, with all below them: `a/b` at the top, `**/a/b` below any
+    /// directory, a last `*` for names that begin so, `!a/b` for what a rule opened by name. Case does not count.
     pub protected: Vec<String>,
     pub network: Network,
     /// The whole environment of children.

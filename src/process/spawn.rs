@@ -3,6 +3,7 @@
 use super::capture::{Capture, OnOutput};
 use super::confine::spec::Task;
 use super::sandbox::{self, Channel};
+use super::seal::Seal;
 use super::tree::{Tree, new_mark};
 use super::{Confinement, Finished, Level, Program, Spawn};
 use crate::base::call::ExitInfo;
@@ -51,14 +52,34 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     if !spawn.dir.is_dir() {
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
-    let mut running = start(&spawn, confinement, Vec::new())?;
+    let seal = Seal::take(confinement);
+    let frozen = seal.frozen();
+    // Declared first, so dropped last: a tree that is given up is dead before the seal is compared.
+    let mut sealed = Sealed(Some(seal));
+    let mut running = start(&spawn, confinement, frozen)?;
     let program = argv(&spawn.program).swap_remove(0);
     let mut finished = see_through(spawn, &mut running).await;
+    finished.undone = sealed.mend();
     if let Some(channel) = running.channel {
         channel.judge(&program, &mut finished.exit)?;
     }
     finished.took = started.elapsed();
     Ok(finished)
+}
+
+/// A seal that is compared even when nobody waits for the command any more.
+struct Sealed(Option<Seal>);
+
+impl Sealed {
+    fn mend(&mut self) -> Vec<String> {
+        self.0.take().map(|seal| seal.mend()).unwrap_or_default()
+    }
+}
+
+impl Drop for Sealed {
+    fn drop(&mut self) {
+        self.mend();
+    }
 }
 
 /// A command that has been started.
@@ -280,6 +301,7 @@ pub(super) async fn watch(
     if !pumped {
         pumped = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await.is_ok();
     }
+    tree.settle().await;
     exit.leftovers = u32::try_from(tree.end().await).unwrap_or(u32::MAX);
     if !pumped {
         // The writers are dead: what is in the pipe is read in no time, and nothing can hold it open.

@@ -172,6 +172,16 @@ impl Tree {
         living.len()
     }
 
+    /// Gives those that have closed their outputs a moment to be gone too.
+    pub async fn settle(&self) {
+        for _ in 0..10 {
+            if self.living().is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+    }
+
     /// Kills all that is left and waits until it is gone, at most two seconds. Gives how many were found first.
     pub async fn end(&mut self) -> usize {
         let found = self.strike();

@@ -121,3 +121,206 @@ async fn how_long_a_sandbox_takes() {
         eprintln!("{level:?}: {:?} a command", begun.elapsed() / 20);
     }
 }
+
+/// Scripts that must not reach what they are after. `OUT` stands for the directory outside, `PID` for this process.
+const ESCAPES: [(&str, &str); 22] = [
+    ("write outside", "echo x > OUT/new"),
+    ("change outside", "echo x > OUT/secret"),
+    ("append outside", "echo x >> OUT/secret"),
+    ("remove outside", "rm -f OUT/secret"),
+    ("read outside", "cat OUT/secret > got"),
+    ("link outside", "ln -s OUT/secret l; cat l > got; echo x > l"),
+    ("hard link outside", "ln OUT/secret h; cat h > got"),
+    ("passwords", "cat /etc/shadow > got"),
+    ("home of the user", "ls -A ROOTHOME > got"),
+    ("hidden directory", "cat .overnight/runs/1/journal.jsonl > got"),
+    ("existing hook directory", "echo x > .git/hooks/pre-commit"),
+    ("existing configuration", "echo x > .git/config"),
+    ("moved version control", "mv .git g; mkdir .git; echo x > .git/config"),
+    (
+        "moved workflows",
+        "mv .github g; mkdir -p .github/workflows; echo x > .github/workflows/ci.yml",
+    ),
+    ("absent start-up file", "echo x > .envrc"),
+    ("absent file at any depth", "mkdir -p a/b; echo x > a/b/.npmrc"),
+    ("environment of the parent", "cat /proc/PID/environ > got"),
+    (
+        "memory of the parent",
+        "head -c 1 /proc/PID/mem > got; ls /proc/PID/fd/ > got",
+    ),
+    ("signal to the parent", "kill -0 PID && echo x > got"),
+    (
+        "namespaces",
+        "unshare -U true && echo x > got; unshare -n true && echo x > got",
+    ),
+    ("mount", "mount -t tmpfs none src && echo x > got"),
+    (
+        "kernel settings",
+        "cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern && echo x > got",
+    ),
+];
+
+#[tokio::test]
+async fn no_escape_succeeds_at_any_level() {
+    for level in CONFINED {
+        for (name, script) in ESCAPES {
+            if level == Level::Landlock && name == "hidden directory" {
+                // Landlock cannot take a directory out of one that it grants: run directories must lie elsewhere.
+                continue;
+            }
+            let house = house(level);
+            let script = script
+                .replace("OUT", house.outside("").trim_end_matches('/'))
+                .replace(
+                    "ROOTHOME",
+                    &std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned()),
+                )
+                .replace("PID", &std::process::id().to_string());
+            let before = picture(&house);
+            let run = house.run(&format!("({script}); true")).await;
+            let got = std::fs::read_to_string(house.confinement.workspace.join("got")).unwrap_or_default();
+            assert_eq!(got, "", "{level:?}: {name}: {}", run.stdout.text);
+            assert_eq!(picture(&house), before, "{level:?}: {name}: {}", run.stdout.text);
+        }
+    }
+}
+
+/// The things that must stay as they are.
+fn picture(house: &House) -> Vec<(String, Option<String>)> {
+    let names = [
+        "outside/secret",
+        "outside/new",
+        "ws/.git/config",
+        "ws/.git/hooks/pre-commit",
+        "ws/.github/workflows/ci.yml",
+        "ws/.envrc",
+        "ws/a/b/.npmrc",
+        "ws/.overnight/runs/1/journal.jsonl",
+    ];
+    let text = |name: &str| std::fs::read_to_string(house.top.path().join(name)).ok();
+    names.map(|name| (name.to_owned(), text(name))).to_vec()
+}
+
+#[tokio::test]
+async fn an_undone_change_is_named() {
+    for level in CONFINED {
+        let house = house(level);
+        let got = house
+            .run("echo x > .envrc; mkdir -p a; echo y > a/.npmrc; echo z > free")
+            .await;
+        assert_eq!(got.undone, [".envrc", "a/.npmrc"], "{level:?}");
+        assert!(house.confinement.workspace.join("free").exists());
+    }
+}
+
+#[tokio::test]
+async fn no_network_but_ones_own() {
+    for level in CONFINED {
+        let house = house(level);
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.set_nonblocking(true).unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let (tcp_port, udp_port) = (tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port());
+        let path = house.top.path().join("outside/socket");
+        let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        unix.set_nonblocking(true).unwrap();
+        let python = "import socket\ns=socket.socket(socket.AF_UNIX)\ns.connect('PATH')\n"
+            .replace("PATH", &path.display().to_string());
+        house
+            .run(&format!(
+                "(echo x > /dev/tcp/127.0.0.1/{tcp_port}); (echo x > /dev/udp/127.0.0.1/{udp_port}); /usr/bin/python3 -c \"{python}\""
+            ))
+            .await;
+        assert!(tcp.accept().is_err(), "{level:?}");
+        assert!(udp.recv(&mut [0; 8]).is_err(), "{level:?}");
+        assert!(unix.accept().is_err(), "{level:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_tree_ends_with_its_command_at_every_level() {
+    for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
+        let house = house(level);
+        let mark = format!("{}.25", 4100 + at);
+        let got = house
+            .run(&format!(
+                "setsid sh -c 'setsid sleep {mark} >/dev/null 2>&1 &'; sleep {mark} & sleep 0.1; echo done"
+            ))
+            .await;
+        assert_eq!(
+            (got.stdout.text.as_str(), got.exit.leftovers),
+            ("done\n", 2),
+            "{level:?}"
+        );
+        assert!(!lives(&mark), "{level:?}");
+        let mut spawn = house.spawn(&format!("trap '' TERM; sleep {mark} & sleep {mark}; sleep {mark}"));
+        spawn.timeout = Duration::from_millis(300);
+        let got = process::run(spawn, &house.confinement).await.unwrap();
+        assert!(
+            got.exit.timed_out && got.took < Duration::from_secs(3),
+            "{level:?} {got:?}"
+        );
+        assert!(!lives(&mark), "{level:?}");
+    }
+}
+
+fn lives(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|line| line.split(|byte| *byte == 0).any(|part| part == word.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_storm_of_forks_is_held_down() {
+    for level in CONFINED {
+        let house = house(level);
+        let mut spawn = house.spawn("bomb() { bomb | bomb & }; bomb; sleep 5");
+        spawn.timeout = Duration::from_secs(2);
+        process::run(spawn, &house.confinement).await.unwrap();
+        let ours = house.confinement.workspace.display().to_string();
+        let left = std::fs::read_dir("/proc").unwrap().flatten();
+        let left =
+            left.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(&ours)));
+        assert_eq!(left.count(), 0, "{level:?}");
+    }
+}
+
+#[tokio::test]
+async fn programs_that_are_missing_are_told_and_sizes_are_bounded() {
+    for level in CONFINED {
+        let house = house(level);
+        let mut spawn = house.spawn("");
+        spawn.program = Program::Argv(vec!["no-such-program-here".to_owned()]);
+        let missing = process::run(spawn, &house.confinement).await;
+        assert!(
+            matches!(missing, Err(process::SpawnError::NotFound { .. })),
+            "{level:?}"
+        );
+        let got = house
+            .run("ulimit -c; ulimit -f; grep NoNewPrivs /proc/self/status; truncate -s 3G big; stat -c %s big")
+            .await;
+        let lines: Vec<&str> = got.stdout.text.lines().collect();
+        assert_eq!(lines[..3], ["0", "2097152", "NoNewPrivs:\t1"], "{level:?}");
+        assert!(!got.stdout.text.contains("3221225472"), "{level:?}");
+    }
+}
+
+#[tokio::test]
+async fn files_belong_to_us_and_take_no_rights() {
+    use std::os::unix::fs::MetadataExt;
+    for level in CONFINED {
+        let house = house(level);
+        let got = house
+            .run("umask 022; echo x > f; chmod 755 f; chmod u+s f && echo set")
+            .await;
+        assert!(!got.stdout.text.contains("set\n"), "{level:?}");
+        let data = std::fs::metadata(house.confinement.workspace.join("f")).unwrap();
+        assert_eq!(
+            (data.uid(), data.mode() & 0o7777),
+            (rustix::process::geteuid().as_raw(), 0o755),
+            "{level:?}"
+        );
+    }
+}
