@@ -7,8 +7,12 @@ use crate::base::secret::Redactor;
 use crate::diag::Files;
 use crate::policy::{self, PolicySet, WishedLevel};
 use crate::process::{self, Confinement, Level, Network, env, toolchains};
+use crate::net::client::Limits;
+use crate::net::retry::Schedule;
+use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
-use crate::provider::{self, Provider};
+use crate::provider::replay::Replay;
+use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::tools::{Registry, Scope};
 use crate::workspace::{Workspace, context, patch};
@@ -135,7 +139,7 @@ pub async fn confinement(
             readable: granted.readable,
             writable,
             hidden: hidden.iter().map(|path| absolute(path)).collect(),
-            protected: policies.protected().into(),
+            protected: protected(policies),
             network,
             env,
         },
@@ -187,17 +191,17 @@ pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result
         return replay(run, workspace);
     }
     let read = |path: &str| inputs::text(Path::new(path)).map_err(|error| error.to_string());
-    let with = provider::OpenWith {
+    let with = OpenWith {
         env: &variable,
         base_url,
         read: &read,
-        limits: provider::Limits::default(),
-        schedule: provider::Schedule::default(),
+        limits: Limits::default(),
+        schedule: Schedule::default(),
     };
-    provider::open_all(model, &plan.fallback, &with).map_err(|error| match error {
-        provider::OpenError::Name(why) => Refusal::Usage(why),
-        provider::OpenError::Environment(why) => Refusal::Environment(why),
-        provider::OpenError::Invalid(why) => Refusal::Invalid(why),
+    open_all(model, &plan.fallback, &with).map_err(|error| match error {
+        OpenError::Name(why) => Refusal::Usage(why),
+        OpenError::Environment(why) => Refusal::Environment(why),
+        OpenError::Invalid(why) => Refusal::Invalid(why),
     })
 }
 
@@ -208,7 +212,7 @@ fn replay(run: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let recording = crate::engine::recording::of(&events);
     let turns = recording.turns();
     let recall = Box::new(move |turn| recording.request(turn));
-    Ok(Arc::new(provider::replay::Replay::new(&format!("replay:{run}"), turns, recall)))
+    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, recall)))
 }
 
 /// The price of replies: the built-in table, and before it the rows of the file that `OVERNIGHT_PRICES` names.
@@ -228,4 +232,20 @@ pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     workspace.set_unreadable(Box::new(move |path| {
         policies.unreadable("grep_search", Kind::Search, path)
     }));
+}
+
+/// What the sandbox must keep unwritten, in the form that `process` reads.
+fn protected(policies: &PolicySet) -> Vec<String> {
+    let list = policies.protected();
+    let each = |paths: &[String], before: &str, after: &str| -> Vec<String> {
+        paths.iter().map(|path| format!("{before}{path}{after}")).collect()
+    };
+    [
+        each(&list.paths, "", ""),
+        each(&list.anywhere, "**/", ""),
+        each(&list.beginnings, "", "*"),
+        each(&list.beginnings_anywhere, "**/", "*"),
+        each(&list.opened, "!", ""),
+    ]
+    .concat()
 }

@@ -1,6 +1,5 @@
 //! All that the loop works with, wired by `cli`. Holds; does nothing, but for naming why a run was stopped.
 
-use crate::base::event::RunStarted;
 use crate::base::message::Usage;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::base::secret::Redactor;
@@ -20,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 /// What a run is made of.
 pub struct Deps {
     pub plan: Plan,
-    pub started: RunStarted,
     pub policies: PolicySet,
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,

@@ -24,8 +24,8 @@ pub mod set;
 pub mod shell;
 pub mod suggest;
 pub mod words;
+
 pub use decide::decide;
 pub use load::{Source, check_names, load};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
 pub use set::Protected;
-pub mod profiles;

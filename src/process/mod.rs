@@ -8,8 +8,9 @@ pub mod plain;
 mod sandbox;
 mod seal;
 mod spawn;
+pub mod toolchains;
 mod tree;
-mod sandbox;
+
 pub use capture::OnOutput;
 pub use sandbox::{Probe, choose, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};

@@ -53,7 +53,6 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
             removed,
         },
         base: base.and_then(|base| base.commit.clone()),
-        base_dirty: sum.dirty,
         base_tree: sum.baseline.map(str::to_owned),
         sandbox: sum.sandbox.map(|confined| confined.level.clone()),
         mcp_servers: sum.servers().to_vec(),

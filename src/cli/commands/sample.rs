@@ -17,17 +17,22 @@ pub fn dir(recipe: &Path) -> PathBuf {
 /// Runs the sample of a recipe. The run directory stays where the user is.
 pub async fn run(args: RunArgs, started: Instant) -> u8 {
     let shared = args.shared.clone();
-    match prepare(args).await {
-        Ok((args, _copy)) => {
-            out::tell(
-                "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
-            );
-            let code = run::in_tree(args, started).await;
-            out::tell("SAMPLE: the replies were recorded.");
-            code
-        }
+    match ended(args, started).await {
+        Ok(code) => code,
         Err(refusal) => super::session::refused(&refusal, None, "sample", &shared),
     }
+}
+
+/// As [`run`]; a sample that cannot begin is the caller's to tell.
+pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
+    let (args, _copy) = prepare(args).await?;
+    out::tell(
+        "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
+    );
+    let dir = args.out.clone().unwrap_or_default();
+    let code = run::in_tree(args, started).await;
+    out::tell(&format!("SAMPLE: the replies were recorded. The run's files are in {}", dir.display()));
+    Ok(code)
 }
 
 /// The arguments of a sample's run, and the copy that lives as long as it.

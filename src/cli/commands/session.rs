@@ -18,7 +18,7 @@ use crate::policy::PolicySet;
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
-use crate::report::progress::{Level, Live, Plain};
+use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
 use crate::workspace::Workspace;
@@ -182,7 +182,7 @@ fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
     };
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     if std::io::stderr().is_terminal() && !shared.quiet {
-        sinks.push(Box::new(Live::new(level)));
+        sinks.push(Box::new(LiveBar::new(level)));
     } else {
         sinks.push(Box::new(Plain::new(std::io::stderr(), level)));
     }
