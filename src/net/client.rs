@@ -190,7 +190,7 @@ impl Answer {
 
     /// Reads what little is left, so that the connection can be used again. Gives up soon.
     pub async fn drain(mut self, until: Until<'_>) {
-        self.limits.silence = Duration::from_millis(200);
+        self.limits.silence = Duration::from_millis(100);
         self.first_byte = None;
         for _ in 0..8 {
             if !matches!(self.piece(until).await, Ok(Some(_))) {
@@ -318,4 +318,40 @@ pub fn tls(system: bool) -> Result<ClientConfig, Trouble> {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_told_by_name_and_address() {
+        for host in ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "::1"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["localhost.example.org", "128.0.0.1", "[::2]", "0.0.0.0", "ollama"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_built_without_certificates_of_the_machine() {
+        let url = reqwest::Url::parse("http://127.0.0.1:1").unwrap();
+        assert!(build(&url, Limits::default()).is_ok());
+        assert_eq!(
+            tls(false).unwrap().alpn_protocols,
+            [b"h2".to_vec(), b"http/1.1".to_vec()]
+        );
+    }
+
+    #[test]
+    fn secrets_in_headers_are_marked_and_bad_ones_refused() {
+        let key = SecretString::from("k");
+        let map = header_map(&[Header::Secret("authorization", "Bearer ", &key)]).unwrap();
+        assert_eq!(map["authorization"], "Bearer k");
+        assert!(map["authorization"].is_sensitive());
+        let bad = SecretString::from("k\nx: y");
+        let refused = header_map(&[Header::Secret("x-api-key", "", &bad)]).unwrap_err();
+        assert!(!refused.to_string().contains("x: y"), "{refused}");
+    }
 }
