@@ -176,10 +176,10 @@ impl PathPattern {
 }
 
 /// Longer patterns are refused.
-const MAX_BYTES: usize = 512;
+pub const MAX_BYTES: usize = 512;
 
 /// Deeper nesting would not make a regular expression.
-const MAX_BRACES: usize = 32;
+pub const MAX_BRACES: usize = 32;
 
 const WILD: [char; 6] = ['*', '?', '[', '{', ']', '}'];
 
