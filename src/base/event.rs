@@ -163,8 +163,6 @@ pub struct PolicyText {
 pub struct Base {
     /// `HEAD` at the start; `None` outside a git repository or before the first commit.
     pub commit: Option<String>,
-    /// Whether the tree differed from it.
-    pub dirty: bool,
 }
 
 /// The sandbox as it was found.

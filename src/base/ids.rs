@@ -60,3 +60,20 @@ impl CallId {
         Self(format!("c{n}"))
     }
 }
+
+impl BlobId {
+    /// The id of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha256_hex(&[bytes]))
+    }
+}
+
+/// SHA-256 over the pieces, one after the other, in lower-case hex.
+pub fn sha256_hex(pieces: &[&[u8]]) -> String {
+    use sha2::{Digest, Sha256};
+    let mut hasher = Sha256::new();
+    for piece in pieces {
+        hasher.update(piece);
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

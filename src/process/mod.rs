@@ -1,6 +1,7 @@
 //! The door to processes. The only room that starts one; the only room that confines one.
 
 pub mod jobs;
+pub mod plain;
 
 use crate::base::call::ExitInfo;
 use crate::base::secret::Redactor;

@@ -1,5 +1,8 @@
 //! The model services. Asks and returns whole replies; never executes anything.
 
+pub mod open;
+pub mod scripted;
+
 use crate::base::call::ToolSpec;
 use crate::base::event::Live;
 use crate::base::message::{Message, Reply};
@@ -60,8 +63,19 @@ pub struct ProviderError {
     pub message: String,
 }
 
+impl ProviderError {
+    /// A failure of a class, with a sentence that says who must act.
+    pub fn new(class: ProviderClass, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            message: message.into(),
+        }
+    }
+}
+
 /// Classes of failure. All but the first two end a run with code 7.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProviderClass {
     /// The recorded run has no such request: exit 1. The message holds the diff.
     ReplayMiss,

@@ -1,5 +1,14 @@
 //! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
 
+pub mod diff;
+pub mod args;
+pub mod builtin;
+pub mod list_directory;
+pub mod registry;
+pub mod results;
+pub mod schema;
+pub use registry::Registry;
+
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
 use crate::base::event::Live;
@@ -14,6 +23,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The tools that need nothing but the tree. A new one: its file, its line here, its fixtures.
+fn builtins() -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(list_directory::tool())]
+}
 
 /// A tool: says what a call would touch before anything happens, then does it at most once.
 pub trait Tool: Send + Sync {

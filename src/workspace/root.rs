@@ -1,16 +1,282 @@
-//! The root of the tree and the only way from a name to a place in it.
+//! The root of the tree and the only way from a name to a place in it. Decides what is visible, not what is allowed.
 
-use std::path::{Path, PathBuf};
+use super::fs::{Dir, Entry, FsError};
+use crate::base::access::{Found, Place};
+use sha2::{Digest, Sha256};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Links followed before a path counts as a loop, as in Linux.
+const MAX_LINKS: usize = 40;
+
+/// The directory of run directories; never visible to a tool.
+const OWN_DIR: &str = ".overnight";
+
+type Unreadable = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The tree that a run works on.
-#[derive(Debug)]
+///
+/// Set up once (`hide`, `set_unreadable`, `set_ignore`), then shared. Files are opened through the root's handle, so
+/// that the place which was judged is the place which is opened.
 pub struct Workspace {
     root: PathBuf,
+    dir: Dir,
+    hidden: Vec<String>,
+    ignore: Vec<String>,
+    unreadable: Option<Unreadable>,
+    seen: Mutex<HashMap<String, [u8; 32]>>,
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Workspace {
+    /// Opens an existing directory. Errors name neither it nor anything above it.
+    pub fn open(path: &Path) -> Result<Self, FsError> {
+        let root = path.canonicalize()?;
+        Ok(Self {
+            dir: Dir::open(&root)?,
+            root,
+            hidden: vec![OWN_DIR.to_owned()],
+            ignore: Vec::new(),
+            unreadable: None,
+            seen: Mutex::new(HashMap::new()),
+        })
+    }
+
     /// The canonical path of the root. Never shown to the model.
     pub fn root(&self) -> &Path {
         &self.root
     }
+
+    /// Makes a directory of ours (`--out` inside the tree) invisible. Absolute, or relative to the root; a path
+    /// outside changes nothing. The root itself cannot be hidden.
+    pub fn hide(&mut self, path: &Path) {
+        let place = self.locate(&path.to_string_lossy());
+        if place.inside && !place.path.is_empty() {
+            self.hidden.push(place.path);
+        }
+    }
+
+    /// Whether a relative path is, or lies in, a directory of ours.
+    pub fn is_hidden(&self, path: &str) -> bool {
+        self.hidden.iter().any(|hidden| {
+            path.strip_prefix(hidden.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    pub(super) fn hidden_names(&self) -> &[String] {
+        &self.hidden
+    }
+
+    /// Patterns of the recipe in `.gitignore` form, relative to the root: left out of every walk.
+    pub fn set_ignore(&mut self, patterns: Vec<String>) {
+        self.ignore = patterns;
+    }
+
+    /// The recipe's own ignore patterns.
+    pub fn ignore(&self) -> &[String] {
+        &self.ignore
+    }
+
+    /// Which relative paths a search must not open: secret-like files and what the policy denies.
+    pub fn set_unreadable(&mut self, unreadable: Box<dyn Fn(&str) -> bool + Send + Sync>) {
+        self.unreadable = Some(unreadable);
+    }
+
+    /// Whether a search may show the content of a relative path.
+    pub fn may_search(&self, path: &str) -> bool {
+        !self.is_hidden(path) && self.unreadable.as_ref().is_none_or(|unreadable| !unreadable(path))
+    }
+
+    /// Where a path leads: absolute, or relative to the root; `.`, `..` and links are resolved one component after
+    /// the other, as the kernel does. What does not exist is resolved by its letters. A path that cannot be resolved
+    /// (a loop of links, a NUL, a directory that may not be looked into) counts as outside: nothing is allowed there.
+    pub fn locate(&self, asked: &str) -> Place {
+        let place = |path: String, inside: bool, found: Found| Place {
+            asked: asked.to_owned(),
+            path,
+            inside,
+            found,
+        };
+        let Some((path, found)) = resolve(&self.root, asked) else {
+            return place(
+                self.root.join(asked).to_string_lossy().into_owned(),
+                false,
+                Found::Nothing,
+            );
+        };
+        match path.strip_prefix(&self.root) {
+            Ok(inside) => {
+                let inside = inside.to_string_lossy().into_owned();
+                let found = if self.is_hidden(&inside) { Found::Nothing } else { found };
+                place(inside, true, found)
+            }
+            Err(_) => place(path.to_string_lossy().into_owned(), false, found),
+        }
+    }
+
+    /// Opens a located regular file for reading.
+    pub fn open_file(&self, place: &Place) -> Result<File, FsError> {
+        self.dir.file(self.visible(place)?)
+    }
+
+    /// The bytes of a located regular file of at most `limit` bytes.
+    pub fn read(&self, place: &Place, limit: u64) -> Result<Vec<u8>, FsError> {
+        self.dir.read(self.visible(place)?, limit)
+    }
+
+    /// The names in a located directory in byte order, at most `cap`; the second value counts the rest.
+    pub fn list(&self, place: &Place, cap: usize) -> Result<(Vec<Entry>, usize), FsError> {
+        let path = self.visible(place)?;
+        let (mut entries, rest) = self.dir.list(path, cap)?;
+        entries.retain(|entry| !self.is_hidden(&join(path, &entry.name)));
+        Ok((entries, rest))
+    }
+
+    /// Puts `bytes` at a located place, all or nothing; see `Dir::write`. Gives whether the file is new.
+    pub fn write(&self, place: &Place, bytes: &[u8]) -> Result<bool, FsError> {
+        let path = match self.visible(place) {
+            Err(FsError::Missing) => return Err(FsError::Denied),
+            path => path?,
+        };
+        if path.is_empty() {
+            return Err(FsError::Directory);
+        }
+        let created = self.dir.write(path, bytes)?;
+        self.note_read(path, bytes);
+        Ok(created)
+    }
+
+    fn visible<'a>(&self, place: &'a Place) -> Result<&'a str, FsError> {
+        if !place.inside {
+            return Err(FsError::Outside);
+        }
+        if self.is_hidden(&place.path) {
+            return Err(FsError::Missing);
+        }
+        Ok(&place.path)
+    }
+
+    /// Remembers what the model has seen of a relative path.
+    pub fn note_read(&self, path: &str, bytes: &[u8]) {
+        let digest = Sha256::digest(bytes).into();
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(path.to_owned(), digest);
+    }
+
+    /// Whether `bytes`, read just now, differ from what was last read or written by a tool. A path that no tool has
+    /// touched has not changed.
+    pub fn changed_since(&self, path: &str, bytes: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(path)
+            .is_some_and(|seen| *seen != digest)
+    }
 }
+
+/// `dir/name`, or `name` in the root.
+pub fn join(dir: &str, name: &str) -> String {
+    if dir.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{dir}/{name}")
+    }
+}
+
+enum Piece {
+    Name(OsString),
+    Up,
+}
+
+fn pieces(path: &Path) -> impl DoubleEndedIterator<Item = Piece> + '_ {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(Piece::Name(name.to_owned())),
+        Component::ParentDir => Some(Piece::Up),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    })
+}
+
+/// Walks `asked` from `root`; `None` when the kernel could not either.
+fn resolve(root: &Path, asked: &str) -> Option<(PathBuf, Found)> {
+    if asked.contains('\0') {
+        return None;
+    }
+    let asked = Path::new(asked);
+    let mut at = if asked.is_absolute() {
+        PathBuf::from("/")
+    } else {
+        root.to_owned()
+    };
+    let mut todo: VecDeque<Piece> = pieces(asked).collect();
+    let mut links = 0;
+    while let Some(piece) = todo.pop_front() {
+        let Piece::Name(name) = piece else {
+            at.pop();
+            continue;
+        };
+        let next = at.join(&name);
+        match next.symlink_metadata() {
+            Ok(meta) if meta.is_symlink() => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return None;
+                }
+                let target = std::fs::read_link(&next).ok()?;
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                for piece in pieces(&target).rev() {
+                    todo.push_front(piece);
+                }
+            }
+            Ok(_) => at = next,
+            Err(error) if is_absent(&error) => at = next,
+            Err(_) => return None,
+        }
+    }
+    let found = match at.symlink_metadata() {
+        Ok(meta) => found(&meta),
+        Err(error) if is_absent(&error) => Found::Nothing,
+        Err(_) => return None,
+    };
+    Some((at, found))
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
+    )
+}
+
+fn found(meta: &Metadata) -> Found {
+    if meta.is_dir() {
+        Found::Dir
+    } else if !meta.is_file() {
+        Found::Special
+    } else if meta.nlink() > 1 {
+        Found::HardLinked
+    } else {
+        Found::File
+    }
+}
+
+#[cfg(test)]
+mod tests;

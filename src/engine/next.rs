@@ -1,0 +1,339 @@
+//! What comes next: a pure function of the plan and the state. Does nothing and records nothing.
+
+use super::state::{Phase, State};
+use crate::base::call::CallState;
+use crate::base::event::PromptReason;
+use crate::base::ids::CallId;
+use crate::base::message::Stop;
+use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
+use crate::recipe::Plan;
+use crate::recipe::plan::{CheckWhat, Expect, OnDeny, PlanStep, StepWork};
+
+/// How often the same call may give the same result in a row before the model is told.
+pub const REPEATS_NOTED: u32 = 5;
+/// How often before the run ends as stuck.
+pub const REPEATS_ENDED: u32 = 10;
+
+/// The one thing to do now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Begin the step of this index.
+    Begin(usize),
+    /// Run the step's plain command.
+    Run,
+    /// Begin this attempt; the text says why.
+    Attempt(u32, String),
+    /// Tell the model something.
+    Prompt(PromptReason),
+    /// Ask the model.
+    Ask,
+    /// Settle the first wave of these calls.
+    Call(Vec<CallId>),
+    /// A call that was running when the process ended, and that may not run again.
+    Interrupted(CallId),
+    /// Make the check of this index.
+    Check(usize),
+    /// Judge the answer against the response schema.
+    Judge,
+    /// Look what the run has changed so far.
+    Measure,
+    /// End the step.
+    StepDone(StepResult),
+    /// End, waiting for approval of these calls.
+    Suspend(Vec<CallId>),
+    /// End so.
+    Finish(Outcome),
+    /// It has ended so.
+    Done(Outcome),
+}
+
+/// What comes next.
+pub fn next(state: &State, plan: &Plan) -> Next {
+    if let Some(outcome) = &state.outcome {
+        return Next::Done(outcome.clone());
+    }
+    if let Some(outcome) = denied_end(state, plan) {
+        return Next::Finish(outcome);
+    }
+    let Some(step) = plan.steps.get(state.step) else {
+        return finish(state, plan);
+    };
+    match state.phase {
+        Phase::Between if state.was_green() || failed_step(state).is_some() => finish(state, plan),
+        Phase::Between => Next::Begin(state.step),
+        Phase::Opened => open(state, step),
+        Phase::Prompting => match state.attempt {
+            0 | 1 => Next::Prompt(PromptReason::Task),
+            _ => Next::Prompt(PromptReason::Feedback),
+        },
+        Phase::Asking => ask(state, plan, step),
+        Phase::Calling => call(state, plan, step),
+        Phase::Answered => answered(state, plan, step),
+        Phase::Ran => ran(state, step),
+    }
+}
+
+fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
+    let secret = state.denials.iter().find(|denial| denial.code == "secret_hit");
+    let first = match plan.on_deny {
+        OnDeny::Stop => state.denials.first(),
+        OnDeny::Tell => None,
+    };
+    let denial = secret.or(first)?;
+    let reason = if secret.is_some() { "secret_hit" } else { "on_deny" };
+    let message = format!("call {} of {} was denied: {}", denial.call, denial.tool, denial.reason);
+    Some(Outcome::new(Verdict::Denied, reason, message))
+}
+
+fn open(state: &State, step: &PlanStep) -> Next {
+    if let StepWork::Run { .. } = step.work {
+        return Next::Run;
+    }
+    if step.skip_if_green && !step.checks.is_empty() {
+        let red = state.checks.iter().find(|check| !check.passed);
+        if red.is_none() {
+            return match state.checks.len() {
+                done if done < step.checks.len() => check(state, step, done),
+                _ => Next::StepDone(StepResult {
+                    status: StepStatus::Skipped,
+                    reason: "green".to_owned(),
+                    message: "all checks passed before the model was asked".to_owned(),
+                    output: String::new(),
+                    changed: Some(false),
+                }),
+            };
+        }
+    }
+    Next::Attempt(1, "first attempt".to_owned())
+}
+
+fn check(state: &State, step: &PlanStep, index: usize) -> Next {
+    let looks_at_tree = matches!(step.checks.get(index), Some(check) if matches!(check.what, CheckWhat::Changed(_)));
+    if looks_at_tree && state.touched {
+        return Next::Measure;
+    }
+    Next::Check(index)
+}
+
+fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
+    if state.repeats >= REPEATS_ENDED {
+        let message = format!("the same call gave the same result {} times in a row", state.repeats);
+        return Next::Finish(Outcome::new(Verdict::Failed, "stuck", message));
+    }
+    if state.repeats == REPEATS_NOTED && !state.nudged {
+        return Next::Prompt(PromptReason::Nudge);
+    }
+    let own = step
+        .budget
+        .as_ref()
+        .and_then(|budget| state.step_spent.exhausted(budget));
+    match state.spent.exhausted(&plan.budget).or(own) {
+        Some(hit) => Next::Finish(Outcome::limit(&hit)),
+        None => Next::Ask,
+    }
+}
+
+fn call(state: &State, plan: &Plan, step: &PlanStep) -> Next {
+    let mut waiting = state.calls.values().filter(|record| !record.state.is_final());
+    let Some(first) = waiting.next() else {
+        return Next::Ask;
+    };
+    match first.state {
+        CallState::Executing if !first.read_only => Next::Interrupted(first.call.id.clone()),
+        CallState::AwaitingApproval => Next::Suspend(vec![first.call.id.clone()]),
+        CallState::Scheduled if first.approved || first.tool.is_some() => {
+            let tool = first.tool.as_deref().unwrap_or(&first.call.tool);
+            let own = step
+                .budget
+                .as_ref()
+                .and_then(|b| state.step_spent.calls_exhausted(tool, b));
+            match state.spent.calls_exhausted(tool, &plan.budget).or(own) {
+                Some(hit) => Next::Finish(Outcome::limit(&hit)),
+                None => Next::Call(unsettled(state)),
+            }
+        }
+        _ => Next::Call(unsettled(state)),
+    }
+}
+
+fn unsettled(state: &State) -> Vec<CallId> {
+    let open = state.calls.values().filter(|record| !record.state.is_final());
+    open.map(|record| record.call.id.clone()).collect()
+}
+
+fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
+    match &state.stop {
+        Some(Stop::Length) => {
+            let message = "the model's answer was cut at its length limit";
+            return Next::Finish(Outcome::new(Verdict::Provider, "length", message));
+        }
+        Some(Stop::Refused { reason }) => {
+            let message = format!("the model service refused: {reason}");
+            return Next::Finish(Outcome::new(Verdict::Provider, "blocked", message));
+        }
+        Some(Stop::End | Stop::Calls) | None => {}
+    }
+    let must_change = step.expect == Expect::Change || (plan.expect == Expect::Change && is_last_prompt(state, plan));
+    if must_change && !state.nudged && is_question(&state.answer) {
+        if state.touched {
+            return Next::Measure;
+        }
+        if !changed_in_step(state) {
+            return Next::Prompt(PromptReason::Nudge);
+        }
+    }
+    if plan.response.is_some() && is_last_prompt(state, plan) {
+        match &state.judged {
+            None => return Next::Judge,
+            Some(errors) if errors.is_empty() => {}
+            Some(_) if state.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
+            Some(errors) => {
+                let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
+                return done(state, StepStatus::Failed, "response", message);
+            }
+        }
+    }
+    checked(state, step)
+}
+
+/// Makes the checks that are left, then ends the attempt.
+fn checked(state: &State, step: &PlanStep) -> Next {
+    if state.checks.len() < step.checks.len() {
+        return check(state, step, state.checks.len());
+    }
+    let red: Vec<&str> = state
+        .checks
+        .iter()
+        .filter(|c| !c.passed)
+        .map(|c| c.name.as_str())
+        .collect();
+    if !red.is_empty() {
+        let why = format!("failed: {}", red.join(", "));
+        let is_prompt = matches!(step.work, StepWork::Prompt { .. });
+        if is_prompt && state.attempt <= step.retries {
+            return Next::Attempt(state.attempt + 1, why);
+        }
+        return done(state, StepStatus::Failed, "check", format!("checks {why}"));
+    }
+    if step.expect != Expect::Any && state.touched {
+        return Next::Measure;
+    }
+    match (step.expect, changed_in_step(state)) {
+        (Expect::Change, false) => {
+            let message = "a change was expected and nothing changed".to_owned();
+            done(state, StepStatus::Failed, "expect", message)
+        }
+        (Expect::NoChange, true) => {
+            let message = "no change was expected and files changed".to_owned();
+            done(state, StepStatus::Failed, "expect", message)
+        }
+        _ => done(state, StepStatus::Passed, "", String::new()),
+    }
+}
+
+fn ran(state: &State, step: &PlanStep) -> Next {
+    let StepWork::Run { allow_failure, .. } = &step.work else {
+        return done(
+            state,
+            StepStatus::Failed,
+            "plan",
+            "a prompt step has no command".to_owned(),
+        );
+    };
+    let ended = state.ran.as_ref().map(|(exit, _)| exit);
+    if let Some(exit) = ended
+        && exit.code != Some(0)
+        && (!allow_failure || exit.timed_out)
+    {
+        let how = match (exit.timed_out, exit.code) {
+            (true, _) => "ran out of time".to_owned(),
+            (false, Some(code)) => format!("ended with exit code {code}"),
+            (false, None) => "was ended by a signal".to_owned(),
+        };
+        return done(state, StepStatus::Failed, "command", format!("the command {how}"));
+    }
+    checked(state, step)
+}
+
+fn done(state: &State, status: StepStatus, reason: &str, message: String) -> Next {
+    let output = match &state.ran {
+        Some((_, output)) => output.clone(),
+        None => state.answer.clone(),
+    };
+    Next::StepDone(StepResult {
+        status,
+        reason: reason.to_owned(),
+        message,
+        output,
+        changed: (!state.touched).then(|| changed_in_step(state)),
+    })
+}
+
+fn changed_in_step(state: &State) -> bool {
+    match (&state.patch, &state.step_tree) {
+        (Some(patch), Some(before)) => patch.tree != *before,
+        (Some(patch), None) => patch.blob.is_some(),
+        (None, _) => false,
+    }
+}
+
+fn is_last_prompt(state: &State, plan: &Plan) -> bool {
+    let later = plan.steps.iter().skip(state.step + 1);
+    !later
+        .into_iter()
+        .any(|step| matches!(step.work, StepWork::Prompt { .. }))
+}
+
+fn is_question(answer: &str) -> bool {
+    answer.trim_end().ends_with('?')
+}
+
+fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
+    let failed = state
+        .results
+        .iter()
+        .find(|(_, result)| result.status == StepStatus::Failed);
+    failed.map(|(step, result)| (step.as_str(), result))
+}
+
+/// The end of a run whose steps are done: from the strictest reason to the mildest.
+fn finish(state: &State, plan: &Plan) -> Next {
+    if state.touched {
+        return Next::Measure;
+    }
+    let denied = state.denials.iter().find(|denial| !denial.read);
+    let refused = |what: &str| {
+        denied.map(|denial| {
+            let message = format!(
+                "{what}; call {} of {} was denied: {}",
+                denial.call, denial.tool, denial.reason
+            );
+            Outcome::new(Verdict::Denied, "denied", message)
+        })
+    };
+    if let Some((step, result)) = failed_step(state) {
+        let what = format!("step {step}: {}", result.message);
+        let failed = Outcome::new(Verdict::Failed, result.reason.clone(), what.clone());
+        return Next::Finish(refused(&what).unwrap_or(failed));
+    }
+    let has_checks = plan.steps.iter().any(|step| !step.checks.is_empty());
+    if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
+        return Next::Finish(outcome);
+    }
+    match (plan.expect, state.changed()) {
+        (Expect::Change, false) if !state.was_green() => {
+            let what = "a change was expected and nothing changed";
+            let failed = Outcome::new(Verdict::Failed, "expect", what);
+            return Next::Finish(refused(what).unwrap_or(failed));
+        }
+        (Expect::NoChange, true) => {
+            let what = "no change was expected and files changed";
+            return Next::Finish(Outcome::new(Verdict::Failed, "expect", what));
+        }
+        _ => {}
+    }
+    Next::Finish(match state.changed() {
+        true => Outcome::new(Verdict::Passed, "", "every step and check passed"),
+        false => Outcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
+    })
+}

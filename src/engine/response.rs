@@ -1,0 +1,90 @@
+//! The final answer against its JSON Schema, and what the model is told when it does not fit. Pure.
+
+use serde_json::Value;
+
+/// At most so many errors are told.
+const ERRORS_TOLD: usize = 10;
+
+/// The JSON of an answer that fits `schema`, or what is wrong with it.
+///
+/// The answer may be the JSON alone, or JSON in one fenced code block, or JSON with text before or after it.
+pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
+    let value = extract(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
+    let validator =
+        jsonschema::validator_for(schema).map_err(|error| vec![format!("the schema cannot be used: {error}")])?;
+    let errors: Vec<String> = validator
+        .iter_errors(&value)
+        .take(ERRORS_TOLD)
+        .map(|error| {
+            let place = error.instance_path().to_string();
+            let place = if place.is_empty() {
+                "the answer".to_owned()
+            } else {
+                place
+            };
+            format!("{place}: {error}")
+        })
+        .collect();
+    if errors.is_empty() { Ok(value) } else { Err(errors) }
+}
+
+fn extract(answer: &str) -> Result<Value, serde_json::Error> {
+    let answer = answer.trim();
+    let whole = serde_json::from_str(answer);
+    if whole.is_ok() {
+        return whole;
+    }
+    if let Some(value) = fenced(answer) {
+        return Ok(value);
+    }
+    // The outermost braces, for an answer with a sentence around it.
+    let inner = match (answer.find('{'), answer.rfind('}')) {
+        (Some(start), Some(end)) if start < end => serde_json::from_str(&answer[start..=end]),
+        _ => return whole,
+    };
+    inner.or(whole)
+}
+
+fn fenced(answer: &str) -> Option<Value> {
+    let (_, rest) = answer.split_once("```")?;
+    let (_, rest) = rest.split_once('\n')?;
+    let (body, _) = rest.split_once("```")?;
+    serde_json::from_str(body.trim()).ok()
+}
+
+/// What the model is told when its answer does not fit.
+pub fn repair(errors: &[String], schema: &Value) -> String {
+    format!(
+        "Your final answer does not fit the required JSON Schema:\n- {}\n\nThe schema is:\n{schema}\n\n\
+         Answer again with the JSON document alone: no other text, no code fence.",
+        errors.join("\n- ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn json_is_found_bare_fenced_and_inside_text() {
+        let schema = json!({"type": "object", "required": ["summary"]});
+        for answer in [
+            "{\"summary\": \"x\"}",
+            "```json\n{\"summary\": \"x\"}\n```",
+            "Here it is:\n```\n{\"summary\": \"x\"}\n```\nDone.",
+            "Result: {\"summary\": \"x\"}.",
+        ] {
+            assert_eq!(judge(answer, &schema), Ok(json!({"summary": "x"})), "{answer}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n", "m"]});
+        let errors = judge("{\"n\": \"one\"}", &schema).unwrap_err();
+        assert_eq!(errors.len(), 2);
+        assert!(errors.iter().any(|error| error.starts_with("/n: ")), "{errors:?}");
+        assert!(judge("sorry", &schema).unwrap_err()[0].starts_with("the answer is not JSON"));
+    }
+}

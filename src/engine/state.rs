@@ -1,0 +1,350 @@
+//! The state of a run, folded from its events. Only `apply` changes it; `next` (in `next.rs`) reads it. Pure.
+
+use crate::base::budget::Spent;
+use crate::base::call::{CallState, ToolCall, ToolOutput};
+use crate::base::event::{Decided, Event, EventKind, PatchTaken, PromptReason, RunStarted};
+use crate::base::ids::{CallId, StepId, sha256_hex};
+use crate::base::message::{CallResult, Message, Part, Reply, Role, Stop};
+use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
+use crate::base::ruling::Decision;
+use indexmap::IndexMap;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Where a run stands between two events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the first step or between two.
+    #[default]
+    Between,
+    /// A step began; its command, or the check whether it is green already, comes next.
+    Opened,
+    /// An attempt began; the model has not been told yet.
+    Prompting,
+    /// The model is to be asked.
+    Asking,
+    /// Calls of the last reply are not all settled.
+    Calling,
+    /// The last reply asked for no call.
+    Answered,
+    /// A plain command has ended.
+    Ran,
+}
+
+/// One call of the last reply.
+#[derive(Clone, Debug)]
+pub struct CallRecord {
+    pub call: ToolCall,
+    pub state: CallState,
+    /// The canonical tool name, once ruled.
+    pub tool: Option<String>,
+    pub read_only: bool,
+    /// A reviewer said yes.
+    pub approved: bool,
+    /// The arguments after a `modify` rule.
+    pub modified: Option<Value>,
+    pub output: Option<ToolOutput>,
+}
+
+/// A denied call, for the verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    pub call: CallId,
+    pub tool: String,
+    pub code: String,
+    pub reason: String,
+    pub rule: Option<String>,
+    /// Whether it would only have read.
+    pub read: bool,
+}
+
+/// All that decides what comes next.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub started: Option<Box<RunStarted>>,
+    pub phase: Phase,
+    /// Index of the step that runs or comes next.
+    pub step: usize,
+    /// Attempt of the step, from 1; 0 while it is looked at whether it is green already.
+    pub attempt: u32,
+    pub history: Vec<Message>,
+    /// Counts rewritings of the history.
+    pub epoch: u64,
+    /// The calls of the last reply in the order asked.
+    pub calls: IndexMap<CallId, CallRecord>,
+    /// Calls asked for so far in the run; the next id is one more.
+    pub calls_asked: u64,
+    pub spent: Spent,
+    pub step_spent: Spent,
+    /// The last reply's text and how it ended.
+    pub answer: String,
+    pub stop: Option<Stop>,
+    /// The last judgement of the answer: errors, empty when it fits.
+    pub judged: Option<Vec<String>>,
+    pub repairs: u32,
+    pub nudged: bool,
+    pub outputs: BTreeMap<StepId, String>,
+    pub results: Vec<(StepId, StepResult)>,
+    /// Checks of this attempt so far.
+    pub checks: Vec<CheckResult>,
+    pub ran: Option<(crate::base::call::ExitInfo, String)>,
+    pub denials: Vec<Denial>,
+    /// Uses of rules with `times`.
+    pub uses: BTreeMap<String, u64>,
+    pub baseline: Option<String>,
+    /// The tree when the step began, as far as known.
+    pub step_tree: Option<String>,
+    pub patch: Option<PatchTaken>,
+    /// Whether something ran since the tree was looked at last that may have changed it.
+    pub touched: bool,
+    /// How often in a row the same call gave the same result.
+    pub repeats: u32,
+    repeated: String,
+    pub confined: Option<String>,
+    pub outcome: Option<Outcome>,
+}
+
+impl State {
+    /// The state after these events.
+    pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut state = Self::default();
+        for event in events {
+            state.apply(&event.kind);
+        }
+        state
+    }
+
+    /// Takes in one event. Total: an event that does not fit changes nothing it should not.
+    pub fn apply(&mut self, event: &EventKind) {
+        match event {
+            EventKind::RunStarted(started) => self.started = Some(started.clone()),
+            EventKind::Confined(confined) => self.confined = Some(confined.level.clone()),
+            EventKind::Baseline { tree, .. } => {
+                self.baseline = Some(tree.clone());
+                self.step_tree = Some(tree.clone());
+            }
+            EventKind::StepStarted { index, .. } => self.open_step(*index),
+            EventKind::Ran { exit, output, .. } => {
+                self.ran = Some((exit.clone(), output.clone()));
+                self.touched = true;
+                self.phase = Phase::Ran;
+            }
+            EventKind::AttemptStarted { n, .. } => {
+                self.attempt = *n;
+                self.checks.clear();
+                self.phase = Phase::Prompting;
+            }
+            EventKind::Prompted { message, why } => self.prompted(message, *why),
+            EventKind::Replied { reply, cost_micros, .. } => self.replied(reply, *cost_micros),
+            EventKind::Decided(decided) => self.decided(decided),
+            EventKind::Approved { call, allow, .. } => self.approved(call, *allow),
+            EventKind::CallStarted { call } => self.call_started(call),
+            EventKind::CallFinished {
+                call, state, output, ..
+            } => self.call_finished(call, *state, output),
+            EventKind::Checked { check, .. } => {
+                self.touched |= check.exit.is_some();
+                self.checks.push(check.clone());
+            }
+            EventKind::ResponseJudged { errors, .. } => self.judged = Some(errors.clone()),
+            EventKind::StepFinished { step, result } => self.step_finished(step, result),
+            EventKind::Compacted { history, keep_from, .. } => {
+                let kept = self.history.split_off((*keep_from).min(self.history.len()));
+                self.history.clone_from(history);
+                self.history.extend(kept);
+                self.epoch += 1;
+            }
+            EventKind::PatchTaken(patch) => {
+                self.patch = Some(patch.clone());
+                self.touched = false;
+            }
+            EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
+            EventKind::Resumed { .. } => self.outcome = None,
+            EventKind::Equipped(_)
+            | EventKind::Retried { .. }
+            | EventKind::Suspended { .. }
+            | EventKind::Warned { .. } => {}
+        }
+    }
+
+    fn open_step(&mut self, index: usize) {
+        self.step = index;
+        self.attempt = 0;
+        self.phase = Phase::Opened;
+        self.checks.clear();
+        self.ran = None;
+        self.step_spent = Spent::default();
+        self.repairs = 0;
+        self.nudged = false;
+        self.judged = None;
+        self.step_tree = self.tree().map(str::to_owned);
+    }
+
+    fn prompted(&mut self, message: &Message, why: PromptReason) {
+        self.history.push(message.clone());
+        match why {
+            PromptReason::Repair => self.repairs += 1,
+            PromptReason::Nudge => {
+                self.nudged = true;
+            }
+            PromptReason::Task | PromptReason::Feedback | PromptReason::Retry => {}
+        }
+        self.judged = None;
+        self.checks.clear();
+        self.phase = Phase::Asking;
+    }
+
+    fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) {
+        for spent in [&mut self.spent, &mut self.step_spent] {
+            spent.turns += 1;
+            spent.tokens += reply.usage.total();
+            spent.cost_micros += cost_micros.unwrap_or(0);
+            spent.unpriced |= cost_micros.is_none();
+        }
+        self.answer = reply.text();
+        self.stop = Some(reply.stop.clone());
+        self.judged = None;
+        self.calls = reply
+            .calls()
+            .map(|call| {
+                let record = CallRecord {
+                    call: call.clone(),
+                    state: CallState::Validating,
+                    tool: None,
+                    read_only: false,
+                    approved: false,
+                    modified: None,
+                    output: None,
+                };
+                (call.id.clone(), record)
+            })
+            .collect();
+        self.calls_asked += self.calls.len() as u64;
+        self.history.push(Message {
+            role: Role::Assistant,
+            parts: reply.parts.clone(),
+        });
+        self.phase = if self.calls.is_empty() {
+            Phase::Answered
+        } else {
+            Phase::Calling
+        };
+    }
+
+    fn decided(&mut self, decided: &Decided) {
+        let ruling = &decided.ruling;
+        for rule in &ruling.uses {
+            *self.uses.entry(rule.clone()).or_default() += 1;
+        }
+        if ruling.decision == Decision::Deny {
+            self.denials.push(Denial {
+                call: decided.call.clone(),
+                tool: decided.tool.clone(),
+                code: ruling.code.clone(),
+                reason: ruling.reason.clone(),
+                rule: ruling.rule.clone(),
+                read: decided.read_only && decided.access.urls.is_empty(),
+            });
+        }
+        let Some(record) = self.calls.get_mut(&decided.call) else {
+            return;
+        };
+        record.tool = Some(decided.tool.clone());
+        record.read_only = decided.read_only;
+        if decided.modified.is_some() {
+            record.modified.clone_from(&decided.modified);
+        }
+        let next = match ruling.decision {
+            Decision::Allow => CallState::Scheduled,
+            Decision::Suspend if record.approved => CallState::Scheduled,
+            Decision::Suspend => CallState::AwaitingApproval,
+            Decision::Deny | Decision::Modify => return,
+        };
+        record.state = next;
+    }
+
+    fn approved(&mut self, call: &CallId, allow: bool) {
+        if let Some(record) = self.calls.get_mut(call)
+            && record.state == CallState::AwaitingApproval
+            && allow
+        {
+            record.approved = true;
+            record.state = CallState::Scheduled;
+        }
+    }
+
+    fn call_started(&mut self, call: &CallId) {
+        let Some(record) = self.calls.get_mut(call) else {
+            return;
+        };
+        record.state = CallState::Executing;
+        self.touched |= !record.read_only;
+        let tool = record.tool.clone().unwrap_or_else(|| record.call.tool.clone());
+        *self.spent.calls.entry(tool.clone()).or_default() += 1;
+        *self.step_spent.calls.entry(tool).or_default() += 1;
+    }
+
+    fn call_finished(&mut self, call: &CallId, state: CallState, output: &ToolOutput) {
+        let Some(record) = self.calls.get_mut(call) else {
+            return;
+        };
+        record.state = state;
+        record.output = Some(output.clone());
+        let sameness = sha256_hex(&[
+            record.call.tool.as_bytes(),
+            record.call.args.to_string().as_bytes(),
+            output.model_text().as_bytes(),
+        ]);
+        self.repeats = if sameness == self.repeated { self.repeats + 1 } else { 1 };
+        self.repeated = sameness;
+        if self.calls.values().all(|record| record.state.is_final()) {
+            self.settle_turn();
+        }
+    }
+
+    fn settle_turn(&mut self) {
+        let parts = self.calls.values().map(|record| {
+            let output = record.output.clone().unwrap_or_default();
+            Part::Result(CallResult {
+                call: record.call.id.clone(),
+                tool: record.call.tool.clone(),
+                wire_id: record.call.wire_id.clone(),
+                is_error: output.error.is_some() || record.state != CallState::Success,
+                content: output.content,
+            })
+        });
+        let message = Message {
+            role: Role::Tool,
+            parts: parts.collect(),
+        };
+        self.history.push(message);
+        self.phase = Phase::Asking;
+    }
+
+    fn step_finished(&mut self, step: &StepId, result: &StepResult) {
+        self.outputs.insert(step.clone(), result.output.clone());
+        self.results.push((step.clone(), result.clone()));
+        self.step += 1;
+        self.phase = Phase::Between;
+    }
+
+    /// The tree as it was looked at last: the patch's, else the baseline's.
+    pub fn tree(&self) -> Option<&str> {
+        self.patch
+            .as_ref()
+            .map(|patch| patch.tree.as_str())
+            .or(self.baseline.as_deref())
+    }
+
+    /// Whether the run changed something, as far as was looked. Without a baseline nothing ever ran.
+    pub fn changed(&self) -> bool {
+        self.patch.as_ref().is_some_and(|patch| patch.blob.is_some())
+    }
+
+    /// Whether a step was green before the model was asked, which ends the run.
+    pub fn was_green(&self) -> bool {
+        self.results
+            .iter()
+            .any(|(_, result)| result.status == StepStatus::Skipped)
+    }
+}

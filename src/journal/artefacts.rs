@@ -1,0 +1,62 @@
+//! Files that a run leaves beside its journal: blobs by hash and artefacts by name, written by rename. Knows no format.
+
+use super::JournalError;
+use crate::base::ids::BlobId;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Keeps bytes under their hash in `blobs/`; the same bytes are kept once.
+pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
+    let id = BlobId::of(bytes);
+    let path = blob_path(dir, &id);
+    if !path.exists() {
+        write(&path, bytes)?;
+    }
+    Ok(id)
+}
+
+/// Where a blob lies.
+pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
+    dir.join("blobs").join(id.as_str())
+}
+
+/// The bytes of a blob; refused when they are not what the name says.
+pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
+    let path = blob_path(dir, id);
+    let bytes = std::fs::read(&path).map_err(|source| JournalError::Read {
+        path: path.display().to_string(),
+        source,
+    })?;
+    if BlobId::of(&bytes) == *id {
+        Ok(bytes)
+    } else {
+        Err(JournalError::Damaged {
+            path: path.display().to_string(),
+            line: 1,
+            why: "its bytes do not have the hash that names them".to_owned(),
+        })
+    }
+}
+
+/// Writes a file whole or not at all, directories included.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    let wrap = |source| JournalError::Write {
+        path: path.display().to_string(),
+        source,
+    };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(parent).map_err(wrap)?;
+    // A device such as /dev/stdout or a pipe cannot be replaced by rename.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return std::fs::write(path, bytes).map_err(wrap);
+    }
+    let mut draft = tempfile::NamedTempFile::new_in(parent).map_err(wrap)?;
+    draft.write_all(bytes).map_err(wrap)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    draft.as_file().set_permissions(mode).map_err(wrap)?;
+    draft.persist(path).map_err(|error| wrap(error.error))?;
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Appends events to `journal.jsonl`. The only writer of a run directory's record; decides nothing about the run.
+
+use super::format;
+use super::{JournalError, reader};
+use crate::base::event::Event;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The file name of the record.
+pub const FILE: &str = "journal.jsonl";
+
+/// An open journal, locked against other writers as long as it lives.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    file: File,
+    chain: String,
+    /// Whether something was appended since the last sync.
+    dirty: bool,
+}
+
+impl Writer {
+    /// Makes the run directory and its journal, which appears whole with `first` in it, or not at all.
+    pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
+        let path = dir.join(FILE);
+        let wrap = |source| JournalError::Write {
+            path: path.display().to_string(),
+            source,
+        };
+        std::fs::create_dir_all(dir).map_err(wrap)?;
+        if path.exists() {
+            return Err(JournalError::Held(dir.display().to_string()));
+        }
+        std::fs::write(dir.join(".gitignore"), "*\n").map_err(wrap)?;
+        let draft = dir.join("journal.jsonl.new");
+        let entry = serde_json::to_string(first).map_err(|error| wrap(error.into()))?;
+        let (line, chain) = format::encode("", &entry);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&draft)
+            .map_err(wrap)?;
+        lock(&file, dir)?;
+        file.write_all(format!("{line}\n").as_bytes()).map_err(wrap)?;
+        file.sync_data().map_err(wrap)?;
+        std::fs::rename(&draft, &path).map_err(wrap)?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(wrap)?;
+        Ok(Self {
+            path,
+            file,
+            chain,
+            dirty: false,
+        })
+    }
+
+    /// Opens a journal to go on with it. A torn last line (a crash in mid-write) is cut off; its events are returned.
+    pub fn reopen(dir: &Path) -> Result<(Self, Vec<Event>), JournalError> {
+        let path = dir.join(FILE);
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map_err(|_| JournalError::Missing(dir.display().to_string()))?;
+        lock(&file, dir)?;
+        let journal = reader::read(dir)?;
+        file.set_len(journal.whole_bytes)
+            .map_err(|source| JournalError::Write {
+                path: path.display().to_string(),
+                source,
+            })?;
+        let writer = Self {
+            path,
+            file,
+            chain: journal.chain,
+            dirty: false,
+        };
+        Ok((writer, journal.events))
+    }
+
+    /// Appends an event that is serialized already. It survives the process; `sync` makes it survive the machine.
+    pub fn append(&mut self, entry: &str) -> Result<(), JournalError> {
+        let (mut line, chain) = format::encode(&self.chain, entry);
+        line.push('\n');
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|source| self.write_error(source))?;
+        self.chain = chain;
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Returns when all that was appended is on the disk.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        if self.dirty {
+            self.file.sync_data().map_err(|source| self.write_error(source))?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    fn write_error(&self, source: std::io::Error) -> JournalError {
+        JournalError::Write {
+            path: self.path.display().to_string(),
+            source,
+        }
+    }
+}
+
+/// Holds a directory or a run for this process; the lock ends with the file.
+pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(JournalError::Held(dir.display().to_string())),
+        Err(TryLockError::Error(source)) => Err(JournalError::Write {
+            path: dir.display().to_string(),
+            source,
+        }),
+    }
+}

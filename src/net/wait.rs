@@ -1,0 +1,37 @@
+//! Waiting that can be ended: by the clock of the run or by cancellation. Decides no length.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// The time is over.
+    Over,
+    /// The run's deadline came first.
+    Deadline,
+    Cancelled,
+}
+
+/// Waits for `length`, at most until `deadline`.
+pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationToken) -> Pause {
+    match bounded(tokio::time::sleep(length), deadline, cancel).await {
+        Ok(()) => Pause::Over,
+        Err(end) => end,
+    }
+}
+
+/// Runs `work`, at most until `deadline`. Never gives [`Pause::Over`].
+pub async fn bounded<T>(
+    work: impl Future<Output = T>,
+    deadline: Instant,
+    cancel: &CancellationToken,
+) -> Result<T, Pause> {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(Pause::Cancelled),
+        done = work => Ok(done),
+        () = tokio::time::sleep_until(deadline.into()) => Err(Pause::Deadline),
+    }
+}

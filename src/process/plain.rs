@@ -1,0 +1,78 @@
+//! Programs of our own choosing (git): neutral environment, bounded time, no sandbox. Not for anything a model or recipe names.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// The longest that git may take for one step of ours.
+pub const GIT_TIME: Duration = Duration::from_secs(300);
+
+/// What a program of ours printed, and whether it ended with 0.
+#[derive(Debug)]
+pub struct Printed {
+    pub ok: bool,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// Runs `git` with `args` in `dir` with an environment of `PATH` and `env` only.
+pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
+    let mut command = Command::new("git");
+    command
+        .args(args)
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("LC_ALL", "C")
+        .envs(neutral().iter().map(|(name, value)| (name, value)))
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+    if let (Some(bytes), Some(mut pipe)) = (stdin, child.stdin.take()) {
+        pipe.write_all(bytes)
+            .await
+            .map_err(|error| format!("git took no input: {error}"))?;
+    }
+    let ended = tokio::time::timeout(GIT_TIME, child.wait_with_output()).await;
+    let output = ended
+        .map_err(|_| format!("git {} took longer than {} s", args.join(" "), GIT_TIME.as_secs()))?
+        .map_err(|error| format!("git cannot be waited for: {error}"))?;
+    Ok(Printed {
+        ok: output.status.success(),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// Settings under which a repository's own configuration cannot run programs or change bytes.
+pub fn neutral() -> Vec<(String, String)> {
+    let settings = [
+        ("core.fsmonitor", "false"),
+        ("core.hooksPath", "/dev/null"),
+        ("core.autocrlf", "false"),
+        ("core.attributesFile", "/dev/null"),
+        ("core.quotePath", "true"),
+        ("safe.directory", "*"),
+        ("protocol.ext.allow", "never"),
+        ("gc.auto", "0"),
+        ("maintenance.auto", "false"),
+        ("advice.addEmbeddedRepo", "false"),
+    ];
+    let mut env = vec![
+        ("GIT_CONFIG_NOSYSTEM".to_owned(), "1".to_owned()),
+        ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
+        ("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()),
+        ("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()),
+        ("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string()),
+    ];
+    for (index, (name, value)) in settings.iter().enumerate() {
+        env.push((format!("GIT_CONFIG_KEY_{index}"), (*name).to_owned()));
+        env.push((format!("GIT_CONFIG_VALUE_{index}"), (*value).to_owned()));
+    }
+    env
+}

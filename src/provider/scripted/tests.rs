@@ -1,0 +1,108 @@
+//! Tests of scripts: what is read, what is refused, what is given out.
+
+use super::*;
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, ProviderError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let request = Request {
+        turn,
+        system: "",
+        tools: &[],
+        messages,
+        epoch: 0,
+        response: None,
+        digest: "",
+    };
+    let cancel = CancellationToken::new();
+    let cx = AskContext {
+        cancel: &cancel,
+        deadline: Instant::now() + Duration::from_secs(5),
+        live: &|_| {},
+        retried: &|_, _, _, _| {},
+    };
+    runtime.block_on(script.ask(&request, cx))
+}
+
+#[test]
+fn gives_replies_in_order_of_turns() {
+    let script = Scripted::parse(
+        "script:a",
+        "replies:\n  - text: look\n    calls:\n      - { tool: read_file, args: { file_path: a.rs } }\n  - text: done\n    usage: { input: 10, output: 5 }\n",
+    )
+    .unwrap();
+    let first = ask(&script, 1, &[]).unwrap();
+    assert_eq!(first.stop, Stop::Calls);
+    let call = first.calls().next().unwrap();
+    assert_eq!((call.id.as_str(), call.tool.as_str()), ("p0", "read_file"));
+    assert_eq!(call.args["file_path"], "a.rs");
+    let second = ask(&script, 2, &[]).unwrap();
+    assert_eq!((second.text().as_str(), second.usage.total()), ("done", 15));
+    assert_eq!(second.stop, Stop::End);
+    let end = ask(&script, 3, &[]).unwrap_err();
+    assert_eq!(end.class, ProviderClass::ReplayMiss);
+    assert!(end.message.contains("2 replies"), "{end}");
+    assert!(end.message.contains("turn 3"), "{end}");
+}
+
+#[test]
+fn fails_and_stops_as_written() {
+    let script = Scripted::parse(
+        "script:a",
+        "replies:\n  - error: { class: context_overflow, message: too long }\n  - text: half\n    stop: length\n  - text: no\n    stop: refused\n",
+    )
+    .unwrap();
+    let error = ask(&script, 1, &[]).unwrap_err();
+    assert_eq!(
+        (error.class, error.message.as_str()),
+        (ProviderClass::ContextOverflow, "too long")
+    );
+    assert_eq!(ask(&script, 2, &[]).unwrap().stop, Stop::Length);
+    assert_eq!(
+        ask(&script, 3, &[]).unwrap().stop,
+        Stop::Refused { reason: "no".into() }
+    );
+}
+
+#[test]
+fn expectation_is_looked_for_in_results_too() {
+    let script = Scripted::parse("script:a", "replies:\n  - text: ok\n    expect: needle\n").unwrap();
+    let result = Message {
+        role: crate::base::message::Role::Tool,
+        parts: vec![Part::Result(crate::base::message::CallResult {
+            call: CallId::nth(1),
+            tool: "read_file".into(),
+            wire_id: None,
+            content: vec![Content::text("hay needle hay")],
+            is_error: false,
+        })],
+    };
+    assert!(ask(&script, 1, &[result]).is_ok());
+    let error = ask(&script, 1, &[Message::user("hay\nhay")]).unwrap_err();
+    assert_eq!(error.class, ProviderClass::ReplayMiss);
+    assert!(error.message.contains("\n- needle\n+ hay\n+ hay"), "{error}");
+}
+
+#[test]
+fn refuses_what_is_not_a_script() {
+    for (text, part) in [
+        ("replies:\n  - txt: a\n", "txt"),
+        ("replies:\n  - text: a\n    text: b\n", "text"),
+        ("replies:\n  - usage: { input: 1 }\n", "reply 1"),
+        (
+            "replies:\n  - text: a\n    error: { class: auth, message: b }\n",
+            "reply 1",
+        ),
+        ("replies:\n  - error: { class: weather, message: b }\n", "weather"),
+        ("replies:\n  - calls: [{ tool: a, args: [1] }]\n", "line 2"),
+        ("reply: []\n", "reply"),
+        ("", "line 1"),
+    ] {
+        let error = Scripted::parse("script:a", text).unwrap_err();
+        assert!(error.contains(part), "{text:?}: {error}");
+    }
+}

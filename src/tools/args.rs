@@ -1,0 +1,239 @@
+//! Arguments of built-in tools: older names to current ones, typed access, paths to places. Judges no permission.
+
+use super::ToolError;
+use crate::base::access::{Found, Place};
+use crate::base::call::ToolSpec;
+use crate::workspace::Workspace;
+use crate::workspace::fs::FsError;
+use serde_json::{Map, Value};
+
+/// `(tool, older name, current name)`: names that mean the same today. `""` stands for every tool that has the current name.
+const RENAMED: [(&str, &str, &str); 11] = [
+    ("", "absolute_path", "file_path"),
+    ("list_directory", "path", "dir_path"),
+    ("glob", "path", "dir_path"),
+    ("grep_search", "path", "dir_path"),
+    ("grep_search", "include", "include_pattern"),
+    ("read_file", "path", "file_path"),
+    ("write_file", "path", "file_path"),
+    ("replace", "path", "file_path"),
+    ("read_many_files", "paths", "include"),
+    ("run_shell_command", "directory", "dir_path"),
+    ("run_shell_command", "dir", "dir_path"),
+];
+
+/// The arguments of a built-in tool under their current names. `null` means: not given.
+pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
+    let known = |name: &str| {
+        spec.parameters
+            .pointer("/properties")
+            .is_some_and(|all| all.get(name).is_some())
+    };
+    let mut now = Map::new();
+    for (name, value) in args.iter().filter(|(_, value)| !value.is_null()) {
+        let newer = RENAMED.iter().find_map(|(tool, older, newer)| {
+            let fits = *older == name && (tool.is_empty() || *tool == spec.name) && known(newer) && !known(older);
+            fits.then_some(*newer)
+        });
+        let target = newer.unwrap_or(name);
+        if newer.is_some() && args.get(target).is_some_and(|given| !given.is_null()) {
+            return Err(invalid(format!(
+                "`{name}` is the older name of `{target}`: give only `{target}`"
+            )));
+        }
+        now.insert(target.to_owned(), value.clone());
+    }
+    if spec.name == "read_file" {
+        lines_from_offset(&mut now)?;
+    }
+    if spec.name == "replace"
+        && let Some(count) = now.remove("expected_replacements")
+        && whole(&count).is_some_and(|count| count > 1)
+    {
+        now.entry("allow_multiple").or_insert(Value::Bool(true));
+    }
+    Ok(now)
+}
+
+/// `offset` (lines before the first one) and `limit` (lines) become `start_line` and `end_line`.
+fn lines_from_offset(args: &mut Map<String, Value>) -> Result<(), ToolError> {
+    let offset = args.remove("offset");
+    let limit = args.remove("limit");
+    if offset.is_none() && limit.is_none() {
+        return Ok(());
+    }
+    if args.contains_key("start_line") || args.contains_key("end_line") {
+        return Err(invalid(
+            "`offset` and `limit` are the older form of `start_line` and `end_line`: give only those two",
+        ));
+    }
+    let number = |name: &str, value: Option<Value>, least: u64| match value {
+        None => Ok(None),
+        Some(value) => whole(&value)
+            .filter(|number| *number >= least)
+            .map(Some)
+            .ok_or_else(|| invalid(format!("`{name}` must be a whole number of at least {least}"))),
+    };
+    let start = number("offset", offset, 0)?.unwrap_or(0).saturating_add(1);
+    args.insert("start_line".to_owned(), start.into());
+    if let Some(limit) = number("limit", limit, 1)? {
+        args.insert("end_line".to_owned(), start.saturating_add(limit - 1).into());
+    }
+    Ok(())
+}
+
+/// A bad argument, as the model is told it.
+pub fn invalid(message: impl Into<String>) -> ToolError {
+    ToolError::model("invalid_tool_params", message)
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| {
+        let number = value.as_f64()?;
+        // Some models write 3.0; the schema calls that an integer.
+        (number.fract() == 0.0 && (0.0..=9e15).contains(&number)).then_some(number as u64)
+    })
+}
+
+/// Checked arguments.
+#[derive(Clone, Copy)]
+pub struct Args<'a>(&'a Map<String, Value>);
+
+impl<'a> Args<'a> {
+    /// From a JSON object.
+    pub fn of(args: &'a Value) -> Result<Self, ToolError> {
+        args.as_object()
+            .map(Self)
+            .ok_or_else(|| invalid("the arguments must be a JSON object"))
+    }
+
+    /// A text that must be there.
+    pub fn text(self, name: &str) -> Result<&'a str, ToolError> {
+        self.optional(name)
+            .ok_or_else(|| invalid(format!("`{name}` is missing or not a string")))
+    }
+
+    /// A text that may be there.
+    pub fn optional(self, name: &str) -> Option<&'a str> {
+        self.0.get(name).and_then(Value::as_str)
+    }
+
+    /// A whole number that may be there.
+    pub fn number(self, name: &str) -> Option<u64> {
+        self.0.get(name).and_then(whole)
+    }
+
+    /// A switch with its default.
+    pub fn flag(self, name: &str, default: bool) -> bool {
+        self.0.get(name).and_then(Value::as_bool).unwrap_or(default)
+    }
+
+    /// A list of texts; empty when it is not there.
+    pub fn list(self, name: &str) -> Vec<&'a str> {
+        self.value(name)
+            .and_then(Value::as_array)
+            .map(|all| all.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default()
+    }
+
+    /// Anything.
+    pub fn value(self, name: &str) -> Option<&'a Value> {
+        self.0.get(name)
+    }
+
+    /// The place of a path that must be there.
+    pub fn place(self, name: &str, workspace: &Workspace) -> Result<Place, ToolError> {
+        let path = self.text(name)?;
+        if path.trim().is_empty() {
+            return Err(invalid(format!("`{name}` must not be empty")));
+        }
+        Ok(place(path, workspace))
+    }
+
+    /// The place of a directory; the root when it is not given.
+    pub fn dir(self, name: &str, workspace: &Workspace) -> Place {
+        match self.optional(name).map(str::trim) {
+            None | Some("") => workspace.locate("."),
+            Some(path) => place(path, workspace),
+        }
+    }
+}
+
+/// The place of a path as models write it: a leading `@` of a prompt reference is dropped unless it is part of a name.
+pub fn place(path: &str, workspace: &Workspace) -> Place {
+    let plain = workspace.locate(path);
+    match path.strip_prefix('@') {
+        Some(rest) if plain.found == Found::Nothing => {
+            let without = workspace.locate(rest);
+            if without.found == Found::Nothing {
+                plain
+            } else {
+                without
+            }
+        }
+        _ => plain,
+    }
+}
+
+/// How a place is named to the model: relative where it lies inside, else as it was asked for.
+pub fn shown(place: &Place) -> &str {
+    match (place.inside, place.path.as_str()) {
+        (true, "") => ".",
+        (true, path) => path,
+        (false, _) => &place.asked,
+    }
+}
+
+/// A failure of the tree as the model is told it. A full disk ends the run.
+pub fn failed(doing: &str, place: &Place, error: FsError, workspace: &Workspace) -> ToolError {
+    let name = shown(place);
+    let kind = match &error {
+        FsError::NoSpace => return ToolError::Fatal(format!("cannot {doing} {name}: {error}")),
+        FsError::Missing => return missing(place, workspace),
+        FsError::Outside => "path_not_in_workspace",
+        FsError::Directory => "target_is_directory",
+        FsError::NotADirectory => "path_is_not_a_directory",
+        FsError::TooLarge { .. } => "file_too_large",
+        FsError::Denied => "permission_denied",
+        FsError::Special | FsError::Moved | FsError::Io(_) => match doing {
+            "write" => "file_write_failure",
+            _ => "read_content_failure",
+        },
+    };
+    ToolError::model(kind, format!("cannot {doing} {name}: {error}"))
+}
+
+/// `file_not_found` with the names beside it that look like it.
+pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
+    let name = shown(place);
+    let close = close_names(place, workspace);
+    let hint = if close.is_empty() {
+        String::new()
+    } else {
+        format!("; close names: {}", close.join(", "))
+    };
+    ToolError::model("file_not_found", format!("{name} does not exist{hint}"))
+}
+
+fn close_names(place: &Place, workspace: &Workspace) -> Vec<String> {
+    let (parent, name) = place.path.rsplit_once('/').unwrap_or(("", &place.path));
+    let parent = workspace.locate(parent);
+    let Ok((entries, _)) = workspace.list(&parent, 2_000) else {
+        return Vec::new();
+    };
+    let wanted = name.to_lowercase();
+    let mut scored: Vec<(f64, String)> = entries
+        .into_iter()
+        .map(|entry| (strsim::jaro_winkler(&wanted, &entry.name.to_lowercase()), entry.name))
+        .filter(|(score, _)| *score > 0.84)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    scored
+        .into_iter()
+        .take(3)
+        .map(|(_, name)| crate::workspace::root::join(&parent.path, &name))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

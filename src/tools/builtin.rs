@@ -1,0 +1,66 @@
+//! A tool of our own as data: its description and one function. Knows no single tool.
+
+use super::args::Args;
+use super::{Prepared, Tool, ToolContext, ToolError, Work};
+use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::workspace::Workspace;
+use serde_json::Value;
+use std::sync::Arc;
+
+type Prepare = fn(&Args<'_>, &Arc<Workspace>) -> Result<Prepared, ToolError>;
+
+/// A built-in tool.
+pub struct Builtin {
+    spec: ToolSpec,
+    prepare: Prepare,
+}
+
+/// How a tool is called by people, by models today, and by models before.
+pub struct Names {
+    pub name: &'static str,
+    pub display: &'static str,
+    pub aliases: &'static [&'static str],
+}
+
+impl Builtin {
+    /// A tool from its names, what the model is told, its parameters (see `schema::object`) and its function.
+    pub fn new(names: &Names, kind: Kind, description: &str, parameters: Value, prepare: Prepare) -> Self {
+        Self {
+            spec: ToolSpec {
+                name: names.name.to_owned(),
+                display_name: names.display.to_owned(),
+                description: description.to_owned(),
+                kind,
+                origin: Origin::Builtin,
+                parameters,
+                aliases: names.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+            },
+            prepare,
+        }
+    }
+}
+
+impl Tool for Builtin {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+        (self.prepare)(&Args::of(args)?, workspace)
+    }
+}
+
+/// The work of a tool that waits for the disk: runs beside the loop, so that reads of one wave overlap.
+pub fn blocking(work: impl FnOnce(&ToolContext) -> Result<ToolOutput, ToolError> + Send + 'static) -> Work {
+    Box::new(move |context| {
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || work(&context)).await {
+                Ok(done) => done,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => Err(ToolError::model("cancelled", "the run is ending")),
+                },
+            }
+        })
+    })
+}

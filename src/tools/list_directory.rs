@@ -1,0 +1,160 @@
+//! `list_directory`: the names in one directory. Does not descend.
+
+use super::args::{Args, failed, invalid, shown};
+use super::builtin::{Builtin, Names, blocking};
+use super::schema::{object, string, strings};
+use super::{Prepared, ToolError};
+use crate::base::access::{Access, Found, Place};
+use crate::base::call::{Kind, Location, ToolOutput};
+use crate::workspace::Workspace;
+use crate::workspace::fs::{Entry, EntryKind};
+use crate::workspace::root::join;
+use crate::workspace::walk::Filter;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Names shown.
+const MAX_ENTRIES: usize = 2_000;
+
+/// Names looked at.
+const MAX_SCAN: usize = 100_000;
+
+/// The tool.
+pub fn tool() -> Builtin {
+    Builtin::new(
+        &Names {
+            name: "list_directory",
+            display: "ReadFolder",
+            aliases: &["ls"],
+        },
+        Kind::Read,
+        "Lists the files and directories directly in a directory: directories first, then files with their sizes, each \
+         in byte order. Names that ignore files leave out are counted, not shown.",
+        object(
+            [
+                ("dir_path", string("The directory, relative to the workspace.")),
+                ("ignore", strings("Name patterns (* and ?) to leave out.")),
+                ("file_filtering_options", filtering()),
+            ],
+            &["dir_path"],
+        ),
+        prepare,
+    )
+}
+
+/// The schema of the switches for ignore files.
+pub fn filtering() -> Value {
+    json!({
+        "type": "object",
+        "description": "Which ignore files to honour; all by default.",
+        "properties": {
+            "respect_git_ignore": { "type": "boolean" },
+            "respect_gemini_ignore": { "type": "boolean" },
+        },
+        "additionalProperties": false,
+    })
+}
+
+/// The switches for ignore files as they were given, at the top or in `file_filtering_options`.
+pub fn filter_of(args: &Args<'_>) -> Filter {
+    let switch = |name: &str| {
+        args.value("file_filtering_options")
+            .and_then(|options| options.get(name))
+            .and_then(Value::as_bool)
+            .unwrap_or_else(|| args.flag(name, true))
+    };
+    Filter {
+        git: switch("respect_git_ignore"),
+        gemini: switch("respect_gemini_ignore"),
+        hidden: true,
+    }
+}
+
+fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+    let place = args.place("dir_path", workspace)?;
+    let mut ignore = GlobSetBuilder::new();
+    for pattern in args.list("ignore") {
+        let glob = GlobBuilder::new(pattern)
+            .build()
+            .map_err(|error| invalid(format!("`ignore`: {error}")))?;
+        ignore.add(glob);
+    }
+    let ignore = ignore.build().map_err(|error| invalid(format!("`ignore`: {error}")))?;
+    let filter = filter_of(args);
+    Ok(Prepared {
+        title: format!("list {}", shown(&place)),
+        access: Access::read(place.clone()),
+        preview: None,
+        work: blocking(move |context| list(&place, &ignore, filter, &context.workspace)),
+    })
+}
+
+fn list(place: &Place, ignore: &GlobSet, filter: Filter, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
+    if matches!(place.found, Found::File | Found::HardLinked | Found::Special) {
+        let message = format!("{} is not a directory; read_file shows files", shown(place));
+        return Err(ToolError::model("path_is_not_a_directory", message));
+    }
+    let (all, unseen) = workspace
+        .list(place, MAX_SCAN)
+        .map_err(|error| failed("list", place, error, workspace))?;
+    let mut visible = workspace.visible_names(&place.path, filter);
+    let total = all.len();
+    let mut entries: Vec<Entry> = all
+        .into_iter()
+        .filter(|entry| visible(&entry.name, entry.kind == EntryKind::Dir) && !ignore.is_match(&entry.name))
+        .collect();
+    let ignored = total - entries.len();
+    entries.sort_by(|a, b| (a.kind != EntryKind::Dir, &a.name).cmp(&(b.kind != EntryKind::Dir, &b.name)));
+    let rest = entries.len().saturating_sub(MAX_ENTRIES) + unseen;
+    entries.truncate(MAX_ENTRIES);
+    let text = render(place, &entries, ignored, rest, workspace);
+    let summary = format!("{} entries", entries.len() + rest);
+    Ok(ToolOutput {
+        locations: vec![Location {
+            path: place.path.clone(),
+            line: None,
+        }],
+        ..ToolOutput::text(text, summary)
+    })
+}
+
+fn render(place: &Place, entries: &[Entry], ignored: usize, rest: usize, workspace: &Workspace) -> String {
+    let name = shown(place);
+    let mut text = if entries.is_empty() && rest == 0 {
+        format!("Directory {name} is empty.")
+    } else {
+        format!("Directory listing for {name}:")
+    };
+    for entry in entries {
+        let label = &entry.name;
+        // Writing to a text cannot fail.
+        let _infallible = match entry.kind {
+            EntryKind::Dir => write!(text, "\n[DIR] {label}"),
+            EntryKind::File => write!(text, "\n{label} ({} bytes)", entry.size),
+            EntryKind::Link => write!(text, "\n{label} -> {}", target(&join(&place.path, label), workspace)),
+            EntryKind::Special => write!(text, "\n{label} (special file)"),
+        };
+    }
+    if rest > 0 {
+        let _infallible = write!(
+            text,
+            "\n\n({rest} more entries are not shown; use glob with a pattern to narrow down)"
+        );
+    }
+    if ignored > 0 {
+        let _infallible = write!(text, "\n\n({ignored} ignored)");
+    }
+    text
+}
+
+/// Where a link leads, without telling anything of what lies outside.
+fn target(path: &str, workspace: &Workspace) -> String {
+    let place = workspace.locate(path);
+    match (place.inside, place.found) {
+        (false, _) => "outside the workspace".to_owned(),
+        (true, Found::Nothing) => format!("{} (missing)", place.path),
+        (true, _) => place.path,
+    }
+}

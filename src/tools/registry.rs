@@ -1,0 +1,229 @@
+//! The tools of a run by name. Says what there is and whether arguments fit; runs and judges nothing.
+
+use super::args;
+use super::schema::Checker;
+use super::{Tool, ToolError};
+use crate::base::call::{Origin, ToolSpec};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Accepted on every tool, told to none: the scheduler reads it.
+const WAIT: &str = "wait_for_previous";
+
+/// The tools of a run.
+#[derive(Clone, Default)]
+pub struct Registry {
+    tools: Vec<Arc<Entry>>,
+    /// Names and aliases.
+    names: HashMap<String, usize>,
+}
+
+struct Entry {
+    tool: Arc<dyn Tool>,
+    checker: Checker,
+}
+
+/// A name that two tools want.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tool name `{name}` is taken: {} has it already, {} offers it again", origin(.has), origin(.offers))]
+pub struct Conflict {
+    pub name: String,
+    pub has: Origin,
+    pub offers: Origin,
+}
+
+fn origin(origin: &Origin) -> String {
+    match origin {
+        Origin::Builtin => "a built-in tool".to_owned(),
+        Origin::Discovered => "a discovered tool".to_owned(),
+        Origin::Mcp(server) => format!("the MCP server `{server}`"),
+    }
+}
+
+/// A tool that was found.
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    pub tool: &'a Arc<dyn Tool>,
+    /// Its name today, whatever alias was asked for.
+    pub canonical: &'a str,
+    entry: &'a Entry,
+}
+
+/// Arguments that fit a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Accepted {
+    /// Under their current names, without `wait_for_previous`.
+    pub args: Value,
+    /// Whether the call waits for the ones before it.
+    pub wait: bool,
+}
+
+impl Registry {
+    /// The tools that need nothing but the tree.
+    pub fn builtin() -> Result<Self, Conflict> {
+        let mut registry = Self::default();
+        for tool in super::builtins() {
+            registry.add(tool)?;
+        }
+        Ok(registry)
+    }
+
+    /// Adds a tool. When its name or an alias is taken, nothing is added.
+    pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), Conflict> {
+        let spec = tool.spec();
+        let names: Vec<String> = std::iter::once(&spec.name).chain(&spec.aliases).cloned().collect();
+        for name in &names {
+            if let Some(found) = self.find(name) {
+                return Err(Conflict {
+                    name: name.clone(),
+                    has: found.tool.spec().origin.clone(),
+                    offers: spec.origin.clone(),
+                });
+            }
+        }
+        for name in names {
+            self.names.insert(name, self.tools.len());
+        }
+        self.tools.push(Arc::new(Entry {
+            tool,
+            checker: Checker::default(),
+        }));
+        Ok(())
+    }
+
+    /// The tool of a name or an alias.
+    pub fn find(&self, name: &str) -> Option<Found<'_>> {
+        let entry = self.names.get(name).and_then(|n| self.tools.get(*n))?;
+        Some(Found {
+            tool: &entry.tool,
+            canonical: &entry.tool.spec().name,
+            entry,
+        })
+    }
+
+    /// Why there is no tool of this name, with the names that are close (`tool_not_registered`).
+    pub fn unknown(&self, name: &str) -> ToolError {
+        let wanted = name.to_lowercase();
+        let mut close: Vec<(f64, &str)> = self
+            .names
+            .iter()
+            .filter_map(|(known, n)| {
+                let score = strsim::jaro_winkler(&wanted, &known.to_lowercase());
+                let tool = self.tools.get(*n)?;
+                (score > 0.75).then_some((score, tool.tool.spec().name.as_str()))
+            })
+            .collect();
+        close.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let mut names: Vec<&str> = Vec::new();
+        for (_, name) in close {
+            if !names.contains(&name) && names.len() < 3 {
+                names.push(name);
+            }
+        }
+        let hint = match names.as_slice() {
+            [] => {
+                let all: Vec<&str> = self
+                    .specs()
+                    .into_iter()
+                    .map(|spec| spec.name.as_str())
+                    .take(40)
+                    .collect();
+                format!("the tools are {}", all.join(", "))
+            }
+            names => format!("did you mean {}?", names.join(" or ")),
+        };
+        let name: String = name.chars().take(100).collect();
+        ToolError::model("tool_not_registered", format!("there is no tool `{name}`; {hint}"))
+    }
+
+    /// What models and listings are told, sorted by display name.
+    pub fn specs(&self) -> Vec<&ToolSpec> {
+        let mut specs: Vec<&ToolSpec> = self.tools.iter().map(|entry| entry.tool.spec()).collect();
+        specs.sort_by(|a, b| (&a.display_name, &a.name).cmp(&(&b.display_name, &b.name)));
+        specs
+    }
+
+    /// The tools that `include` names (all when `None`) and `exclude` does not, and the patterns that name no tool.
+    /// A pattern is a name, an alias, `*`, a name with `*` at its end, `kind:KIND` or `origin:ORIGIN`.
+    pub fn filtered(&self, include: Option<&[String]>, exclude: &[String]) -> (Self, Vec<String>) {
+        let unmatched = include
+            .into_iter()
+            .flatten()
+            .chain(exclude)
+            .filter(|pattern| !self.tools.iter().any(|entry| names(pattern, entry.tool.spec())))
+            .cloned()
+            .collect();
+        let mut kept = Self::default();
+        for entry in &self.tools {
+            let spec = entry.tool.spec();
+            let wanted = include.is_none_or(|all| all.iter().any(|pattern| names(pattern, spec)));
+            if wanted && !exclude.iter().any(|pattern| names(pattern, spec)) {
+                for name in std::iter::once(&spec.name).chain(&spec.aliases) {
+                    kept.names.insert(name.clone(), kept.tools.len());
+                }
+                kept.tools.push(Arc::clone(entry));
+            }
+        }
+        (kept, unmatched)
+    }
+}
+
+fn names(pattern: &str, spec: &ToolSpec) -> bool {
+    if let Some(kind) = pattern.strip_prefix("kind:") {
+        return kind == spec.kind.as_str();
+    }
+    if let Some(origin) = pattern.strip_prefix("origin:") {
+        return match &spec.origin {
+            Origin::Builtin => origin == "builtin",
+            Origin::Discovered => origin == "discovered",
+            Origin::Mcp(server) => origin == "mcp" || origin.strip_prefix("mcp:") == Some(server),
+        };
+    }
+    let mut known = std::iter::once(&spec.name).chain(&spec.aliases);
+    match pattern.strip_suffix('*') {
+        Some(start) => known.any(|name| name.starts_with(start)),
+        None => known.any(|name| name == pattern),
+    }
+}
+
+impl Found<'_> {
+    /// Puts arguments under their current names and checks them against the schema.
+    pub fn accept(&self, args: &Value) -> Result<Accepted, ToolError> {
+        let spec = self.tool.spec();
+        let empty = Map::new();
+        let given = match args {
+            Value::Object(given) => given,
+            // Some models send nothing at all for a tool without parameters.
+            Value::Null => &empty,
+            _ => {
+                return Err(args::invalid(format!(
+                    "{}: the arguments must be a JSON object",
+                    spec.name
+                )));
+            }
+        };
+        let mut given = given.clone();
+        let own = spec.parameters.pointer("/properties/wait_for_previous").is_some();
+        let wait = match given.get(WAIT) {
+            Some(value) if !own => {
+                let wait = value
+                    .as_bool()
+                    .ok_or_else(|| args::invalid(format!("{}: `{WAIT}` must be a boolean", spec.name)))?;
+                given.shift_remove(WAIT);
+                wait
+            }
+            _ => false,
+        };
+        let current = match spec.origin {
+            Origin::Builtin => args::current(spec, &given)?,
+            Origin::Discovered | Origin::Mcp(_) => given,
+        };
+        let args = Value::Object(current);
+        self.entry.checker.check(spec, &args)?;
+        Ok(Accepted { args, wait })
+    }
+}
+
+#[cfg(test)]
+mod tests;

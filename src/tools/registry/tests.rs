@@ -1,0 +1,171 @@
+//! Names, aliases, conflicts, and what is told of arguments that do not fit.
+
+use super::*;
+use crate::base::access::Access;
+use crate::base::call::{Kind, ToolOutput};
+use crate::tools::Prepared;
+use crate::workspace::Workspace;
+use serde_json::json;
+
+struct Fake(ToolSpec);
+
+impl Tool for Fake {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, _args: &Value, _workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+        Ok(Prepared {
+            title: "nothing".to_owned(),
+            access: Access::none(),
+            preview: None,
+            work: Box::new(|_| Box::pin(async { Ok(ToolOutput::text("", "")) })),
+        })
+    }
+}
+
+fn fake(name: &str, origin: Origin, parameters: Value) -> Arc<dyn Tool> {
+    Arc::new(Fake(ToolSpec {
+        name: name.to_owned(),
+        display_name: name.to_uppercase(),
+        description: String::new(),
+        kind: Kind::Other,
+        origin,
+        parameters,
+        aliases: Vec::new(),
+    }))
+}
+
+#[test]
+fn a_name_taken_twice_is_reported_and_nothing_is_added() {
+    let mut registry = Registry::builtin().unwrap();
+    let before = registry.specs().len();
+    for name in ["list_directory", "ls"] {
+        let conflict = registry
+            .add(fake(name, Origin::Mcp("docs".to_owned()), json!({})))
+            .unwrap_err();
+        assert_eq!((conflict.has.clone(), conflict.name.as_str()), (Origin::Builtin, name));
+        assert!(conflict.to_string().contains("the MCP server `docs`"), "{conflict}");
+    }
+    assert_eq!(registry.specs().len(), before);
+    registry
+        .add(fake("docs__search", Origin::Mcp("docs".to_owned()), json!({})))
+        .unwrap();
+    assert_eq!(registry.find("ls").unwrap().canonical, "list_directory");
+}
+
+#[test]
+fn built_in_specs_are_complete_and_sorted() {
+    let registry = Registry::builtin().unwrap();
+    let specs = registry.specs();
+    assert!(specs.is_sorted_by_key(|spec| &spec.display_name));
+    for spec in specs {
+        assert!(spec.description.len() > 20, "{}", spec.name);
+        assert!(jsonschema::validator_for(&spec.parameters).is_ok(), "{}", spec.name);
+        let properties = spec.parameters["properties"].as_object().unwrap();
+        for (name, schema) in properties {
+            assert!(schema["description"].is_string(), "{}.{name}", spec.name);
+        }
+        for name in spec.parameters["required"].as_array().unwrap() {
+            assert!(properties.contains_key(name.as_str().unwrap()), "{}.{name}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn unknown_names_get_close_ones() {
+    let registry = Registry::builtin().unwrap();
+    for (asked, told) in [
+        ("list_dir", "list_directory"),
+        ("List_Directory", "list_directory"),
+        ("zzz", "the tools are"),
+    ] {
+        let message = registry.unknown(asked).to_string();
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+#[test]
+fn include_and_exclude_take_names_aliases_kinds_and_origins() {
+    let mut registry = Registry::builtin().unwrap();
+    let docs = || Origin::Mcp("docs".to_owned());
+    registry.add(fake("docs__a", docs(), json!({}))).unwrap();
+    registry.add(fake("docs__b", docs(), json!({}))).unwrap();
+    registry.add(fake("found", Origin::Discovered, json!({}))).unwrap();
+    let names = |include: Option<&[&str]>, exclude: &[&str]| {
+        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let (kept, unmatched) = registry.filtered(include.map(owned).as_deref(), &owned(exclude));
+        let names: Vec<String> = kept.specs().into_iter().map(|spec| spec.name.clone()).collect();
+        (names.join(" "), unmatched.join(" "))
+    };
+    assert_eq!(
+        names(Some(&["docs__*"]), &["docs__a"]),
+        ("docs__b".to_owned(), String::new())
+    );
+    assert_eq!(names(Some(&["ls", "nope"]), &[]).0, "list_directory");
+    assert_eq!(names(Some(&["ls", "nope"]), &[]).1, "nope");
+    assert_eq!(
+        names(Some(&["origin:discovered", "origin:mcp:docs"]), &["docs__b"]).0,
+        "docs__a found"
+    );
+    assert_eq!(names(Some(&["kind:other"]), &["origin:mcp"]).0, "found");
+}
+
+#[test]
+fn arguments_are_renamed_checked_and_freed_of_the_scheduler() {
+    let registry = Registry::builtin().unwrap();
+    let found = registry.find("ls").unwrap();
+    let accepted = found
+        .accept(&json!({ "path": "src", "wait_for_previous": true, "ignore": null }))
+        .unwrap();
+    assert_eq!(
+        accepted,
+        Accepted {
+            args: json!({ "dir_path": "src" }),
+            wait: true
+        }
+    );
+    let cases = [
+        (json!({}), "list_directory: `dir_path` is missing"),
+        (json!({ "dir_path": 3 }), "`dir_path` must be a string, not 3"),
+        (json!({ "dir_path": ".", "ignores": [] }), "did you mean `ignore`?"),
+        (json!({ "dir_path": ".", "zz": 1 }), "known: `dir_path`"),
+        (json!({ "dir_path": ".", "path": "x" }), "give only `dir_path`"),
+        (
+            json!({ "dir_path": ".", "wait_for_previous": "yes" }),
+            "must be a boolean",
+        ),
+        (json!([]), "must be a JSON object"),
+    ];
+    for (args, told) in cases {
+        let error = found.accept(&args).unwrap_err();
+        assert!(matches!(
+            &error,
+            ToolError::Model {
+                kind: "invalid_tool_params",
+                ..
+            }
+        ));
+        assert!(error.to_string().contains(told), "{args}: {error}");
+    }
+}
+
+#[test]
+fn tools_of_others_keep_their_own_arguments() {
+    let mut registry = Registry::default();
+    let own = json!({ "type": "object", "properties": { "wait_for_previous": { "type": "string" }, "path": {} } });
+    registry.add(fake("found", Origin::Discovered, own)).unwrap();
+    registry
+        .add(fake("broken", Origin::Discovered, json!({ "type": "nonsense" })))
+        .unwrap();
+    let args = json!({ "path": null, "wait_for_previous": "x", "more": 1 });
+    assert_eq!(
+        registry.find("found").unwrap().accept(&args).unwrap(),
+        Accepted {
+            args: args.clone(),
+            wait: false
+        }
+    );
+    assert!(registry.find("broken").unwrap().accept(&json!({})).is_ok());
+    assert!(registry.find("found").unwrap().accept(&Value::Null).is_ok());
+}

@@ -1,0 +1,126 @@
+//! What a result shows when it is too long, and where the whole is kept. Never cuts a file: those have pages.
+
+use super::{ToolContext, ToolError};
+use crate::base::call::{Kept, ToolOutput};
+use crate::base::message::Content;
+use crate::workspace::fs::{Dir, FsError};
+use std::path::Path;
+
+/// Bytes of one result that the model is shown.
+pub const SHOWN: usize = 40_000;
+
+/// Bytes kept of the beginning and of the end of one result.
+const KEPT_EACH: usize = 16 << 20;
+
+/// Bytes of results kept in one run.
+const KEPT_RUN: u64 = 64 << 20;
+
+/// How the model names a kept result.
+pub const PREFIX: &str = "overnight:result/";
+
+/// `output` with all its text within `SHOWN` bytes: head, a notice, tail. What is cut is kept whole for `read_file`.
+pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let texts: usize = output.content.iter().map(text_len).sum();
+    if texts <= SHOWN {
+        return Ok(output);
+    }
+    let whole = output.model_text();
+    if output.kept.is_none() {
+        output.kept = Some(keep(&whole, context)?);
+    }
+    let kept = output.kept.as_ref().map(|kept| kept.id.as_str());
+    let cut = head_and_tail(&whole, SHOWN, kept);
+    output.content.retain(|content| matches!(content, Content::Media(_)));
+    output.content.insert(0, Content::text(cut));
+    if let Some(failure) = &mut output.error {
+        failure.message = head_and_tail(&failure.message, SHOWN, kept);
+    }
+    Ok(output)
+}
+
+fn text_len(content: &Content) -> usize {
+    match content {
+        Content::Text { text } => text.len() + 1,
+        Content::Media(_) => 0,
+    }
+}
+
+/// The beginning and the end of `text` in about `room` bytes, whole lines where that loses little, with a notice between.
+pub fn head_and_tail(text: &str, room: usize, kept: Option<&str>) -> String {
+    if text.len() <= room {
+        return text.to_owned();
+    }
+    let half = room.saturating_sub(200) / 2;
+    let head = head(text, half);
+    let tail = tail(text, half);
+    let gone = text.len() - head.len() - tail.len();
+    let whole = kept
+        .map(|id| format!("; read_file with file_path \"{PREFIX}{id}\" shows all of it"))
+        .unwrap_or_default();
+    format!(
+        "{head}\n[{gone} of {} bytes are left out here{whole}]\n{tail}",
+        text.len()
+    )
+}
+
+fn head(text: &str, room: usize) -> &str {
+    let head = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+    match head.rfind('\n') {
+        Some(end) if end > room - room / 8 => head.get(..end).unwrap_or(head),
+        _ => head,
+    }
+}
+
+fn tail(text: &str, room: usize) -> &str {
+    let tail = text
+        .get(text.ceil_char_boundary(text.len() - room)..)
+        .unwrap_or_default();
+    match tail.find('\n') {
+        Some(start) if start < room / 8 => tail.get(start + 1..).unwrap_or(tail),
+        _ => tail,
+    }
+}
+
+/// Keeps a text (redacted; its first and last 16 MiB, as far as the run has room) under the call's id.
+fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
+    let id = context.call.as_str();
+    let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {id}: {error}"));
+    let dir = Dir::create(&context.scope.results).map_err(fatal)?;
+    let (others, _) = dir.list("", 100_000).map_err(fatal)?;
+    let used: u64 = others.iter().map(|entry| entry.size).sum();
+    let room = usize::try_from(KEPT_RUN.saturating_sub(used)).unwrap_or(usize::MAX);
+    let text = context.scope.redactor.redact(text);
+    let each = KEPT_EACH.min(room / 2);
+    let kept = if text.len() <= 2 * each {
+        text.clone()
+    } else {
+        let start = text.get(..text.floor_char_boundary(each)).unwrap_or_default();
+        let end = text
+            .get(text.ceil_char_boundary(text.len() - each)..)
+            .unwrap_or_default();
+        let gone = text.len() - start.len() - end.len();
+        format!("{start}\n[{gone} bytes were not kept]\n{end}").into()
+    };
+    dir.write(id, kept.as_bytes()).map_err(fatal)?;
+    Ok(Kept {
+        id: id.to_owned(),
+        bytes: text.len() as u64,
+        omitted: text.len().saturating_sub(kept.len()) as u64,
+    })
+}
+
+/// The bytes of a kept result. `id` comes from the model: only letters, digits and `-`.
+pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
+    let plain = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let read = || Dir::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);
+    if !plain {
+        return Err(ToolError::model(
+            "file_not_found",
+            format!("{PREFIX}{id} is not the name of a result"),
+        ));
+    }
+    read().map_err(|_| ToolError::model("file_not_found", format!("{PREFIX}{id} does not exist")))
+}
+
+#[cfg(test)]
+mod tests;

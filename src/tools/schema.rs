@@ -1,0 +1,178 @@
+//! Parameter schemas: making them for our own tools, checking arguments against any. Says nothing about what values mean.
+
+use super::ToolError;
+use super::args::invalid;
+use crate::base::call::{Origin, ToolSpec};
+use jsonschema::Validator;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+/// Problems told at once.
+const MAX_PROBLEMS: usize = 8;
+
+/// The schema of an object with these properties; others are refused.
+pub fn object<const N: usize>(properties: [(&str, Value); N], required: &[&str]) -> Value {
+    let properties: Map<String, Value> = properties
+        .into_iter()
+        .map(|(name, schema)| (name.to_owned(), schema))
+        .collect();
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+/// A text.
+pub fn string(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+/// A whole number of at least `least`.
+pub fn integer(description: &str, least: u64) -> Value {
+    json!({ "type": "integer", "minimum": least, "description": description })
+}
+
+/// A switch.
+pub fn boolean(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+/// A list of texts.
+pub fn strings(description: &str) -> Value {
+    json!({ "type": "array", "items": { "type": "string" }, "description": description })
+}
+
+/// Checks arguments against one tool's schema, which is compiled at the first call.
+#[derive(Default)]
+pub struct Checker(OnceLock<Option<Box<Validator>>>);
+
+impl Checker {
+    /// The problems of `args`, as one message that a model can act on (`invalid_tool_params`).
+    ///
+    /// A schema that is none: an MCP server or a discovered tool then checks its arguments itself; for a built-in it
+    /// is an error.
+    pub fn check(&self, spec: &ToolSpec, args: &Value) -> Result<(), ToolError> {
+        let compiled = self
+            .0
+            .get_or_init(|| jsonschema::validator_for(&spec.parameters).ok().map(Box::new));
+        let Some(validator) = compiled else {
+            return match spec.origin {
+                Origin::Builtin => Err(invalid(format!("the schema of `{}` is not valid", spec.name))),
+                Origin::Discovered | Origin::Mcp(_) => Ok(()),
+            };
+        };
+        let mut message = String::new();
+        for (n, error) in validator.iter_errors(args).enumerate() {
+            if n == MAX_PROBLEMS {
+                message.push_str("; and more");
+                break;
+            }
+            if n > 0 {
+                message.push_str("; ");
+            }
+            // Writing to a text cannot fail.
+            let _infallible = write!(message, "{}", problem(spec, &error));
+        }
+        if message.is_empty() {
+            Ok(())
+        } else {
+            Err(invalid(format!("{}: {message}", spec.name)))
+        }
+    }
+}
+
+fn problem(spec: &ToolSpec, error: &jsonschema::ValidationError<'_>) -> String {
+    let path = error.instance_path().as_str();
+    let at = if path.is_empty() {
+        "the arguments"
+    } else {
+        path.trim_start_matches('/')
+    };
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            let name = property.as_str().unwrap_or_default();
+            match path {
+                "" => format!("`{name}` is missing"),
+                _ => format!("`{at}`: `{name}` is missing"),
+            }
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected } => unknown(spec, path, unexpected),
+        ValidationErrorKind::Type { kind } => {
+            format!("`{at}` must be {}, not {}", wanted(kind), brief(error.instance()))
+        }
+        ValidationErrorKind::Enum { options } => {
+            format!(
+                "`{at}` is {}; it must be one of {}",
+                brief(error.instance()),
+                brief(options)
+            )
+        }
+        ValidationErrorKind::Minimum { limit } => format!("`{at}` must be at least {limit}"),
+        ValidationErrorKind::Maximum { limit } => format!("`{at}` must be at most {limit}"),
+        _ => clip(&format!("`{at}`: {}", error.masked())),
+    }
+}
+
+fn unknown(spec: &ToolSpec, path: &str, unexpected: &[String]) -> String {
+    let names: Vec<&str> = match spec.parameters.get("properties").and_then(Value::as_object) {
+        Some(all) if path.is_empty() => all.keys().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let told: Vec<String> = unexpected
+        .iter()
+        .map(|name| {
+            let close = names
+                .iter()
+                .map(|known| (strsim::damerau_levenshtein(name, known), known))
+                .filter(|(distance, known)| *distance <= known.len().div_ceil(3))
+                .min();
+            match close {
+                Some((_, known)) => format!("`{name}` is not a parameter (did you mean `{known}`?)"),
+                None => format!("`{name}` is not a parameter"),
+            }
+        })
+        .collect();
+    let known = if names.is_empty() {
+        String::new()
+    } else {
+        format!("; known: `{}`", names.join("`, `"))
+    };
+    clip(&format!("{}{known}", told.join(", ")))
+}
+
+fn wanted(kind: &TypeKind) -> String {
+    match kind {
+        TypeKind::Single(one) => with_article(&one.to_string()),
+        TypeKind::Multiple(many) => many
+            .iter()
+            .map(|one| with_article(&one.to_string()))
+            .collect::<Vec<_>>()
+            .join(" or "),
+    }
+}
+
+fn with_article(name: &str) -> String {
+    match name {
+        "array" => "an array".to_owned(),
+        "object" => "an object".to_owned(),
+        "integer" => "a whole number".to_owned(),
+        "null" => "null".to_owned(),
+        name => format!("a {name}"),
+    }
+}
+
+fn brief(value: &Value) -> String {
+    clip(&value.to_string())
+}
+
+fn clip(text: &str) -> String {
+    const LONGEST: usize = 300;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

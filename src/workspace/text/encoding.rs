@@ -1,0 +1,246 @@
+//! Finds out how the bytes of a file spell characters, and spells new ones the same way. Knows no lines.
+
+use encoding_rs::WINDOWS_1252;
+
+/// How a file spells its characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Utf8,
+    Utf16Le,
+    Utf16Be,
+    Utf32Le,
+    Utf32Be,
+    /// Not UTF-8 and no multi-byte character in it: every byte is read as one character.
+    SingleByte,
+    /// UTF-8 with stray bytes. Each stray byte is shown as U+FFFD and kept as it is.
+    BrokenUtf8,
+}
+
+impl Encoding {
+    /// The name shown to people and models.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Utf8 => "UTF-8",
+            Self::Utf16Le => "UTF-16LE",
+            Self::Utf16Be => "UTF-16BE",
+            Self::Utf32Le => "UTF-32LE",
+            Self::Utf32Be => "UTF-32BE",
+            Self::SingleByte => "windows-1252",
+            Self::BrokenUtf8 => "UTF-8 with invalid bytes",
+        }
+    }
+
+    fn byte_order_mark(self) -> &'static [u8] {
+        match self {
+            Self::Utf8 | Self::BrokenUtf8 => &[0xEF, 0xBB, 0xBF],
+            Self::Utf16Le => &[0xFF, 0xFE],
+            Self::Utf16Be => &[0xFE, 0xFF],
+            Self::Utf32Le => &[0xFF, 0xFE, 0, 0],
+            Self::Utf32Be => &[0, 0, 0xFE, 0xFF],
+            Self::SingleByte => &[],
+        }
+    }
+}
+
+/// Why bytes are not a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecodable {
+    /// A NUL among the first 8,000 bytes, and neither UTF-16 nor UTF-32.
+    #[error("the file is binary, not text")]
+    Binary,
+    /// The byte order mark promises an encoding that the bytes do not keep.
+    #[error("the file begins like {0} but is not valid {0}")]
+    Malformed(&'static str),
+}
+
+/// A character that a file's encoding has no bytes for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{character}` (U+{code:04X}) cannot be written in this file's encoding, {encoding}", code = u32::from(*character))]
+pub struct Unrepresentable {
+    pub character: char,
+    pub encoding: &'static str,
+}
+
+/// What was found: the encoding, the length of the byte order mark, the characters after it.
+pub(super) struct Decoded {
+    pub(super) encoding: Encoding,
+    pub(super) mark: usize,
+    pub(super) text: String,
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Undecodable> {
+    // UTF-32LE stands before UTF-16LE, whose mark is a prefix of its own.
+    for encoding in [
+        Encoding::Utf32Le,
+        Encoding::Utf32Be,
+        Encoding::Utf16Le,
+        Encoding::Utf16Be,
+    ] {
+        let mark = encoding.byte_order_mark();
+        if let Some(body) = bytes.strip_prefix(mark) {
+            match strict(body, encoding) {
+                Some(text) => {
+                    return Ok(Decoded {
+                        encoding,
+                        mark: mark.len(),
+                        text,
+                    });
+                }
+                None if encoding == Encoding::Utf32Le => {}
+                None => return Err(Undecodable::Malformed(encoding.name())),
+            }
+        }
+    }
+    if bytes.contains(&0)
+        && let Some(found) = unmarked_wide(bytes)
+    {
+        return Ok(found);
+    }
+    if bytes.iter().take(8000).any(|&byte| byte == 0) {
+        return Err(Undecodable::Binary);
+    }
+    Ok(narrow(bytes))
+}
+
+fn narrow(bytes: &[u8]) -> Decoded {
+    let utf8_mark = Encoding::Utf8.byte_order_mark();
+    let (mark, body) = match bytes.strip_prefix(utf8_mark) {
+        Some(body) => (utf8_mark.len(), body),
+        None => (0, bytes),
+    };
+    if let Ok(text) = std::str::from_utf8(body) {
+        let encoding = Encoding::Utf8;
+        return Decoded {
+            encoding,
+            mark,
+            text: text.to_owned(),
+        };
+    }
+    let multi_byte = body.utf8_chunks().any(|chunk| !chunk.valid().is_ascii());
+    if mark == 0 && !multi_byte {
+        let (text, _) = WINDOWS_1252.decode_without_bom_handling(body);
+        return Decoded {
+            encoding: Encoding::SingleByte,
+            mark: 0,
+            text: text.into_owned(),
+        };
+    }
+    let mut text = String::with_capacity(body.len());
+    for chunk in body.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Decoded {
+        encoding: Encoding::BrokenUtf8,
+        mark,
+        text,
+    }
+}
+
+/// UTF-16 or UTF-32 without a mark: valid throughout, no control characters, at least a third of it ASCII.
+fn unmarked_wide(bytes: &[u8]) -> Option<Decoded> {
+    if bytes.len() < 4 {
+        return None;
+    }
+    [
+        Encoding::Utf32Le,
+        Encoding::Utf32Be,
+        Encoding::Utf16Le,
+        Encoding::Utf16Be,
+    ]
+    .into_iter()
+    .find_map(|encoding| {
+        let text = strict(bytes, encoding)?;
+        let control = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{c}' | '\u{1b}');
+        let characters = text.chars().count();
+        let ascii = text.chars().filter(char::is_ascii).count();
+        (!text.chars().any(control) && ascii * 3 >= characters).then_some(Decoded {
+            encoding,
+            mark: 0,
+            text,
+        })
+    })
+}
+
+fn strict(body: &[u8], encoding: Encoding) -> Option<String> {
+    match encoding {
+        Encoding::Utf16Le => wide16(body, u16::from_le_bytes),
+        Encoding::Utf16Be => wide16(body, u16::from_be_bytes),
+        Encoding::Utf32Le => wide32(body, u32::from_le_bytes),
+        Encoding::Utf32Be => wide32(body, u32::from_be_bytes),
+        Encoding::Utf8 | Encoding::SingleByte | Encoding::BrokenUtf8 => None,
+    }
+}
+
+fn wide16(body: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
+    let (units, rest) = body.as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    char::decode_utf16(units.iter().copied().map(unit))
+        .collect::<Result<_, _>>()
+        .ok()
+}
+
+fn wide32(body: &[u8], unit: fn([u8; 4]) -> u32) -> Option<String> {
+    let (units, rest) = body.as_chunks::<4>();
+    if !rest.is_empty() {
+        return None;
+    }
+    units.iter().copied().map(|bytes| char::from_u32(unit(bytes))).collect()
+}
+
+/// How many bytes `text`, which was decoded from the start of `raw`, takes there.
+pub(super) fn width(text: &str, raw: &[u8], encoding: Encoding) -> usize {
+    match encoding {
+        Encoding::Utf8 => text.len(),
+        Encoding::Utf16Le | Encoding::Utf16Be => text.chars().map(|c| c.len_utf16() * 2).sum(),
+        Encoding::Utf32Le | Encoding::Utf32Be => text.chars().count() * 4,
+        Encoding::SingleByte => text.chars().count(),
+        Encoding::BrokenUtf8 => text
+            .chars()
+            .fold(0, |at, c| at + broken_width(c, raw.get(at..).unwrap_or_default())),
+    }
+}
+
+/// A U+FFFD in broken UTF-8 is either really there (three bytes) or stands for one stray byte.
+pub(super) fn broken_width(c: char, raw: &[u8]) -> usize {
+    match c {
+        char::REPLACEMENT_CHARACTER if !raw.starts_with("\u{fffd}".as_bytes()) => 1,
+        _ => c.len_utf8(),
+    }
+}
+
+/// Appends `text` in `encoding`. U+FFFD in broken UTF-8 is refused: the byte that it stood for is not known here.
+pub(super) fn encode(text: &str, encoding: Encoding, out: &mut Vec<u8>) -> Result<(), Unrepresentable> {
+    match encoding {
+        Encoding::Utf8 => out.extend_from_slice(text.as_bytes()),
+        Encoding::Utf16Le => out.extend(text.encode_utf16().flat_map(u16::to_le_bytes)),
+        Encoding::Utf16Be => out.extend(text.encode_utf16().flat_map(u16::to_be_bytes)),
+        Encoding::Utf32Le => out.extend(text.chars().flat_map(|c| u32::from(c).to_le_bytes())),
+        Encoding::Utf32Be => out.extend(text.chars().flat_map(|c| u32::from(c).to_be_bytes())),
+        Encoding::BrokenUtf8 => {
+            if text.contains(char::REPLACEMENT_CHARACTER) {
+                return Err(Unrepresentable {
+                    character: char::REPLACEMENT_CHARACTER,
+                    encoding: encoding.name(),
+                });
+            }
+            out.extend_from_slice(text.as_bytes());
+        }
+        Encoding::SingleByte => {
+            for character in text.chars() {
+                let mut utf8 = [0; 4];
+                let (byte, _, unmappable) = WINDOWS_1252.encode(character.encode_utf8(&mut utf8));
+                if unmappable {
+                    return Err(Unrepresentable {
+                        character,
+                        encoding: encoding.name(),
+                    });
+                }
+                out.extend_from_slice(&byte);
+            }
+        }
+    }
+    Ok(())
+}

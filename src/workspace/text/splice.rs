@@ -1,0 +1,234 @@
+//! Puts new characters into a decoded file and gives the bytes; every byte outside stays. Decides no edit.
+
+use super::encoding::{self, Encoding, Unrepresentable};
+use super::{LineEnd, Text, plain_line_ends};
+use similar::{Algorithm, DiffTag, capture_diff};
+use std::ops::Range;
+
+/// Above this many lines a replaced part is compared by its common head and tail only.
+const DIFF_LINES: usize = 6_000;
+
+/// Why new text could not be put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpliceError {
+    #[error(transparent)]
+    Unrepresentable(#[from] Unrepresentable),
+    /// Ranges overlap, are out of order, or cut a character.
+    #[error("the parts to replace overlap or do not lie in the text")]
+    BadRange,
+}
+
+/// Which end a line gets that replaces none.
+#[derive(Clone, Copy)]
+enum Added {
+    LikeNeighbour,
+    LikeMost,
+}
+
+impl Text {
+    /// The file's bytes with the ranges of [`Text::as_str`] replaced, in ascending order.
+    ///
+    /// Lines of a range that do not change keep their bytes; a line in place of another takes its line end; a further
+    /// line takes that of its neighbour.
+    ///
+    /// # Errors
+    /// Characters that the encoding cannot spell, and ranges that overlap.
+    pub fn with_replacements(&self, edits: &[(Range<usize>, String)]) -> Result<Vec<u8>, SpliceError> {
+        self.splice(edits, Added::LikeNeighbour)
+    }
+
+    /// The file's bytes with all text replaced. Encoding and byte order mark stay, lines that do not change keep their
+    /// bytes, a changed line keeps its line end, and added lines take the one that most lines have.
+    ///
+    /// # Errors
+    /// Characters that the encoding cannot spell.
+    pub fn rewrite(&self, new: &str) -> Result<Vec<u8>, SpliceError> {
+        let new = if self.has_mark() {
+            new.strip_prefix('\u{feff}').unwrap_or(new)
+        } else {
+            new
+        };
+        self.splice(&[(0..self.content.len(), new.to_owned())], Added::LikeMost)
+    }
+
+    fn splice(&self, edits: &[(Range<usize>, String)], added: Added) -> Result<Vec<u8>, SpliceError> {
+        let mut out = Vec::with_capacity(self.raw.len());
+        let (mut done, mut content_done) = (0, 0);
+        for (range, new) in edits {
+            let raw = self.raw_range(range.clone()).ok_or(SpliceError::BadRange)?;
+            if range.start < content_done {
+                return Err(SpliceError::BadRange);
+            }
+            out.extend_from_slice(self.raw.get(done..raw.start).unwrap_or_default());
+            self.splice_one(range, &plain_line_ends(new), added, &mut out)?;
+            (done, content_done) = (raw.end, range.end);
+        }
+        out.extend_from_slice(self.raw.get(done..).unwrap_or_default());
+        Ok(out)
+    }
+
+    fn splice_one(&self, range: &Range<usize>, new: &str, added: Added, out: &mut Vec<u8>) -> Result<(), SpliceError> {
+        if !self.mixed_ends() && self.encoding != Encoding::BrokenUtf8 {
+            let text = new.replace('\n', self.usual_end().as_str());
+            return Ok(encoding::encode(&text, self.encoding, out)?);
+        }
+        let old = self.content.get(range.clone()).unwrap_or_default();
+        let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
+        let new_lines: Vec<&str> = new.split_inclusive('\n').collect();
+        let mut starts = vec![range.start];
+        starts.extend(old_lines.iter().scan(range.start, |at, line| {
+            *at += line.len();
+            Some(*at)
+        }));
+        let place = |line: usize| starts.get(line).copied().unwrap_or(range.end);
+        for piece in pieces(&old_lines, &new_lines) {
+            let part = place(piece.old.start)..place(piece.old.end);
+            let raw = self.raw_range(part.clone()).ok_or(SpliceError::BadRange)?;
+            if piece.same {
+                out.extend_from_slice(self.raw.get(raw).unwrap_or_default());
+                continue;
+            }
+            let mut strays = self.strays(part);
+            let hunk = new_lines.get(piece.new).unwrap_or_default();
+            if strays.len()
+                != hunk
+                    .iter()
+                    .flat_map(|line| line.chars())
+                    .filter(|&c| is_stray(c))
+                    .count()
+            {
+                strays.clear();
+            }
+            let mut strays = strays.into_iter();
+            for (offset, line) in hunk.iter().enumerate() {
+                let own = (offset < piece.old.len()).then(|| place(piece.old.start + offset));
+                let end = self.end_for(own, place(piece.old.end), added);
+                self.spell(line, end, &mut strays, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `own`: where the replaced line begins. `after`: where the replaced part ends.
+    fn end_for(&self, own: Option<usize>, after: usize, added: Added) -> LineEnd {
+        let own = own.and_then(|at| self.lines.get(self.line_index(at))?.end);
+        let neighbour = || match added {
+            Added::LikeMost => None,
+            Added::LikeNeighbour => self.end_before(after),
+        };
+        own.or_else(neighbour).unwrap_or_else(|| self.usual_end())
+    }
+
+    /// The end of the line that `at` lies in, or where a line begins there, of the line before it, else of that line.
+    fn end_before(&self, at: usize) -> Option<LineEnd> {
+        let index = self.line_index(at);
+        let line = self.lines.get(index)?;
+        let before = index
+            .checked_sub(1)
+            .and_then(|index| self.lines.get(index))
+            .and_then(|line| line.end);
+        if line.at == at {
+            before.or(line.end)
+        } else {
+            line.end.or(before)
+        }
+    }
+
+    /// The bytes behind every U+FFFD of a range, in broken UTF-8.
+    fn strays(&self, range: Range<usize>) -> Vec<&[u8]> {
+        if self.encoding != Encoding::BrokenUtf8 {
+            return Vec::new();
+        }
+        let text = self.content.get(range.clone()).unwrap_or_default();
+        let marks = text.char_indices().filter(|(_, c)| is_stray(*c));
+        marks
+            .filter_map(|(at, c)| {
+                let from = range.start + at;
+                self.raw.get(self.raw_range(from..from + c.len_utf8())?)
+            })
+            .collect()
+    }
+
+    fn spell<'a>(
+        &self,
+        line: &str,
+        end: LineEnd,
+        strays: &mut impl Iterator<Item = &'a [u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SpliceError> {
+        let body = line.strip_suffix('\n').unwrap_or(line);
+        if self.encoding == Encoding::BrokenUtf8 {
+            for (count, part) in body.split(is_stray).enumerate() {
+                if count > 0 {
+                    let character = char::REPLACEMENT_CHARACTER;
+                    let unknown = Unrepresentable {
+                        character,
+                        encoding: self.encoding.name(),
+                    };
+                    out.extend_from_slice(strays.next().ok_or(unknown)?);
+                }
+                encoding::encode(part, self.encoding, out)?;
+            }
+        } else {
+            encoding::encode(body, self.encoding, out)?;
+        }
+        if body.len() < line.len() {
+            encoding::encode(end.as_str(), self.encoding, out)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_stray(c: char) -> bool {
+    c == char::REPLACEMENT_CHARACTER
+}
+
+/// A run of lines that stay, or that are replaced by others.
+struct Piece {
+    same: bool,
+    old: Range<usize>,
+    new: Range<usize>,
+}
+
+fn pieces(old: &[&str], new: &[&str]) -> Vec<Piece> {
+    let shorter = old.len().min(new.len());
+    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let tails = old.iter().rev().zip(new.iter().rev());
+    let tail = tails.take(shorter - head).take_while(|(old, new)| old == new).count();
+    let (old_tail, new_tail) = (old.len() - tail, new.len() - tail);
+    let mut pieces = vec![Piece {
+        same: true,
+        old: 0..head,
+        new: 0..head,
+    }];
+    pieces.extend(middle(old, head..old_tail, new, head..new_tail));
+    pieces.push(Piece {
+        same: true,
+        old: old_tail..old.len(),
+        new: new_tail..new.len(),
+    });
+    pieces
+}
+
+fn middle(old: &[&str], old_range: Range<usize>, new: &[&str], new_range: Range<usize>) -> Vec<Piece> {
+    if old_range.len() + new_range.len() > DIFF_LINES {
+        return vec![Piece {
+            same: false,
+            old: old_range,
+            new: new_range,
+        }];
+    }
+    let mut pieces: Vec<Piece> = Vec::new();
+    for op in capture_diff(Algorithm::Myers, old, old_range, new, new_range) {
+        let (tag, old, new) = op.as_tag_tuple();
+        let same = tag == DiffTag::Equal;
+        match pieces.last_mut() {
+            Some(last) if last.same == same => {
+                last.old.end = old.end;
+                last.new.end = new.end;
+            }
+            _ => pieces.push(Piece { same, old, new }),
+        }
+    }
+    pieces
+}

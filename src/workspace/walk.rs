@@ -1,0 +1,218 @@
+//! Walking the tree with its ignore files, the same on every machine. Reads no file's content.
+
+use super::fs::TEMP_PREFIX;
+use super::root::{Workspace, join};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::{DirEntry, WalkBuilder, WalkState};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a walk leaves out. `.git`, our own directories and the recipe's ignore list are left out always; links are
+/// never followed. Files that apply to one machine only (`.git/info/exclude`, the user's global ignores, ignore files
+/// above the root) are never read.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter {
+    /// Honour `.gitignore`, also outside a git repository, and `.ignore`.
+    pub git: bool,
+    /// Honour `.geminiignore`.
+    pub gemini: bool,
+    /// Show names that begin with a dot.
+    pub hidden: bool,
+}
+
+impl Filter {
+    /// All ignore files, dot names shown.
+    pub fn all() -> Self {
+        Self {
+            git: true,
+            gemini: true,
+            hidden: true,
+        }
+    }
+}
+
+/// The files of a walk.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Relative to the root, in byte order.
+    pub files: Vec<String>,
+    /// Whether there are more than the cap, or the walk was stopped.
+    pub cut: bool,
+    /// Directories and names that could not be read.
+    pub failed: usize,
+}
+
+impl Workspace {
+    /// All regular files beneath a located relative directory, at most `cap`; `stop` is asked often.
+    /// Links and special files are not among them.
+    pub fn files(&self, start: &str, filter: Filter, cap: usize, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
+        let all = Mutex::new(Vec::new());
+        let cut = AtomicBool::new(false);
+        let failed = self.each_file(start, filter, &|| {
+            let (all, cut) = (&all, &cut);
+            Box::new(move |path| {
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                if all.len() >= cap || stop() {
+                    cut.store(true, Ordering::Relaxed);
+                    return false;
+                }
+                all.push(path.to_owned());
+                true
+            })
+        });
+        let mut files = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        files.sort();
+        Walked {
+            files,
+            cut: cut.into_inner(),
+            failed,
+        }
+    }
+
+    /// Calls a visitor (one a thread) with each regular file beneath `start`, in no order; one that gives `false` ends the
+    /// walk. Gives how many names could not be read.
+    ///
+    /// The ignore files of the directories between the root and `start` count. A `start` that is ignored itself is
+    /// walked all the same, since it was asked for by name.
+    pub fn each_file<'v>(&self, start: &str, filter: Filter, visitors: &(dyn Fn() -> Visitor<'v> + Sync)) -> usize {
+        if self.is_hidden(start) || start.split('/').any(|name| name == ".git") {
+            return 0;
+        }
+        let (failed, reached) = self.walk(Path::new(""), start, filter, visitors);
+        if reached || start.is_empty() {
+            return failed;
+        }
+        self.walk(Path::new(start), start, filter, visitors).0
+    }
+
+    /// Which names of one directory (relative to the root) a walk would show; asked with the name and whether it is a
+    /// directory. In a directory that is ignored itself, ignore files leave nothing out.
+    pub fn visible_names<'a>(&'a self, dir: &'a str, filter: Filter) -> impl FnMut(&str, bool) -> bool + 'a {
+        let mut matcher = self.plain_builder(self.root(), filter).build_matchers().pop();
+        let mut ignored = move |path: &str, is_dir: bool| {
+            matcher
+                .as_mut()
+                .is_some_and(|matcher| matcher.matched(path, is_dir).is_ignore())
+        };
+        let recipe = recipe_patterns(self);
+        let all = !dir.is_empty() && ignored(dir, true);
+        move |name, is_dir| {
+            let path = join(dir, name);
+            name != ".git"
+                && !self.is_hidden(&path)
+                && (filter.hidden || !name.starts_with('.'))
+                && !recipe.matched(&path, is_dir).is_ignore()
+                && (all || !ignored(&path, is_dir))
+        }
+    }
+
+    fn walk<'v>(
+        &self,
+        from: &Path,
+        start: &str,
+        filter: Filter,
+        visitors: &(dyn Fn() -> Visitor<'v> + Sync),
+    ) -> (usize, bool) {
+        let failed = AtomicUsize::new(0);
+        let reached = Arc::new(AtomicBool::new(false));
+        let top = self.root().join(from);
+        let walk = self.builder(&top, start, filter, Arc::clone(&reached)).build_parallel();
+        walk.run(|| {
+            let mut visit = visitors();
+            let failed = &failed;
+            Box::new(move |entry| {
+                let Ok(entry) = entry else {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    return WalkState::Continue;
+                };
+                if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+                    return WalkState::Continue;
+                }
+                let Some(path) = relative(self.root(), &entry) else {
+                    return WalkState::Continue;
+                };
+                if !beneath(&path, start) || visit(&path) {
+                    WalkState::Continue
+                } else {
+                    WalkState::Quit
+                }
+            })
+        });
+        let reached = reached.load(Ordering::Relaxed);
+        (failed.into_inner(), reached)
+    }
+
+    fn plain_builder(&self, top: &Path, filter: Filter) -> WalkBuilder {
+        let mut builder = WalkBuilder::new(top);
+        builder
+            .standard_filters(false)
+            .ignore(filter.git)
+            .git_ignore(filter.git)
+            .require_git(false)
+            .hidden(false)
+            .follow_links(false)
+            .threads(std::thread::available_parallelism().map_or(1, usize::from).min(8));
+        if filter.gemini {
+            builder.add_custom_ignore_filename(".geminiignore");
+        }
+        builder
+    }
+
+    fn builder(&self, top: &Path, start: &str, filter: Filter, reached: Arc<AtomicBool>) -> WalkBuilder {
+        let mut builder = self.plain_builder(top, filter);
+        let root = self.root().to_owned();
+        let start = start.to_owned();
+        let hidden = self.hidden_names().to_vec();
+        let recipe = recipe_patterns(self);
+        builder.filter_entry(move |entry| {
+            let Some(path) = relative(&root, entry) else {
+                return false;
+            };
+            let dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+            let on_the_way = dir && beneath(&start, &path);
+            if path == start {
+                reached.store(true, Ordering::Relaxed);
+            }
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if name == ".git" || name.starts_with(TEMP_PREFIX) || hidden.contains(&path) {
+                return false;
+            }
+            if on_the_way {
+                return true;
+            }
+            beneath(&path, &start)
+                && (filter.hidden || !name.starts_with('.'))
+                && !recipe.matched(&path, dir).is_ignore()
+        });
+        builder
+    }
+}
+
+/// Told the path of a file, relative to the root; `false` ends the walk.
+pub type Visitor<'v> = Box<dyn FnMut(&str) -> bool + Send + 'v>;
+
+fn relative(root: &Path, entry: &DirEntry) -> Option<String> {
+    let path = entry.path().strip_prefix(root).ok()?;
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// Whether `path` is `dir` or lies in it; everything lies in `""`.
+pub fn beneath(path: &str, dir: &str) -> bool {
+    dir.is_empty()
+        || path
+            .strip_prefix(dir)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn recipe_patterns(workspace: &Workspace) -> Gitignore {
+    let mut builder = GitignoreBuilder::new("");
+    for pattern in workspace.ignore() {
+        // The recipe was checked when it was parsed; a pattern that is none ignores nothing.
+        let _checked = builder.add_line(None, pattern);
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+#[cfg(test)]
+mod tests;
