@@ -28,6 +28,12 @@ pub enum Class {
     Program,
     /// A target of a build: no setting (`CC=…`).
     Target,
+    /// Whatever: paths in it must lie inside.
+    Loose,
+    /// A jq program.
+    Jq,
+    /// A remote of git: a name, no URL.
+    Remote,
     /// A header: no file (`@name`).
     Header,
     /// A file that may only be standard output (`-`).
@@ -217,6 +223,9 @@ fn class(name: &str) -> Result<Class, String> {
         "awk" => Class::Awk,
         "program" => Class::Program,
         "target" => Class::Target,
+        "loose" => Class::Loose,
+        "jq" => Class::Jq,
+        "remote" => Class::Remote,
         "header" => Class::Header,
         "stdout" => Class::Stdout,
         "command" => Class::Command,

@@ -3,7 +3,7 @@
 use super::{Refusal, Tame, Word, WordKind};
 
 /// Commands that change how the rest of a text is read, or run text that nobody has looked at.
-const REFUSED: [&str; 50] = [
+const REFUSED: [&str; 49] = [
     "eval",
     "exec",
     "source",
@@ -15,7 +15,6 @@ const REFUSED: [&str; 50] = [
     "compgen",
     "compopt",
     "bind",
-    "set",
     "shopt",
     "export",
     "declare",
@@ -69,6 +68,7 @@ pub fn check(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
         "read" => read(words, reads_lines),
         "test" | "[" => test(words),
         "printf" => printf(words),
+        "set" => set(words),
         _ => Ok(()),
     }
 }
@@ -95,6 +95,29 @@ fn read(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
         Ok(())
     } else {
         Err(refused())
+    }
+}
+
+/// Stopping at errors is harmless; other settings change how the rest is read or shown.
+fn set(words: &[Word]) -> Result<(), Refusal> {
+    let harmless = |word: &Word| {
+        word.exact().is_some_and(|text| {
+            matches!(text, "pipefail" | "errexit" | "nounset" | "-o")
+                || text
+                    .strip_prefix('-')
+                    .is_some_and(|flags| !flags.is_empty() && flags.chars().all(|flag| "euo".contains(flag)))
+        })
+    };
+    // A last `-o` prints settings; a name behind `-eu` would be a positional parameter.
+    let named = |pair: &[Word]| pair[0].text.ends_with('o') == !pair[1].text.starts_with('-');
+    let shape = words.windows(2).skip(1).all(named) && words.last().is_some_and(|last| !last.text.ends_with("-o"));
+    if words.len() > 1 && words[1].text.starts_with('-') && words.iter().skip(1).all(harmless) && shape {
+        Ok(())
+    } else {
+        Err(Refusal::construct(
+            "set",
+            "only `set -euo pipefail` and parts of it are accepted",
+        ))
     }
 }
 
@@ -134,7 +157,7 @@ pub fn is_state_only(words: &[Word], redirected: bool, feeds: bool) -> bool {
     };
     match program.text.as_str() {
         "true" | "false" | ":" | "test" | "[" | "[[" | "exit" | "return" | "break" | "continue" | "pwd" | "wait"
-        | "type" | "read" => true,
+        | "type" | "read" | "set" => true,
         "echo" | "printf" => {
             let known = |word: &Word| {
                 word.kind == WordKind::Known || word.range.values.is_some() || word.range.tame < Tame::Wild

@@ -7,6 +7,7 @@ mod braces;
 mod builtins;
 mod cover;
 mod flow;
+mod jq;
 mod operands;
 mod parse;
 mod place;
@@ -22,6 +23,8 @@ mod wrappers;
 
 #[cfg(test)]
 mod corpus;
+#[cfg(test)]
+mod properties;
 
 use crate::base::access::{Place, Terrain};
 

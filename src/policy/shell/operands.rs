@@ -1,7 +1,7 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
 
 use super::scope::{State, Walk};
-use super::{FileUse, Range, Refusal, Tame, Word, WordKind, awk, place, sed, simple};
+use super::{FileUse, Range, Refusal, Tame, Word, WordKind, awk, jq, place, sed, simple};
 use crate::base::access::Found;
 use crate::policy::profiles::{self, Arity, Class, Profile, Section};
 
@@ -84,35 +84,36 @@ fn opaque(pass: &mut Pass<'_, '_>, at: usize) {
 fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     for at in start..pass.words.len() {
         let word = pass.words[at].clone();
-        if word.kind == WordKind::Opaque
-            && word.range.values.is_none()
-            && (word.range.tame == Tame::Wild || word.range.dash)
-        {
-            opaque(pass, at);
+        loose(pass, at, &word);
+    }
+}
+
+/// A word of which only this is known: where it names a path, alone or behind an option, that is read.
+fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    if word.kind == WordKind::Opaque
+        && word.range.values.is_none()
+        && (word.range.tame == Tame::Wild || word.range.dash)
+    {
+        return opaque(pass, at);
+    }
+    for text in word.range.values.clone().unwrap_or_default() {
+        if text.contains("://") {
+            pass.used.hosts.push(text);
             continue;
         }
-        for text in word.range.values.clone().unwrap_or_default() {
-            if text.contains("://") {
-                pass.used.hosts.push(text);
-                continue;
-            }
-            let value = text.split_once('=').map_or(text.as_str(), |(_, value)| value);
-            // `-I/usr/include`: a path may be glued to its option.
-            let value = if value.starts_with('-') {
-                value.find(['/', '~']).map_or("", |slash| &value[slash..])
-            } else {
-                value
-            };
-            let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);
-            let uses = place::of_text(pass.walk, pass.state, value);
-            if value.contains('/') || value.starts_with('~') || value.starts_with("..") || uses.iter().any(exists) {
-                simple::add(&mut pass.used.reads, uses);
-            }
+        let value = text.split_once('=').map_or(text.as_str(), |(_, value)| value);
+        // `-I/usr/include`: a path may be glued to its option.
+        let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
+        let value = if value.starts_with('-') { glued() } else { value };
+        let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);
+        let uses = place::of_text(pass.walk, pass.state, value);
+        if value.contains('/') || value.starts_with('~') || value.starts_with("..") || uses.iter().any(exists) {
+            simple::add(&mut pass.used.reads, uses);
         }
-        if word.range.glob {
-            if let Some(uses) = place::uses(pass.walk, pass.state, &word) {
-                simple::add(&mut pass.used.reads, uses);
-            }
+    }
+    if word.range.glob {
+        if let Some(uses) = place::uses(pass.walk, pass.state, word) {
+            simple::add(&mut pass.used.reads, uses);
         }
     }
 }
@@ -323,7 +324,11 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
         concern(pass, at, "program_argument", "the embedded command has no end");
         return pass.words.len();
     };
-    let found = Range::of(Tame::Inside);
+    // With links followed it finds what lies outside too.
+    let follows = pass.words[..at]
+        .iter()
+        .any(|word| matches!(word.text.as_str(), "-L" | "-follow" | "-H"));
+    let found = Range::of(if follows { Tame::Wild } else { Tame::Inside });
     let inner: Vec<Word> = pass.words[at + 1..at + 1 + length]
         .iter()
         .map(|word| super::wrappers::filled(word, "{}", &found))
@@ -407,15 +412,50 @@ fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
             "program_argument",
             &format!("`{}` names a program or code to run", word.text),
         ),
+        Class::Loose => loose(pass, at, word),
+        Class::Jq => {
+            if let Err(reason) = word
+                .exact()
+                .ok_or_else(|| "it is not known before the command runs".to_owned())
+                .and_then(jq::check)
+            {
+                concern(
+                    pass,
+                    at,
+                    "script:jq",
+                    &format!("the jq program is not accepted: {reason}"),
+                );
+            }
+        }
+        Class::Remote
+            if word.kind == WordKind::Known
+                && !word.text.contains("::")
+                && !word.text.contains("://")
+                && !word.text.contains('@') =>
+        {
+            if word.text.starts_with(['/', '.', '~']) {
+                read(pass, at, word);
+            }
+        }
+        Class::Target if matches!(word.exact(), Some("V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1")) => {}
         Class::Target if !word.text.contains('=') && word.kind == WordKind::Known => {}
         Class::Header if !word.text.starts_with('@') && word.kind == WordKind::Known => {}
         Class::Stdout if word.exact() == Some("-") => {}
-        Class::Target | Class::Header | Class::Stdout => {
+        Class::Target | Class::Header | Class::Stdout | Class::Remote => {
             concern(
                 pass,
                 at,
                 "program_argument",
                 &format!("`{}` sets more than the profile knows to be harmless", word.text),
+            );
+        }
+        // `@file` holds more arguments for many programs.
+        Class::In if word.text.starts_with('@') => {
+            concern(
+                pass,
+                at,
+                "program_argument",
+                &format!("`{}` may hold more arguments", word.text),
             );
         }
         Class::In => read(pass, at, word),

@@ -39,6 +39,8 @@ pub enum Form {
     Plain,
     /// `${name:-text}` and `${name:+text}`: the value, or this text.
     Else(String),
+    /// Cut at its end.
+    Trimmed,
     /// Cut, replaced or re-cased: something made of the value and literal text.
     Changed,
 }
@@ -307,7 +309,24 @@ fn braced(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>) -> 
         Some(first) if "@*?-$".contains(first) => first.to_string(),
         _ => return Err(refused()),
     };
-    let form = form(&inner[name.len()..]).ok_or_else(refused)?;
+    let rest = &inner[name.len()..];
+    // Only plain subscripts: any other text in them is evaluated.
+    let subscript = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if subscript.is_some_and(|text| {
+        !text.is_empty() && (text == "@" || text == "*" || text.bytes().all(|byte| byte.is_ascii_digit()))
+    }) {
+        units.push(if name == "PIPESTATUS" {
+            Unit::Number { quoted }
+        } else {
+            Unit::Param {
+                name: "@".to_owned(),
+                form: Form::Plain,
+                quoted,
+            }
+        });
+        return Ok(end + 1);
+    }
+    let form = form(rest).ok_or_else(refused)?;
     units.push(Unit::Param { name, form, quoted });
     Ok(end + 1)
 }
@@ -329,7 +348,10 @@ fn form(rest: &str) -> Option<Form> {
             .all(|next| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-');
         return plain.then_some(Form::Changed);
     }
-    rest.starts_with(['#', '%', '/', '^', ',']).then_some(Form::Changed)
+    if rest.starts_with('%') {
+        return Some(Form::Trimmed);
+    }
+    rest.starts_with(['#', '/', '^', ',']).then_some(Form::Changed)
 }
 
 /// Whether `text` is a shell variable's name.

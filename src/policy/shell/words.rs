@@ -59,6 +59,22 @@ fn param(state: &State, name: &str, form: Form) -> Result<Range, Refusal> {
             values.push(text);
             Range::one_of(values)
         }
+        (Form::Trimmed, values) => {
+            let plain = |text: &String| !text.contains("..") && !text.starts_with(['/', '~']);
+            let tame = values.map_or(range.tame, |all| {
+                if all.iter().all(plain) {
+                    Tame::Inside
+                } else {
+                    Tame::Wild
+                }
+            });
+            Range {
+                values: None,
+                many: true,
+                tame,
+                ..range
+            }
+        }
         (Form::Else(_) | Form::Changed, _) => Range::wild(),
     })
 }

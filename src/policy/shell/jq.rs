@@ -1,0 +1,78 @@
+//! Reads a jq (or yq) program far enough to know that it asks for no environment and no other file. Runs nothing.
+
+/// Functions that reach outside the program's input.
+const REFUSED: [&str; 11] = [
+    "env",
+    "import",
+    "include",
+    "load",
+    "load_str",
+    "load_xml",
+    "load_props",
+    "load_base64",
+    "strenv",
+    "envsubst",
+    "eval",
+];
+
+/// Accepts programs that only read their input. A field (`.env`) and a quoted text are no function.
+///
+/// # Errors
+/// What is not accepted, as a part of a sentence.
+pub fn check(program: &str) -> Result<(), String> {
+    if program.contains("$ENV") || program.contains("$__prog") {
+        return Err("`$ENV`".to_owned());
+    }
+    // Texts may hold programs (`\\(env)`), so quotes are not looked at, only what stands right before a name.
+    let is_part = |next: char| next == '_' || next.is_ascii_alphanumeric();
+    for (at, _) in program.char_indices().filter(|(_, next)| is_part(*next)) {
+        let before = program[..at].chars().next_back();
+        if before
+            .is_some_and(|before| is_part(before) || before == '.' || before == '"' || before == '-' || before == '@')
+        {
+            continue;
+        }
+        let word = program[at..].split(|next| !is_part(next)).next().unwrap_or_default();
+        if REFUSED.contains(&word) && before != Some('$') {
+            return Err(format!("`{word}`"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn only_the_input_is_read() {
+        for program in [
+            ".",
+            ".env.CI",
+            ".a | length",
+            "\"env\"",
+            ".[] | select(.environment)",
+            ". as $env | $env.a",
+            "{env: 1}.x | .load",
+        ] {
+            if program.starts_with("{env") {
+                assert!(check(program).is_err(), "{program}");
+            } else {
+                assert_eq!(check(program), Ok(()), "{program}");
+            }
+        }
+        for program in [
+            "env",
+            "env.PATH",
+            "$ENV",
+            "$ENV.X",
+            "\"\\(env)\"",
+            "import \"a\" as a; .",
+            "include \"a\";.",
+            "load(\"/etc/passwd\")",
+            ". , env",
+        ] {
+            assert!(check(program).is_err(), "{program}");
+        }
+    }
+}

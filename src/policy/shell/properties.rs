@@ -1,0 +1,126 @@
+//! What must hold for every command: wrapping, quoting and taking rules away never allow more, and any text gives an answer. Only for tests.
+
+use super::corpus::{ATTACKS, BENIGN, Judge, TERRAIN, cases};
+use super::{Grants, read};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+type Cases = (BTreeMap<String, Judge>, Vec<(String, String, String)>);
+
+static DENIED: LazyLock<Cases> = LazyLock::new(|| {
+    let (judges, mut all) = cases(ATTACKS);
+    // Broken syntax may become whole inside other text; only commands that bash would run are wrapped.
+    all.retain(|(class, _, text)| class != "hostile" && !syntax(text));
+    (judges, all)
+});
+static EVERYDAY: LazyLock<Cases> = LazyLock::new(|| cases(BENIGN));
+
+/// Commands in which every character stands outside quotes.
+static PLAIN: LazyLock<Vec<(String, String, String)>> = LazyLock::new(|| {
+    let plain = |text: &str| {
+        !text.contains(['"', '\'', '$', '<', '#', '\\', '`']) && (0..text.len()).any(|at| in_word(text, at))
+    };
+    DENIED.1.iter().filter(|(_, _, text)| plain(text)).cloned().collect()
+});
+
+/// Whether `at` lies between two letters or digits.
+fn in_word(text: &str, at: usize) -> bool {
+    let part = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_alphanumeric);
+    at > 0 && part(at - 1) && part(at)
+}
+
+fn syntax(text: &str) -> bool {
+    read(text, "", &TERRAIN, &Grants::default()).is_err_and(|refusal| refusal.code == "parse_error")
+}
+
+/// Places where a command runs; `@` is the command.
+const CONTEXTS: [&str; 26] = [
+    "@\n",
+    "ls; @\n",
+    "@\nls",
+    "true && @\n",
+    "false || @\n",
+    "ls | @\n",
+    "@\n",
+    "{ @\n}",
+    "( @\n)",
+    "if true; then @\nfi",
+    "if @\nthen ls; fi",
+    "if false; then ls; else @\nfi",
+    "if false; then ls; elif @\nthen ls; fi",
+    "while false; do @\ndone",
+    "while @\ndo break; done",
+    "until @\ndo ls; done",
+    "for q in 1 2; do @\ndone",
+    "case x in x) @\n;; esac",
+    "! { @\n}",
+    "time { @\n}",
+    "ls \"$(@\n)\"",
+    "ls $(@\n)",
+    "qq=$(@\n)",
+    "ls > /dev/null; @\n",
+    "{ { @\n}\n} 2>&1",
+    "( (ls); @\n)",
+];
+
+/// Denied whatever the policy's rules for files say: the command as it stands is.
+fn denied(judge: &Judge, text: &str) -> bool {
+    judge.refusal(text).is_some()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_denied_command_stays_denied_in_any_place(pick in any::<prop::sample::Index>(), context in any::<prop::sample::Index>()) {
+        let (judges, all) = &*DENIED;
+        let (_, policy, text) = pick.get(all);
+        let wrapped = context.get(&CONTEXTS).replacen('@', text, 1);
+        prop_assert!(denied(&judges[policy], &wrapped), "allowed: {wrapped}");
+    }
+
+    #[test]
+    fn quotes_inside_words_allow_nothing_more(pick in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), what in 0..4_usize) {
+        let (judges, all) = (&DENIED.0, &*PLAIN);
+        let (_, policy, text) = pick.get(all);
+        let places: Vec<usize> = (0..text.len()).filter(|&index| in_word(text, index)).collect();
+        // Words of the grammar stop being that when quoted; then the line is broken, not harmless.
+        let at = *at.get(&places);
+        let quoted = format!("{}{}{}", &text[..at], ["''", "\"\"", "\\\n", "\\"][what], &text[at..]);
+        prop_assert!(denied(&judges[policy], &quoted), "allowed: {quoted}");
+    }
+
+    #[test]
+    fn any_text_gives_an_answer(pick in any::<prop::sample::Index>(), edits in prop::collection::vec((any::<prop::sample::Index>(), 0..PIECES.len()), 1..8)) {
+        let all = if edits.len() % 2 == 0 { &EVERYDAY.1 } else { &DENIED.1 };
+        let mut text = pick.get(all).2.clone();
+        for (at, piece) in edits {
+            let mut at = at.index(text.len() + 1);
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            text.insert_str(at, PIECES[piece]);
+        }
+        if let Ok(reading) = read(&text, "", &TERRAIN, &Grants::default()) {
+            prop_assert!(reading.commands.iter().all(|simple| !simple.words.is_empty()));
+        }
+    }
+
+    #[test]
+    fn fewer_rules_allow_less(pick in any::<prop::sample::Index>(), drop in any::<prop::sample::Index>()) {
+        let (judges, all) = &*EVERYDAY;
+        let (_, policy, text) = pick.get(all);
+        let (denied_judges, attacks) = &*DENIED;
+        prop_assert!(!denied(&judges[policy], text));
+        let (_, policy, attack) = drop.get(attacks);
+        prop_assert!(denied(&denied_judges[policy].without(drop.index(1000)), attack));
+    }
+}
+
+/// What the shell's grammar is made of.
+const PIECES: [&str; 40] = [
+    "$(", ")", "`", "\"", "'", "\\", "\n", ";", "&&", "||", "|", "&", ">", "<", "<<E\n", "<<<", "{", "}", "(", "((",
+    "))", "[[", "]]", "$'", "${", "$", "*", "?", "~", "=", "#", "if ", "then ", "fi", "for ", "do ", "done", "case ",
+    "esac", "é",
+];
