@@ -5,7 +5,7 @@ use super::hosts;
 use super::model::{Effect, Policy, PolicySet, Rule};
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
 use super::needs::{Need, shown};
-use super::protected;
+use super::protected::{self, Below};
 use super::secrets_like::{secret_like, secret_like_dir};
 use super::shell::Refusal;
 use crate::base::access::{Found, Place, Terrain};
@@ -152,15 +152,16 @@ fn written(
 
 /// A protected path below a directory that is changed as a whole.
 fn below(place: &Place, set: &PolicySet, terrain: &Terrain<'_>) -> Option<String> {
-    let fixed = protected::below(&place.path).into_iter();
-    let found = fixed.filter(|(path, always)| *always || (terrain.locate)(path).found != Found::Nothing);
     let dir = fold_path(&place.path);
-    let ours = set
-        .protect
-        .iter()
-        .filter(|path| fold_path(path).starts_with(&dir))
-        .cloned();
-    found.map(|(path, _)| path).chain(ours).next()
+    let ours = set.protect.iter().filter(|path| fold_path(path).starts_with(&dir));
+    if let Some(path) = ours.into_iter().next() {
+        return Some(path.clone());
+    }
+    protected::below(&place.path).into_iter().find_map(|look| match look {
+        Below::Always(path) => Some(path),
+        Below::Path(path) => ((terrain.locate)(&path).found != Found::Nothing).then_some(path),
+        Below::Pattern(pattern) => (terrain.expand)(&pattern).into_iter().next(),
+    })
 }
 
 /// Whether an allow rule about this access has a path pattern with the property.

@@ -167,3 +167,83 @@ fn mismatch(case: &Case, ruling: &Ruling) -> Option<Diagnostic> {
 fn code_fits(expected: &str, code: &str) -> bool {
     expected == code || code.strip_prefix(expected).is_some_and(|rest| rest.starts_with(':'))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Result<Vec<Case>, Vec<Diagnostic>> {
+        let mut files = Files::new();
+        let id = files.add("c.yaml", text);
+        parse(&files, id)
+    }
+
+    fn ruling(decision: Decision, code: &str) -> Ruling {
+        Ruling {
+            decision,
+            rule: Some("r".to_owned()),
+            code: code.to_owned(),
+            reason: "because".to_owned(),
+            fix: String::new(),
+            considered: Vec::new(),
+            words: Vec::new(),
+            pipe: None,
+            uses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn calls_are_written_out() {
+        let cases = table(
+            "version: 1\ncases:\n  - { command: ls, dir: sub, expect: allow }\n  - { tool: glob, args: { pattern: a }, expect: deny }\n",
+        );
+        let cases = cases.unwrap();
+        assert_eq!(cases[0].args, json!({ "command": "ls", "dir_path": "sub" }));
+        assert_eq!(
+            (cases[1].tool.as_str(), &cases[1].args),
+            ("glob", &json!({ "pattern": "a" }))
+        );
+    }
+
+    #[test]
+    fn a_table_is_strict() {
+        for (text, code) in [
+            ("version: 1\n", "missing-key"),
+            ("version: 1\ncases: [{ expect: allow }]\n", "bad-case"),
+            (
+                "version: 1\ncases: [{ read: a, write: b, expect: allow }]\n",
+                "bad-case",
+            ),
+            ("version: 1\ncases: [{ read: a }]\n", "missing-key"),
+            ("version: 1\ncases: [{ read: a, expect: yes }]\n", "unknown-word"),
+            (
+                "version: 1\ncases: [{ red: a, read: b, expect: deny }]\n",
+                "unknown-key",
+            ),
+        ] {
+            let problems = table(text).unwrap_err();
+            assert!(
+                problems.iter().any(|problem| problem.code == code),
+                "{text}: {problems:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn decision_rule_and_code_are_compared() {
+        let cases = table(
+            "version: 1\ncases:\n  - { read: a, expect: deny }\n  - { read: a, expect: deny, rule: r, code: unknown_option }\n  - { read: a, expect: allow }\n  - { read: a, expect: deny, rule: s }\n  - { read: a, expect: deny, code: no_rule }\n",
+        );
+        let report = run(&cases.unwrap(), |_| Ok(ruling(Decision::Deny, "unknown_option:--x")));
+        let messages: Vec<&str> = report.failed.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(report.summary(), "5 cases, 3 failed");
+        assert!(
+            messages[0].contains("expected allow, ruled deny") && messages[1].contains("expected rule s"),
+            "{messages:?}"
+        );
+        assert!(
+            messages[2].contains("expected code no_rule, got unknown_option:--x"),
+            "{messages:?}"
+        );
+    }
+}

@@ -4,7 +4,8 @@ use super::names::{fold_path, tidy};
 use super::protected::Entry;
 use super::secrets_like::secret_like;
 use crate::base::access::{Found, Place};
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use std::sync::OnceLock;
 
 /// One entry of `paths` or `except`.
 ///
@@ -14,10 +15,10 @@ use globset::{GlobBuilder, GlobMatcher};
 pub struct PathPattern {
     /// As it was written, without a leading `./`.
     text: String,
-    exact: GlobMatcher,
-    folded: GlobMatcher,
+    exact: Matcher,
+    folded: Matcher,
     /// For `X/**`: `X`.
-    base: Option<(GlobMatcher, GlobMatcher)>,
+    base: Option<(Matcher, Matcher)>,
     all: bool,
     /// Written as `dir/`.
     dir: bool,
@@ -44,6 +45,12 @@ impl PathPattern {
         }
         if text.split('/').any(|part| part == "..") {
             return Err("`..` leads outside the workspace; nothing outside it can be allowed".to_owned());
+        }
+        if text.len() > MAX_BYTES {
+            return Err(format!("the pattern is longer than {MAX_BYTES} bytes"));
+        }
+        if text.matches('{').count() > MAX_BRACES {
+            return Err(format!("the pattern has more than {MAX_BRACES} braces"));
         }
         if text.chars().any(char::is_control) {
             return Err("the pattern holds a control character".to_owned());
@@ -168,6 +175,12 @@ impl PathPattern {
     }
 }
 
+/// Longer patterns are refused.
+pub const MAX_BYTES: usize = 512;
+
+/// Deeper nesting would not make a regular expression.
+pub const MAX_BRACES: usize = 32;
+
 const WILD: [char; 6] = ['*', '?', '[', '{', ']', '}'];
 
 fn ancestors(dir: &str) -> impl Iterator<Item = &str> {
@@ -175,13 +188,42 @@ fn ancestors(dir: &str) -> impl Iterator<Item = &str> {
     cuts.chain(std::iter::once(dir))
 }
 
-fn glob(text: &str) -> Result<GlobMatcher, String> {
+/// A pattern made ready to match; most need no regular expression, and those that do get it when they are first used.
+#[derive(Clone, Debug)]
+enum Matcher {
+    Literal(String),
+    /// `X/**` with a literal `X`, kept with its last slash.
+    Below(String),
+    Glob(Box<Glob>, OnceLock<GlobMatcher>),
+}
+
+impl Matcher {
+    fn is_match(&self, path: &str) -> bool {
+        match self {
+            Matcher::Literal(text) => path == text,
+            Matcher::Below(dir) => path.strip_prefix(dir.as_str()).is_some_and(|rest| !rest.is_empty()),
+            Matcher::Glob(glob, ready) => ready.get_or_init(|| glob.compile_matcher()).is_match(path),
+        }
+    }
+}
+
+fn glob(text: &str) -> Result<Matcher, String> {
+    let special = |text: &str| text.contains(WILD) || text.contains('\\');
+    if !special(text) {
+        return Ok(Matcher::Literal(text.to_owned()));
+    }
+    if let Some(dir) = text
+        .strip_suffix("**")
+        .filter(|dir| dir.ends_with('/') && !special(dir))
+    {
+        return Ok(Matcher::Below(dir.to_owned()));
+    }
     let glob = GlobBuilder::new(text)
         .literal_separator(true)
         .backslash_escape(true)
         .empty_alternates(true)
         .build();
-    glob.map(|glob| glob.compile_matcher())
+    glob.map(|glob| Matcher::Glob(Box::new(glob), OnceLock::new()))
         .map_err(|error| format!("not a path pattern: {}", error.kind()))
 }
 

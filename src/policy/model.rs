@@ -7,7 +7,7 @@ use super::shell::PrefixWord;
 use crate::base::budget::Budget;
 use crate::base::call::{Kind, Origin};
 use crate::base::event::PolicyText;
-use crate::base::ruling::Decision;
+use crate::base::ruling::{Decision, Ruling};
 use crate::diag::Span;
 use globset::GlobMatcher;
 use std::collections::BTreeMap;
@@ -302,4 +302,13 @@ impl KnownTools {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     pub counts: BTreeMap<String, u64>,
+}
+
+impl Uses {
+    /// Counts what a ruling uses up. For calls that run, in the order of the journal.
+    pub fn count(&mut self, ruling: &Ruling) {
+        for rule in &ruling.uses {
+            *self.counts.entry(rule.clone()).or_default() += 1;
+        }
+    }
 }

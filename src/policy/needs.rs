@@ -109,9 +109,13 @@ pub fn gather<'a>(access: &'a Access, readings: &'a [Reading]) -> Vec<Need<'a>> 
 
 /// Whether a place is a kept result of this run.
 fn is_result(place: &Place) -> bool {
-    let id = place.asked.strip_prefix("overnight:result/");
-    place.path == place.asked
-        && id.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
+    place.path == place.asked && is_result_name(&place.asked)
+}
+
+/// Whether a name is that of a kept result: `overnight:result/ID`.
+pub fn is_result_name(name: &str) -> bool {
+    let id = name.strip_prefix("overnight:result/");
+    id.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
 }
 
 /// Programs whose first operand says what they do.

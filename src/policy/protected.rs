@@ -175,24 +175,46 @@ pub fn entry_of(path: &str) -> Option<&'static Entry> {
     LIST.iter().find(|entry| entry.holds(&parts))
 }
 
-/// Fixed protected names that lie below a directory, and names to look for in it: what changing the whole directory would change.
-///
-/// Paths are relative to the workspace. Those with `true` are protected whether they exist or not.
-pub fn below(dir: &str) -> Vec<(String, bool)> {
+/// How to find out whether something protected lies below a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// It counts whether it exists or not: the directory is made for it.
+    Always(String),
+    /// It counts when this path exists.
+    Path(String),
+    /// It counts when this shell pattern matches something.
+    Pattern(String),
+}
+
+/// What changing a whole directory could change. Paths are relative to the workspace.
+pub fn below(dir: &str) -> Vec<Below> {
     let parts = fold_path(dir);
+    let within = |path: &str| {
+        if dir.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{dir}/{path}")
+        }
+    };
     let mut found = Vec::new();
     for entry in LIST {
         let wanted: Vec<&str> = entry.path.split('/').collect();
-        let above = wanted.len() > parts.len() && wanted.iter().zip(&parts).all(|(a, b)| a == b);
-        if !entry.anywhere && above && !parts.is_empty() {
-            found.push((entry.path.to_owned(), true));
-        } else if !entry.prefix && (entry.anywhere || parts.is_empty()) {
-            let name = if dir.is_empty() {
-                entry.path.to_owned()
+        let leads = |parts: &[String]| {
+            !parts.is_empty() && wanted.len() > parts.len() && wanted.iter().zip(parts).all(|(a, b)| a == b)
+        };
+        let starts = if entry.anywhere {
+            parts.len()
+        } else {
+            parts.len().min(1)
+        };
+        if (0..starts).any(|at| leads(parts.get(at..).unwrap_or_default())) {
+            found.push(Below::Always(entry.path.to_owned()));
+        } else if entry.anywhere || parts.is_empty() {
+            found.push(if entry.prefix {
+                Below::Pattern(within(&format!("{}*", entry.path)))
             } else {
-                format!("{dir}/{}", entry.path)
-            };
-            found.push((name, false));
+                Below::Path(within(entry.path))
+            });
         }
     }
     found
@@ -236,8 +258,12 @@ mod tests {
 
     #[test]
     fn a_directory_holds_what_lies_below() {
-        assert!(below(".github").contains(&(".github/workflows".to_owned(), true)));
-        assert!(below("sub").contains(&("sub/.npmrc".to_owned(), false)));
-        assert!(below("").contains(&(".git".to_owned(), false)));
+        assert!(below(".github").contains(&Below::Always(".github/workflows".to_owned())));
+        assert!(below("a/.cargo").contains(&Below::Always(".cargo/config".to_owned())));
+        assert!(!below("sub/.github").iter().any(|look| matches!(look, Below::Always(_))));
+        assert!(below("sub").contains(&Below::Path("sub/.npmrc".to_owned())));
+        assert!(below("sub").contains(&Below::Pattern("sub/.yarnrc*".to_owned())));
+        assert!(below("").contains(&Below::Path(".git".to_owned())));
+        assert!(!below("").iter().any(|look| matches!(look, Below::Always(_))));
     }
 }

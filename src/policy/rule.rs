@@ -1,6 +1,6 @@
 //! One rule of a policy file, from YAML to values. Knows no other rule.
 
-use super::files::PathPattern;
+use super::files::{MAX_BRACES, MAX_BYTES, PathPattern};
 use super::hosts::HostPattern;
 pub use super::model::Rule;
 use super::model::{Effect, Examples, Except, KnownTools, Prefix, SHELL, ToolPattern, ValuePattern};
@@ -226,6 +226,11 @@ fn with(node: &Node, problems: &mut Problems) -> Vec<(String, ValuePattern)> {
             problems.push(wrong_type(&entry.value, &format!("`{}`", entry.key), "a pattern"));
             continue;
         };
+        if scalar.text.len() > MAX_BYTES || scalar.text.matches('{').count() > MAX_BRACES {
+            let message = format!("the pattern is longer than {MAX_BYTES} bytes or has more than {MAX_BRACES} braces");
+            problems.push(Diagnostic::error("bad-pattern", entry.value.span, message).help("write a shorter one"));
+            continue;
+        }
         let glob = GlobBuilder::new(&scalar.text)
             .literal_separator(false)
             .backslash_escape(true)

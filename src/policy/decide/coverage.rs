@@ -5,7 +5,7 @@ use crate::base::call::Origin;
 use crate::base::ruling::{Asked, Considered};
 use crate::policy::fit::{Miss, allows, forbids};
 use crate::policy::model::{Effect, FREE_TOOLS, Policy, Rule};
-use crate::policy::needs::Need;
+use crate::policy::needs::{Need, is_result_name};
 use crate::policy::shell::{Refusal, Simple};
 
 /// How the allow rules of one file cover the call.
@@ -107,9 +107,15 @@ impl Judge<'_> {
 fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
     match need {
         Need::ShellRead(_) | Need::State(_) => true,
-        Need::Tool => FREE_TOOLS.contains(&asked.tool) && *asked.origin == Origin::Builtin,
+        Need::Tool => *asked.origin == Origin::Builtin && (FREE_TOOLS.contains(&asked.tool) || reads_result(asked)),
         _ => false,
     }
+}
+
+/// Whether the call reads a kept result of this run, which touches nothing of the tree.
+fn reads_result(asked: &Asked<'_>) -> bool {
+    let path = asked.args.get("file_path").or_else(|| asked.args.get("absolute_path"));
+    asked.tool == "read_file" && path.and_then(serde_json::Value::as_str).is_some_and(is_result_name)
 }
 
 /// An uncounted rule before a counted one; among counted ones the one that sorts first, so that order never matters.

@@ -3,35 +3,51 @@
 use super::Refusal;
 use tree_sitter::{Node, Parser};
 
-/// Compares what the parser of record found in `text` with what tree-sitter finds.
+/// What tree-sitter finds in `text`. Asked first: it stands any text, and the parser of record does not.
 ///
 /// # Errors
-/// `parse_disagree`.
-pub fn check(text: &str, names: &[String], targets: &[String]) -> Result<(), Refusal> {
-    let disagree = || {
+/// `parse_error` when it cannot read the text without a repair.
+pub fn look(text: &str) -> Result<Seen, Refusal> {
+    let unreadable = || {
         Refusal::new(
-            "parse_disagree",
-            "two parsers read the command differently",
-            "write it more plainly: one command a line, fewer quotes, a here-document's opener last on its line",
+            "parse_error",
+            "the command cannot be parsed as bash without doubt",
+            "check quotes and brackets; put the opener of a here-document last on its line",
         )
     };
     let mut parser = Parser::new();
     parser
         .set_language(&tree_sitter_bash::LANGUAGE.into())
-        .map_err(|_| disagree())?;
-    let tree = parser.parse(text, None).ok_or_else(disagree)?;
+        .map_err(|_| unreadable())?;
+    let tree = parser.parse(text, None).ok_or_else(unreadable)?;
     if tree.root_node().has_error() {
-        return Err(disagree());
+        return Err(unreadable());
     }
     let mut seen = Seen::default();
     collect(tree.root_node(), text, &mut seen);
-    let same = sorted(names, is_name) == sorted(&seen.names, is_name)
-        && sorted(targets, is_file) == sorted(&seen.targets, is_file);
-    if same { Ok(()) } else { Err(disagree()) }
+    Ok(seen)
 }
 
+/// Compares what the parser of record found with what was seen.
+///
+/// # Errors
+/// `parse_disagree`.
+pub fn check(seen: &Seen, names: &[String], targets: &[String]) -> Result<(), Refusal> {
+    let same = sorted(names, is_name) == sorted(&seen.names, is_name)
+        && sorted(targets, is_file) == sorted(&seen.targets, is_file);
+    if same {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        "parse_disagree",
+        "two parsers read the command differently",
+        "write it more plainly: one command a line, fewer quotes, a here-document's opener last on its line",
+    ))
+}
+
+/// Command names and redirect targets, as written.
 #[derive(Default)]
-struct Seen {
+pub struct Seen {
     names: Vec<String>,
     targets: Vec<String>,
 }

@@ -109,7 +109,7 @@ fn set(words: &[Word]) -> Result<(), Refusal> {
         })
     };
     // A last `-o` prints settings; a name behind `-eu` would be a positional parameter.
-    let named = |pair: &[Word]| pair[0].text.ends_with('o') == !pair[1].text.starts_with('-');
+    let named = |pair: &[Word]| pair[0].text.ends_with('o') != pair[1].text.starts_with('-');
     let shape = words.windows(2).skip(1).all(named) && words.last().is_some_and(|last| !last.text.ends_with("-o"));
     if words.len() > 1 && words[1].text.starts_with('-') && words.iter().skip(1).all(harmless) && shape {
         Ok(())

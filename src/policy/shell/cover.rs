@@ -1,6 +1,6 @@
 //! Matches a rule's command entry against a simple command: word prefixes for grants, any possible value for denials. Decides nothing.
 
-use super::simple::normal;
+use super::place::normal;
 use super::units::{Unit, split};
 use super::wrappers::LAUNCHERS;
 use super::{Reading, Simple, Word, WordKind};

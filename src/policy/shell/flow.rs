@@ -1,8 +1,7 @@
 //! What the output of a command may be, so far as later words depend on it: numbers, names inside the workspace, or anything. Judges nothing.
 
 use super::scope::{State, Walk};
-use super::{Range, Tame, Word, WordKind};
-use crate::base::access::Found;
+use super::{Range, Tame, Word, WordKind, flow_git as git};
 
 /// The output of one command.
 pub fn output(walk: &Walk<'_>, state: &State, program: &str, words: &[Word], redirected: bool) -> Range {
@@ -29,7 +28,7 @@ pub fn output(walk: &Walk<'_>, state: &State, program: &str, words: &[Word], red
         "seq" if rest.iter().all(|word| super::simple::is_number(word)) => numbers(&rest),
         "date" if rest.iter().all(|word| word.exact().is_some_and(is_date_format)) => token(),
         "wc" if operands.is_empty() => token(),
-        "git" => git(walk, state, &rest),
+        "git" => git::output(walk, state, &rest),
         "find" => find(walk, state, &rest),
         "ls" if operands.is_empty() && !has(&["-l", "-la", "-al", "-R", "-lR"]) => dashing(Range::of(Tame::Inside)),
         "grep" | "rg" if lists_names(&rest) => dashing(Range::of(Tame::Inside)),
@@ -47,11 +46,13 @@ pub fn output(walk: &Walk<'_>, state: &State, program: &str, words: &[Word], red
     }
 }
 
-fn token() -> Range {
+/// A number or name of an object.
+pub fn token() -> Range {
     Range::of(Tame::Token)
 }
 
-fn dashing(range: Range) -> Range {
+/// The same, but it may begin with a dash.
+pub fn dashing(range: Range) -> Range {
     Range { dash: true, ..range }
 }
 
@@ -160,131 +161,4 @@ fn find(walk: &Walk<'_>, state: &State, rest: &[&Word]) -> Range {
         }
     }
     Range::of(Tame::Inside)
-}
-
-fn git(walk: &Walk<'_>, state: &State, rest: &[&Word]) -> Range {
-    let Some((sub, rest)) = rest.split_first() else {
-        return Range::wild();
-    };
-    let flags: Vec<&str> = rest
-        .iter()
-        .filter_map(|word| word.exact())
-        .filter(|text| text.starts_with('-'))
-        .collect();
-    let operands_tame = rest.iter().all(|word| !word.range.dash || word.exact().is_some());
-    let only = |names: &[&str]| {
-        flags.iter().all(|flag| {
-            names
-                .iter()
-                .any(|name| flag == name || flag.starts_with(&format!("{name}=")))
-        })
-    };
-    match sub.exact() {
-        Some("rev-parse") if flags == ["--show-toplevel"] && rest.len() == 1 => toplevel(walk, state),
-        Some("rev-parse")
-            if operands_tame && !rest.is_empty() && only(&["--short", "--verify", "--abbrev-ref", "-q", "--quiet"]) =>
-        {
-            token()
-        }
-        Some("merge-base") if operands_tame && flags.is_empty() => token(),
-        Some("rev-list")
-            if operands_tame
-                && only(&[
-                    "--count",
-                    "-n",
-                    "--max-count",
-                    "--all",
-                    "--max-parents",
-                    "--no-merges",
-                    "-1",
-                ]) =>
-        {
-            token()
-        }
-        Some("describe") if only(&["--tags", "--always", "--abbrev", "--long"]) => token(),
-        Some("branch") if flags == ["--show-current"] => Range::of(Tame::Inside),
-        Some("hash-object" | "write-tree") if flags.is_empty() => token(),
-        Some("log" | "show") if operands_tame && is_id_format(&flags) => token(),
-        Some("ls-files")
-            if only(&[
-                "-m",
-                "-o",
-                "-z",
-                "-c",
-                "-d",
-                "--modified",
-                "--others",
-                "--exclude-standard",
-                "--cached",
-                "--deleted",
-                "--",
-            ]) =>
-        {
-            dashing(Range::of(Tame::Inside))
-        }
-        Some("diff" | "diff-tree" | "show")
-            if flags.contains(&"--name-only")
-                && only(&[
-                    "--name-only",
-                    "--diff-filter",
-                    "--cached",
-                    "--staged",
-                    "-z",
-                    "--",
-                    "-r",
-                    "--no-commit-id",
-                ]) =>
-        {
-            dashing(Range::of(Tame::Inside))
-        }
-        Some("grep")
-            if flags
-                .iter()
-                .any(|flag| matches!(*flag, "-l" | "--files-with-matches" | "--name-only"))
-                && only(&["-l", "-i", "-E", "--name-only", "--files-with-matches", "-w", "-F"]) =>
-        {
-            dashing(Range::of(Tame::Inside))
-        }
-        _ => Range::wild(),
-    }
-}
-
-fn is_id_format(flags: &[&str]) -> bool {
-    let format = |flag: &&str| {
-        flag.strip_prefix("--format=")
-            .or_else(|| flag.strip_prefix("--pretty=format:"))
-            .or_else(|| flag.strip_prefix("--pretty="))
-            .is_some_and(|format| matches!(format, "%H" | "%h" | "%ct" | "%at" | "%T" | "%P"))
-    };
-    flags.iter().any(|flag| format(flag))
-        && flags
-            .iter()
-            .all(|flag| format(flag) || matches!(*flag, "-s" | "-1" | "-n" | "--no-patch" | "-n1"))
-}
-
-/// The root of the working tree: the workspace's own root, when its `.git` lies there and none lies nearer.
-fn toplevel(walk: &Walk<'_>, state: &State) -> Range {
-    let is_root = |dir: &str| {
-        !matches!(
-            (walk.terrain.locate)(&super::place::join(dir, ".git")).found,
-            Found::Nothing
-        )
-    };
-    let [dir] = state.dirs.as_slice() else {
-        return Range::wild();
-    };
-    let mut ups = Vec::new();
-    let mut here = dir.as_str();
-    loop {
-        if is_root(here) {
-            break;
-        }
-        if here.is_empty() {
-            return Range::wild();
-        }
-        ups.push("..");
-        here = here.rsplit_once('/').map_or("", |(parent, _)| parent);
-    }
-    let path = if ups.is_empty() { ".".to_owned() } else { ups.join("/") };
-    Range::one_of(vec![path])
 }

@@ -1,34 +1,9 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
 
 use super::scope::{State, Walk};
-use super::{FileUse, Range, Refusal, Tame, Word, WordKind, awk, jq, place, sed, simple};
-use crate::base::access::Found;
+use super::values::{Pass, Used, concern, into, loose, opaque, read, take, write};
+use super::{Range, Tame, Word, WordKind};
 use crate::policy::profiles::{self, Arity, Class, Profile, Section};
-
-/// What the words of a command name.
-#[derive(Default)]
-pub struct Used {
-    pub reads: Vec<FileUse>,
-    pub writes: Vec<FileUse>,
-    pub hosts: Vec<String>,
-    /// By index of the word.
-    pub concerns: Vec<(usize, Refusal)>,
-    /// Commands inside (`find -exec`).
-    pub inner: Vec<Vec<Word>>,
-    pub passed_over: Vec<usize>,
-}
-
-/// One pass over the words.
-struct Pass<'a, 'b> {
-    walk: &'a Walk<'b>,
-    state: &'a State,
-    words: &'a [Word],
-    used: Used,
-    /// Operands, with the index of their word.
-    operands: Vec<(usize, Word)>,
-    /// Names of the options that were given.
-    given: Vec<String>,
-}
 
 /// Looks at the arguments of `program`.
 pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redirected: bool) -> Used {
@@ -69,52 +44,11 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
     pass.used
 }
 
-fn concern(pass: &mut Pass<'_, '_>, at: usize, code: &str, reason: &str) {
-    let refusal = Refusal::new(code, reason, "use another form, or set `args: any` on the rule");
-    pass.used.concerns.push((at, refusal));
-}
-
-fn opaque(pass: &mut Pass<'_, '_>, at: usize) {
-    let text = pass.words.get(at).map_or("", |word| word.text.as_str());
-    let reason = format!("what `{text}` becomes is not known before the command runs");
-    concern(pass, at, "opaque_argument", &reason);
-}
-
 /// A program that has no profile: the author named it, so its options are his choice; paths must still lie inside.
 fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     for at in start..pass.words.len() {
         let word = pass.words[at].clone();
         loose(pass, at, &word);
-    }
-}
-
-/// A word of which only this is known: where it names a path, alone or behind an option, that is read.
-fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
-    if word.kind == WordKind::Opaque
-        && word.range.values.is_none()
-        && (word.range.tame == Tame::Wild || word.range.dash)
-    {
-        return opaque(pass, at);
-    }
-    for text in word.range.values.clone().unwrap_or_default() {
-        if text.contains("://") {
-            pass.used.hosts.push(text);
-            continue;
-        }
-        let value = text.split_once('=').map_or(text.as_str(), |(_, value)| value);
-        // `-I/usr/include`: a path may be glued to its option.
-        let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
-        let value = if value.starts_with('-') { glued() } else { value };
-        let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);
-        let uses = place::of_text(pass.walk, pass.state, value);
-        if value.contains('/') || value.starts_with('~') || value.starts_with("..") || uses.iter().any(exists) {
-            simple::add(&mut pass.used.reads, uses);
-        }
-    }
-    if word.range.glob {
-        if let Some(uses) = place::uses(pass.walk, pass.state, word) {
-            simple::add(&mut pass.used.reads, uses);
-        }
     }
 }
 
@@ -369,144 +303,4 @@ fn classify(pass: &mut Pass<'_, '_>, section: &Section) {
         }
     }
     pass.operands = operands;
-}
-
-/// A target of copies: the file itself, or the names below it when it is a directory.
-fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
-    take(pass, Class::Out, at, word);
-    let Some(target) = word.exact().map(str::to_owned) else {
-        return;
-    };
-    let places = place::of_text(pass.walk, pass.state, &target);
-    let is_dir = places
-        .iter()
-        .any(|found| found.place.as_ref().is_some_and(|place| place.found == Found::Dir));
-    if !is_dir && sources.len() < 2 && !target.ends_with('/') {
-        return;
-    }
-    for source in sources {
-        for text in source.range.values.clone().unwrap_or_default() {
-            let name = text
-                .trim_end_matches('/')
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .to_owned();
-            if source.range.glob || matches!(name.as_str(), "" | "." | "..") {
-                opaque(pass, at);
-            } else {
-                let uses = place::of_text(pass.walk, pass.state, &format!("{target}/{name}"));
-                simple::add(&mut pass.used.writes, uses);
-            }
-        }
-    }
-}
-
-/// Takes one value of the given class.
-fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
-    match class {
-        Class::Free | Class::Into => {}
-        Class::Program | Class::Command => concern(
-            pass,
-            at,
-            "program_argument",
-            &format!("`{}` names a program or code to run", word.text),
-        ),
-        Class::Loose => loose(pass, at, word),
-        Class::Jq => {
-            if let Err(reason) = word
-                .exact()
-                .ok_or_else(|| "it is not known before the command runs".to_owned())
-                .and_then(jq::check)
-            {
-                concern(
-                    pass,
-                    at,
-                    "script:jq",
-                    &format!("the jq program is not accepted: {reason}"),
-                );
-            }
-        }
-        Class::Remote
-            if word.kind == WordKind::Known
-                && !word.text.contains("::")
-                && !word.text.contains("://")
-                && !word.text.contains('@') =>
-        {
-            if word.text.starts_with(['/', '.', '~']) {
-                read(pass, at, word);
-            }
-        }
-        Class::Target if matches!(word.exact(), Some("V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1")) => {}
-        Class::Target if !word.text.contains('=') && word.kind == WordKind::Known => {}
-        Class::Header if !word.text.starts_with('@') && word.kind == WordKind::Known => {}
-        Class::Stdout if word.exact() == Some("-") => {}
-        Class::Target | Class::Header | Class::Stdout | Class::Remote => {
-            concern(
-                pass,
-                at,
-                "program_argument",
-                &format!("`{}` sets more than the profile knows to be harmless", word.text),
-            );
-        }
-        // `@file` holds more arguments for many programs.
-        Class::In if word.text.starts_with('@') => {
-            concern(
-                pass,
-                at,
-                "program_argument",
-                &format!("`{}` may hold more arguments", word.text),
-            );
-        }
-        Class::In => read(pass, at, word),
-        Class::Rev => revision(pass, at, word),
-        Class::Out => write(pass, at, word),
-        Class::Url => match &word.range.values {
-            Some(values) if !word.range.glob => pass.used.hosts.extend(values.iter().cloned()),
-            _ => opaque(pass, at),
-        },
-        Class::Sed | Class::Awk => {
-            let checked = match word.exact() {
-                Some(text) if class == Class::Sed => sed::check(text),
-                Some(text) => awk::check(text),
-                None => Err("it is not known before the command runs".to_owned()),
-            };
-            if let Err(reason) = checked {
-                let name = if class == Class::Sed { "sed" } else { "awk" };
-                concern(
-                    pass,
-                    at,
-                    &format!("script:{name}"),
-                    &format!("the {name} program is not accepted: {reason}"),
-                );
-            }
-        }
-    }
-}
-
-fn read(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
-    match place::uses(pass.walk, pass.state, word) {
-        Some(uses) => simple::add(&mut pass.used.reads, uses),
-        None => opaque(pass, at),
-    }
-}
-
-/// `HEAD:path` and `a..b` as well as plain paths.
-fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
-    let Some(values) = word.range.values.clone().filter(|_| !word.range.glob) else {
-        return read(pass, at, word);
-    };
-    for text in values {
-        let text = text.strip_prefix('^').unwrap_or(&text);
-        let path = text.split_once(':').map_or(text, |(_, path)| path);
-        let uses = place::of_text(pass.walk, pass.state, path);
-        simple::add(&mut pass.used.reads, uses);
-    }
-}
-
-fn write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
-    match place::uses(pass.walk, pass.state, word) {
-        Some(uses) if uses.iter().all(|found| !found.opaque) => simple::add(&mut pass.used.writes, uses),
-        _ => opaque(pass, at),
-    }
 }

@@ -18,7 +18,8 @@ const MAX_DEPTH: usize = 12;
 /// `parse_error`: the whole command is refused, since bash would run the lines before the error; `limit:nesting`.
 pub fn parse(text: &str, openers: usize) -> Result<Program, Refusal> {
     if openers <= SMALL {
-        return shallow(text);
+        // It panics on a few broken texts. Nothing of ours is shared with it, so nothing is left half done.
+        return std::panic::catch_unwind(|| shallow(text)).unwrap_or_else(|_| Err(unreadable()));
     }
     // The parser recurses, and a stack that runs out cannot be caught. Deep trees are dropped where they were made.
     std::thread::scope(|scope| {

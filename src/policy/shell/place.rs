@@ -130,6 +130,19 @@ pub fn join(dir: &str, text: &str) -> String {
     }
 }
 
+/// `path` without `.`, `..` and empty parts; what leaves the root keeps its `..`.
+pub fn normal(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
 /// Whether a shell pattern for one name matches it; brackets are taken as "any character", which matches more.
 fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = simplify(pattern);

@@ -41,6 +41,13 @@ pub fn scan(text: &str) -> Result<usize, Refusal> {
     }
     depth(text)?;
     let openers = openers(text)?;
+    if has_long_descriptor(text) {
+        return Err(limit(
+            "descriptor",
+            "a redirection's descriptor has more than 3 digits",
+            "use descriptors 0, 1 and 2",
+        ));
+    }
     if heredocs(text) > MAX_HEREDOCS {
         return Err(limit(
             "heredocs",
@@ -147,6 +154,16 @@ fn opens_compound(bytes: &[u8], at: usize) -> bool {
             && rest
                 .get(word.len())
                 .is_none_or(|next| !next.is_ascii_alphanumeric() && *next != b'_')
+    })
+}
+
+/// Whether a number of 4 or more digits stands before `<` or `>`: the parser takes it for a descriptor of any size.
+fn has_long_descriptor(text: &str) -> bool {
+    let mut digits = 0_usize;
+    text.bytes().any(|byte| {
+        let long = digits > 3 && matches!(byte, b'<' | b'>');
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        long
     })
 }
 

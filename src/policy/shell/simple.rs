@@ -1,13 +1,13 @@
 //! One simple command: its words, wrappers, redirects, and the directory it leaves the shell in. Knows no grammar of lists.
 
-use super::operands::{self, Used};
+use super::operands;
 use super::redirect::{self, Redirects};
 use super::scope::{Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
+use super::values::Used;
 use super::wrappers::{self, Step};
 use super::{
-    FileUse, Range, Refusal, Simple, Tame, Word, WordKind, assign, builtins, flow, place, walk as walking, words,
+    FileUse, Range, Refusal, Simple, Tame, Word, WordKind, assign, builtins, chdir, flow, place, walk as walking, words,
 };
-use crate::base::access::Found;
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
 /// A command on its way through its wrappers.
@@ -222,7 +222,7 @@ fn finish(
         judge(walk, &mut inner, next, Redirects::default())?;
     }
     match job.words.first().and_then(Word::exact) {
-        Some("cd") => change(walk, state, &job.words),
+        Some("cd") => chdir::change(walk, state, &job.words),
         Some("read") => bind(state, &job.words),
         _ => Ok(stay(state, output)),
     }
@@ -291,101 +291,20 @@ fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
             "write the program's name itself, without expansions",
         ));
     };
-    if let Some(name) = text.strip_prefix("/usr/bin/").or_else(|| text.strip_prefix("/bin/")) {
-        if !name.contains('/') {
-            return Ok(name.to_owned());
-        }
+    let system = text.strip_prefix("/usr/bin/").or_else(|| text.strip_prefix("/bin/"));
+    if let Some(name) = system.filter(|name| !name.contains('/')) {
+        return Ok(name.to_owned());
     }
     if !text.contains('/') || text.starts_with('/') {
         return Ok(text.to_owned());
     }
     match state.dirs.as_slice() {
-        [dir] => Ok(format!("./{}", normal(&place::join(dir, text)))),
+        [dir] => Ok(format!("./{}", place::normal(&place::join(dir, text)))),
         _ => Err(Refusal::construct(
             "opaque_program",
             "join `cd` to the command with `&&`",
         )),
     }
-}
-
-/// `path` without `.`, `..` and empty parts; what leaves the root keeps its `..`.
-pub fn normal(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
-            parts.pop();
-        } else {
-            parts.push(part);
-        }
-    }
-    parts.join("/")
-}
-
-/// `cd`: the directories after it.
-fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Refusal> {
-    let refused = |fix: &str| Refusal::construct("cd", fix);
-    let operands: Vec<&Word> = words
-        .iter()
-        .skip(1)
-        .filter(|word| word.text != "--" && word.text != "-P")
-        .collect();
-    let [operand] = operands.as_slice() else {
-        return Err(refused("name one directory inside the workspace"));
-    };
-    let values = operand
-        .range
-        .values
-        .as_ref()
-        .filter(|_| !operand.range.glob && !operand.range.many);
-    let Some(values) = values else {
-        return Err(refused("write the directory itself"));
-    };
-    let mut dirs: Vec<String> = Vec::new();
-    for value in values.iter().filter(|value| !value.is_empty()) {
-        if value.starts_with('-') || value.starts_with('~') {
-            return Err(refused("write the directory itself"));
-        }
-        for dir in &state.dirs {
-            let next = enter(walk, dir, value)?;
-            if !dirs.contains(&next) {
-                dirs.push(next);
-            }
-        }
-    }
-    Ok(Ends {
-        ok: if dirs.is_empty() {
-            state.dirs.clone()
-        } else {
-            super::scope::union(&dirs, &[])?
-        },
-        failed: state.dirs.clone(),
-        output: walking::silent(),
-    })
-}
-
-fn enter(walk: &Walk<'_>, dir: &str, value: &str) -> Result<String, Refusal> {
-    let joined = place::join(dir, value);
-    let place = (walk.terrain.locate)(&joined);
-    if !place.inside {
-        return Err(Refusal::new(
-            "outside_path",
-            format!("`cd {value}` leaves the workspace"),
-            "stay inside the workspace",
-        ));
-    }
-    // The shell keeps the name of a link in its own idea of the directory, and `..` then leads elsewhere.
-    let straight = if joined.starts_with('/') {
-        joined.trim_end_matches('/').ends_with(&place.path)
-    } else {
-        normal(&joined) == place.path
-    };
-    if !straight || matches!(place.found, Found::Special) {
-        return Err(Refusal::construct(
-            "cd_link",
-            "name the directory that the link leads to",
-        ));
-    }
-    Ok(place.path)
 }
 
 /// Files named twice are kept once.

@@ -1,6 +1,6 @@
 //! Splits the source text of one word into characters and expansions: quote removal, and the expansions that are refused. Evaluates nothing.
 
-use super::{Range, Refusal};
+use super::{Range, Refusal, params};
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,7 +178,7 @@ fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> R
             units.push(Unit::Substitution { text, quoted });
             Ok(end + 1)
         }
-        Some('{') => braced(chars, at + 2, quoted, units),
+        Some('{') => params::braced(chars, at + 2, quoted, units),
         Some(&next) if next == '_' || next.is_ascii_alphabetic() => {
             let name: String = name_at(chars, at + 1);
             let end = at + 1 + name.len();
@@ -211,7 +211,8 @@ fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> R
     }
 }
 
-fn name_at(chars: &[char], at: usize) -> String {
+/// The variable's name that begins at `at`.
+pub fn name_at(chars: &[char], at: usize) -> String {
     chars[at..]
         .iter()
         .take_while(|next| **next == '_' || next.is_ascii_alphanumeric())
@@ -288,72 +289,6 @@ fn arithmetic(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>)
     Err(unbalanced())
 }
 
-/// `${…}` from behind its brace.
-fn braced(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
-    let refused = || Refusal::construct("${", "use `$name`, `${name}` or `${name:-text}` with a literal text");
-    let end = find(chars, start, '}')?;
-    let inner: String = chars[start..end].iter().collect();
-    if inner.contains(['$', '`', '\'', '"', '\\', '\n', '{', '<', '(']) {
-        return Err(refused());
-    }
-    if let Some(rest) = inner.strip_prefix('#').filter(|rest| !rest.is_empty()) {
-        if rest != "@" && rest != "*" && !is_name(rest) {
-            return Err(refused());
-        }
-        units.push(Unit::Number { quoted });
-        return Ok(end + 1);
-    }
-    let name = match inner.chars().next() {
-        Some(first) if first == '_' || first.is_ascii_alphabetic() => name_at(chars, start),
-        Some(first) if first.is_ascii_digit() => inner.chars().take_while(char::is_ascii_digit).collect(),
-        Some(first) if "@*?-$".contains(first) => first.to_string(),
-        _ => return Err(refused()),
-    };
-    let rest = &inner[name.len()..];
-    // Only plain subscripts: any other text in them is evaluated.
-    let subscript = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    if subscript.is_some_and(|text| {
-        !text.is_empty() && (text == "@" || text == "*" || text.bytes().all(|byte| byte.is_ascii_digit()))
-    }) {
-        units.push(if name == "PIPESTATUS" {
-            Unit::Number { quoted }
-        } else {
-            Unit::Param {
-                name: "@".to_owned(),
-                form: Form::Plain,
-                quoted,
-            }
-        });
-        return Ok(end + 1);
-    }
-    let form = form(rest).ok_or_else(refused)?;
-    units.push(Unit::Param { name, form, quoted });
-    Ok(end + 1)
-}
-
-/// What follows the name in `${name…}`; nothing for what is refused (`@`, indirection, subscripts, assignment).
-fn form(rest: &str) -> Option<Form> {
-    if rest.is_empty() {
-        return Some(Form::Plain);
-    }
-    if let Some(text) = [":-", ":+", "-", "+"].iter().find_map(|mark| rest.strip_prefix(mark)) {
-        return Some(Form::Else(text.to_owned()));
-    }
-    if rest.starts_with(":?") || rest.starts_with('?') {
-        return Some(Form::Plain);
-    }
-    if let Some(numbers) = rest.strip_prefix(':') {
-        let plain = numbers
-            .chars()
-            .all(|next| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-');
-        return plain.then_some(Form::Changed);
-    }
-    if rest.starts_with('%') {
-        return Some(Form::Trimmed);
-    }
-    rest.starts_with(['#', '/', '^', ',']).then_some(Form::Changed)
-}
-
 /// Whether `text` is a shell variable's name.
 pub fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
@@ -418,7 +353,11 @@ fn skip_double(chars: &[char], start: usize) -> Result<usize, Refusal> {
     Err(unbalanced())
 }
 
-fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, Refusal> {
+/// The index of the next `wanted`.
+///
+/// # Errors
+/// `parse_error` when there is none.
+pub fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, Refusal> {
     chars[start.min(chars.len())..]
         .iter()
         .position(|&next| next == wanted)

@@ -2,11 +2,11 @@
 
 use super::redirect::{self, Redirects};
 use super::scope::{Ends, MAX_NESTED, State, Walk, union};
-use super::{Grants, Range, Reading, Refusal, Word, agree, assign, parse, scan, simple, words};
+use super::{Grants, Range, Reading, Refusal, Word, agree, extended, loops, parse, scan, simple, words};
 use crate::base::access::{Place, Terrain};
 use brush_parser::ast::{
-    AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, ExtendedTestExpr, ForClauseCommand,
-    IfClauseCommand, IoRedirect, Pipeline, RedirectList, SeparatorOperator, UnaryPredicate, WhileOrUntilClauseCommand,
+    AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, IfClauseCommand, IoRedirect, Pipeline,
+    RedirectList, SeparatorOperator,
 };
 
 /// Simple commands in one text, those of its substitutions included.
@@ -53,6 +53,7 @@ pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -
 /// A [`Refusal`].
 pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<Range, Refusal> {
     let openers = scan::scan(walk.text)?;
+    let seen = agree::look(walk.text)?;
     let program = parse::parse(walk.text, openers)?;
     let mut state = state.clone();
     let mut output = Range::wild();
@@ -64,7 +65,7 @@ pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<Range, Refusal> {
     if walk.heredocs > 0 {
         heredoc_lines(walk.text)?;
     }
-    agree::check(walk.text, &walk.names, &walk.targets)?;
+    agree::check(&seen, &walk.names, &walk.targets)?;
     Ok(output)
 }
 
@@ -114,7 +115,10 @@ pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<Ra
 }
 
 /// Walks a list; `state.vars` is changed, `state.dirs` is the start.
-fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<Ends, Refusal> {
+///
+/// # Errors
+/// A [`Refusal`].
+pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<Ends, Refusal> {
     let mut ends = Ends {
         ok: state.dirs.clone(),
         failed: state.dirs.clone(),
@@ -220,7 +224,7 @@ fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<
         Command::ExtendedTest(test, redirects) => {
             outer(walk, state, redirects.as_ref())?;
             walk.names.push("[[".to_owned());
-            extended(walk, state, &test.expr)?;
+            extended::check(walk, state, &test.expr)?;
             simple::note(walk, vec![Word::known("[[")]);
             Ok(stay(state, silent()))
         }
@@ -235,7 +239,8 @@ pub fn silent() -> Range {
     }
 }
 
-fn stay(state: &State, output: Range) -> Ends {
+/// Ends where it started.
+pub fn stay(state: &State, output: Range) -> Ends {
     Ends {
         ok: state.dirs.clone(),
         failed: state.dirs.clone(),
@@ -268,90 +273,18 @@ fn compound_command(walk: &mut Walk<'_>, state: &mut State, compound: &CompoundC
             let ends = list(walk, &mut state.clone(), &group.list)?;
             Ok(stay(state, only_output_of_one(ends, &group.list).output))
         }
-        CompoundCommand::ForClause(clause) => for_loop(walk, state, clause),
+        CompoundCommand::ForClause(clause) => loops::over_words(walk, state, clause),
         CompoundCommand::CaseClause(clause) => case(walk, state, clause),
         CompoundCommand::IfClause(clause) => branch(walk, state, clause),
-        CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => while_loop(walk, state, clause),
+        CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
+            loops::on_condition(walk, state, clause)
+        }
     }
 }
 
 fn only_output_of_one(ends: Ends, list: &CompoundList) -> Ends {
     let output = if list.0.len() == 1 { ends.output } else { Range::wild() };
     Ends { output, ..ends }
-}
-
-fn for_loop(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand) -> Result<Ends, Refusal> {
-    let name = clause.variable_name.as_str();
-    if state.vars.contains_key(name) || !assign::may_be_set(name) {
-        return Err(Refusal::construct(
-            "for",
-            "use a fresh lower-case name for each loop variable",
-        ));
-    }
-    let mut values: Vec<Word> = Vec::new();
-    for value in clause.values.iter().flatten() {
-        values.extend(words::evaluate(walk, state, &value.value)?);
-    }
-    let set_elsewhere = assign::times_set(walk.text, name) > 0;
-    let range = if clause.values.is_none() || set_elsewhere {
-        Range::wild()
-    } else {
-        any_of(&values)
-    };
-    state.vars.insert(name.to_owned(), range);
-    let ends = list(walk, state, &clause.body.list)?;
-    state.vars.insert(name.to_owned(), Range::wild());
-    in_place(state, ends)
-}
-
-/// What a variable may hold that takes each of these words in turn.
-fn any_of(words: &[Word]) -> Range {
-    let mut joined = Range {
-        many: false,
-        ..Range::of(super::Tame::Token)
-    };
-    let mut values = Vec::new();
-    let mut complete = true;
-    for word in words {
-        joined.dash |= word.range.dash;
-        joined.glob |= word.range.glob;
-        match &word.range.values {
-            Some(all) => values.extend(all.iter().cloned()),
-            None => {
-                complete = false;
-                joined.tame = joined.tame.max(word.range.tame);
-            }
-        }
-    }
-    if complete && values.len() <= 64 {
-        joined.values = Some(values);
-    } else if !values.is_empty() {
-        return Range::wild();
-    }
-    joined
-}
-
-/// A loop whose body leaves another directory than it started in would start anywhere.
-fn in_place(state: &State, ends: Ends) -> Result<Ends, Refusal> {
-    if ends.all()?.iter().all(|dir| state.dirs.contains(dir)) {
-        return Ok(stay(state, Range::wild()));
-    }
-    Err(Refusal::construct(
-        "cd_in_loop",
-        "put the body into a subshell: `(cd x && …)`",
-    ))
-}
-
-fn while_loop(walk: &mut Walk<'_>, state: &mut State, clause: &WhileOrUntilClauseCommand) -> Result<Ends, Refusal> {
-    let mut condition = State {
-        reads_lines: true,
-        ..state.clone()
-    };
-    let tested = list(walk, &mut condition, &clause.0)?;
-    in_place(state, tested)?;
-    state.vars = condition.vars;
-    let ends = list(walk, state, &clause.1.list)?;
-    in_place(state, ends)
 }
 
 fn branch(walk: &mut Walk<'_>, state: &mut State, clause: &IfClauseCommand) -> Result<Ends, Refusal> {
@@ -397,46 +330,4 @@ fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> R
         failed: dirs,
         output: Range::wild(),
     })
-}
-
-/// `[[ … ]]`: looks at expansions; refuses what evaluates a text as arithmetic or names a variable.
-fn extended(walk: &mut Walk<'_>, state: &State, expr: &ExtendedTestExpr) -> Result<(), Refusal> {
-    match expr {
-        ExtendedTestExpr::And(left, right) | ExtendedTestExpr::Or(left, right) => {
-            extended(walk, state, left)?;
-            extended(walk, state, right)
-        }
-        ExtendedTestExpr::Not(inner) | ExtendedTestExpr::Parenthesized(inner) => extended(walk, state, inner),
-        ExtendedTestExpr::UnaryTest(predicate, word) => {
-            if matches!(
-                predicate,
-                UnaryPredicate::ShellVariableIsSetAndAssigned | UnaryPredicate::ShellVariableIsSetAndNameRef
-            ) {
-                return Err(Refusal::construct("test -v", "test the value: `[ -n \"$name\" ]`"));
-            }
-            words::evaluate_one(walk, state, &word.value).map(drop)
-        }
-        ExtendedTestExpr::BinaryTest(predicate, left, right) => {
-            use brush_parser::ast::BinaryPredicate as Binary;
-            let counts = matches!(
-                predicate,
-                Binary::ArithmeticEqualTo
-                    | Binary::ArithmeticNotEqualTo
-                    | Binary::ArithmeticLessThan
-                    | Binary::ArithmeticLessThanOrEqualTo
-                    | Binary::ArithmeticGreaterThan
-                    | Binary::ArithmeticGreaterThanOrEqualTo
-            );
-            for side in [left, right] {
-                let word = words::evaluate_one(walk, state, &side.value)?;
-                if counts && !simple::is_number(&word) {
-                    return Err(Refusal::construct(
-                        "[[ -eq",
-                        "use `[ … -eq … ]`, which evaluates no text",
-                    ));
-                }
-            }
-            Ok(())
-        }
-    }
 }

@@ -117,40 +117,27 @@ fn word(units: &[Unit], source: &str) -> Word {
     Word::opaque(source, range_of(units, glob))
 }
 
-fn range_of(units: &[Unit], mut glob: bool) -> Range {
-    let mut values = Some(vec![String::new()]);
-    let mut many = glob;
-    let (mut worst, mut literals, mut head, mut in_head) = (Tame::Token, String::new(), String::new(), true);
+fn range_of(units: &[Unit], glob: bool) -> Range {
+    let (mut values, mut many, mut globs, mut worst) = (Some(vec![String::new()]), glob, glob, Tame::Token);
     for unit in units {
         match unit {
-            Unit::Char { value, .. } => {
-                literals.push(*value);
-                if in_head {
-                    head.push(*value);
-                }
-                values.iter_mut().flatten().for_each(|text| text.push(*value));
-            }
+            Unit::Char { value, .. } => values.iter_mut().flatten().for_each(|text| text.push(*value)),
             Unit::Hole { range, quoted } => {
-                in_head = false;
-                worst = worst.max(if range.values.is_some() {
-                    Tame::Token
-                } else {
-                    range.tame
-                });
-                let splits = range
-                    .values
-                    .as_ref()
-                    .is_none_or(|all| all.iter().any(|text| text.contains([' ', '\t', '\n'])));
+                let known = range.values.as_deref();
+                let splits = known.is_none_or(|all| all.iter().any(|text| text.contains([' ', '\t', '\n'])));
+                let patterns = known
+                    .unwrap_or_default()
+                    .iter()
+                    .any(|text| text.contains(['*', '?', '[']));
+                globs |= range.glob || (!quoted && patterns);
                 many |= if *quoted {
                     range.head == "@"
                 } else {
                     range.many || splits || may_be_empty(range)
                 };
-                glob |= !quoted && range.values.iter().flatten().any(|text| text.contains(['*', '?', '[']));
-                values = values
-                    .zip(range.values.as_ref())
-                    .and_then(|(left, right)| product(&left, right));
-                if !quoted && splits && range.values.is_some() {
+                worst = worst.max(if known.is_some() { Tame::Token } else { range.tame });
+                values = values.zip(known).and_then(|(left, right)| product(&left, right));
+                if !quoted && splits && known.is_some() {
                     values = None;
                     worst = Tame::Wild;
                 }
@@ -158,43 +145,66 @@ fn range_of(units: &[Unit], mut glob: bool) -> Range {
             _ => {}
         }
     }
-    if values.is_none()
-        && units
-            .iter()
-            .any(|unit| matches!(unit, Unit::Hole { range, .. } if range.values.is_some()))
-    {
-        // A part with known values may be a path of any kind: only plain names keep the word tame.
-        let plain = |text: &String| !text.contains("..") && !text.starts_with(['/', '~', '-']);
-        let all_plain = units.iter().all(|unit| match unit {
-            Unit::Hole { range, .. } => range.values.as_ref().is_none_or(|all| all.iter().all(plain)),
-            _ => true,
-        });
-        worst = if all_plain { worst.max(Tame::Inside) } else { Tame::Wild };
-    }
-    if worst != Tame::Wild {
-        // A token holds no slash: `$id..HEAD` is a range of revisions.
-        let range = worst == Tame::Token && !literals.contains('/') && literals.trim_matches('.') != "";
-        if (literals.contains("..") && !range) || head.starts_with(['/', '~']) {
-            worst = Tame::Wild;
-        } else if literals.contains('/') {
-            worst = Tame::Inside;
-        }
-    }
     let dash = values
         .as_ref()
         .map_or_else(|| may_dash(units), |all| all.iter().any(|text| text.starts_with('-')));
-    let glob = glob
-        || units
-            .iter()
-            .any(|unit| matches!(unit, Unit::Hole { range, .. } if range.glob));
+    // With all values known, how tame they are is not asked.
+    let tame = if values.is_some() {
+        Tame::Wild
+    } else {
+        tamed(units, worst)
+    };
     Range {
+        tame,
         values,
-        tame: worst,
         dash,
         many,
-        glob,
-        head,
+        glob: globs,
+        head: head(units),
     }
+}
+
+/// Literal text before the first expansion.
+fn head(units: &[Unit]) -> String {
+    let literal = units.iter().take_while(|unit| !matches!(unit, Unit::Hole { .. }));
+    let chars = literal.filter_map(|unit| match unit {
+        Unit::Char { value, .. } => Some(*value),
+        _ => None,
+    });
+    chars.collect()
+}
+
+/// How tame a word is whose values are not all known, given the wildest of its expansions.
+fn tamed(units: &[Unit], mut worst: Tame) -> Tame {
+    let plain = |text: &String| !text.contains("..") && !text.starts_with(['/', '~', '-']);
+    let known = units.iter().filter_map(|unit| match unit {
+        Unit::Hole { range, .. } => range.values.as_ref(),
+        _ => None,
+    });
+    for values in known {
+        // A part with known values may be a path of any kind: only plain names keep the word tame.
+        worst = if values.iter().all(plain) {
+            worst.max(Tame::Inside)
+        } else {
+            Tame::Wild
+        };
+    }
+    let literals: String = literal(units, false);
+    // A token holds no slash: `$id..HEAD` is a range of revisions.
+    let range = worst == Tame::Token && !literals.contains('/') && !literals.trim_matches('.').is_empty();
+    if worst == Tame::Wild || (literals.contains("..") && !range) || literals_leave(units) {
+        return Tame::Wild;
+    }
+    if literals.contains('/') { Tame::Inside } else { worst }
+}
+
+/// Whether the word begins at the root or in a home directory.
+fn literals_leave(units: &[Unit]) -> bool {
+    let head = head(units);
+    // An empty value in front would make `$x/etc` begin at the root.
+    let first = units.iter().find(|unit| !matches!(unit, Unit::Nothing));
+    let empty_first = matches!(first, Some(Unit::Hole { range, .. }) if may_be_empty(range));
+    head.starts_with(['/', '~']) || (empty_first && literal(units, false).starts_with('/'))
 }
 
 fn may_be_empty(range: &Range) -> bool {
@@ -220,11 +230,7 @@ fn may_dash(units: &[Unit]) -> bool {
         match unit {
             Unit::Char { value, .. } => return *value == '-',
             Unit::Hole { range, .. } if range.dash => return true,
-            Unit::Hole { range, .. } => {
-                if !may_be_empty(range) {
-                    return false;
-                }
-            }
+            Unit::Hole { range, .. } if !may_be_empty(range) => return false,
             _ => {}
         }
     }

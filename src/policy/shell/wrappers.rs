@@ -295,7 +295,7 @@ fn shell(words: &[Word]) -> Step {
                     .is_some_and(|rest| rest.chars().all(|flag| "ceux".contains(flag))) =>
             {
                 text_follows |= text.contains('c');
-                if !words.get(at + 1).is_some_and(|value| value.exact() == Some("pipefail")) {
+                if words.get(at + 1).is_none_or(|value| value.exact() != Some("pipefail")) {
                     return odd(at, words.get(at));
                 }
                 at += 1;

@@ -100,3 +100,37 @@ proptest! {
         prop_assert!(both >= decided(&[policy(&a)], call) && both >= decided(&[policy(&b)], call));
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_pattern_is_read_or_refused(text in r"[\[\]{}*?!,\\/a.^-]{0,40}", path in r"[a./*\[-]{0,12}") {
+        if let Ok(pattern) = crate::policy::files::PathPattern::parse(&text) {
+            let place = lexical(&path);
+            let covered = pattern.covers(&place, false);
+            prop_assert!(!covered || pattern.touches(&place, false), "{text} covers {path} and does not touch it");
+        }
+    }
+
+    #[test]
+    fn any_host_is_read_or_refused(url in r"(https?://)?[a-zA-Z0-9.:@/%\[\]\\ *-]{0,30}") {
+        let pattern = HostPattern::parse(&url);
+        if let (Ok(pattern), Ok(target)) = (pattern, crate::policy::hosts::target(&url)) {
+            prop_assert!(pattern.fits(&target), "{url}");
+        }
+    }
+
+    #[test]
+    fn any_policy_text_is_read_or_refused(at in 0usize..400, put in r#"[\[\]{}:,\-'"*&!\n a0]{0,4}"#, cut in 0usize..6) {
+        let whole = policy(&[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let at = at % whole.len();
+        let rest = whole.get((at + cut).min(whole.len())..).unwrap();
+        let text = format!("{}{put}{rest}", &whole[..at]);
+        let source = Source { name: "p.yaml".to_owned(), text };
+        let mut files = Files::new();
+        if let Err(problems) = load(&mut files, &[source], &KnownTools::builtin()) {
+            prop_assert!(!problems.is_empty() && !crate::diag::render_all(&files, &problems).is_empty());
+        }
+    }
+}

@@ -65,7 +65,7 @@ fn counted_rules_run_out_and_uncounted_ones_go_first() {
         (Decision::Allow, ["once".to_owned()].as_slice())
     );
     let mut uses = Uses::default();
-    uses.counts.insert("once".to_owned(), 1);
+    uses.count(&first);
     let second = write("a.txt", &uses);
     assert_eq!(
         (second.decision, second.code.as_str()),
@@ -138,6 +138,24 @@ fn a_result_of_this_run_is_free_to_read() {
     };
     assert_eq!(
         ruled(&set, "read_file", Kind::Read, &Access::read(other), &Uses::default()).decision,
+        Decision::Deny
+    );
+    let args = json!({ "file_path": asked });
+    let read = |tool: &str, args: &Value| {
+        let call = Asked {
+            tool,
+            kind: Kind::Read,
+            origin: &Origin::Builtin,
+            args,
+        };
+        crate::policy::calls::without_tree(|terrain| {
+            decide(&set, &call, &Access::none(), terrain, &Uses::default()).decision
+        })
+    };
+    assert_eq!(read("read_file", &args), Decision::Allow);
+    assert_eq!(read("read_many_files", &args), Decision::Deny);
+    assert_eq!(
+        read("read_file", &json!({ "file_path": "overnight:result/../x" })),
         Decision::Deny
     );
 }
