@@ -59,7 +59,7 @@ pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
         prefix.push(PrefixWord::End);
     }
     match prefix.first() {
-        Some(PrefixWord::Text(program)) if !program.is_empty() => Ok(prefix),
+        Some(PrefixWord::Text(program)) if !program.is_empty() && program != "$" => Ok(prefix),
         _ => Err("a command prefix begins with a program's name".to_owned()),
     }
 }
@@ -173,4 +173,84 @@ pub fn texts(reading: &Reading) -> Vec<Vec<String>> {
         .iter()
         .map(|simple| simple.words.iter().map(|word| word.text.clone()).collect())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::corpus::TERRAIN;
+    use super::super::{Grants, Reading, read};
+    use super::{covers, deny_covers, lifts, parse_prefix, texts};
+
+    fn reading(text: &str) -> Reading {
+        read(text, "", &TERRAIN, &Grants::default()).unwrap()
+    }
+
+    fn allows(entry: &str, text: &str) -> bool {
+        let prefix = parse_prefix(entry).unwrap();
+        reading(text)
+            .commands
+            .iter()
+            .all(|simple| simple.state_only || covers(&prefix, simple))
+    }
+
+    fn denies(entry: &str, text: &str) -> bool {
+        let prefix = parse_prefix(entry).unwrap();
+        reading(text).commands.iter().any(|simple| deny_covers(&prefix, simple))
+    }
+
+    #[test]
+    fn a_prefix_matches_whole_known_words() {
+        assert!(allows("cargo test", "cargo test --lib"));
+        assert!(allows("cargo test", "timeout 5 'cargo' \"te\"st"));
+        assert!(allows("git diff", "git --no-pager diff"));
+        assert!(allows("ls", "/usr/bin/ls -l"));
+        assert!(allows("./gradlew", "./gradlew build"));
+        assert!(allows("scripts/lint.sh", "cd scripts && ./lint.sh"));
+        assert!(allows("git status $", "git status"));
+        assert!(!allows("git status $", "git status -s"));
+        assert!(!allows("cargo test", "cargo tests"));
+        assert!(!allows("cargo test", "cargo \"$x\""));
+        assert!(!allows("./gradlew", "cd src && ./gradlew"));
+        assert!(!allows("cargo", "cargo test | tee x"));
+    }
+
+    #[test]
+    fn a_denial_matches_what_may_be_meant() {
+        for text in [
+            "rm x",
+            "/bin/rm x",
+            "timeout 5 rm x",
+            "sudo rm x",
+            "ls | xargs rm",
+            "bash -c 'rm x'",
+            "./rm x",
+            "env -i rm x",
+        ] {
+            assert!(denies("rm", text), "{text}");
+        }
+        assert!(denies("git push", "git -C src push origin"));
+        assert!(denies("git push", "git \"$x\""));
+        assert!(denies("sudo", "sudo ls"));
+        assert!(denies("cat $", "cat"));
+        assert!(!denies("git push", "git log --grep push"));
+        assert!(!denies("rm", "grep rm src/lib.rs"));
+    }
+
+    #[test]
+    fn a_rule_that_spells_an_option_out_lifts_the_concern() {
+        let found = reading("go build -toolexec ./x");
+        let spelled = parse_prefix("go build -toolexec").unwrap();
+        assert!(found.commands[0].concern.is_some());
+        assert!(lifts(&spelled, &found.commands[0]));
+        assert!(!lifts(&parse_prefix("go build").unwrap(), &found.commands[0]));
+    }
+
+    #[test]
+    fn prefixes_are_plain_words() {
+        for entry in ["", "a; b", "a | b", "$x", "a $(b)", "a *", "'", "a > b", "$"] {
+            assert!(parse_prefix(entry).is_err(), "{entry}");
+        }
+        assert_eq!(parse_prefix("git 'a b'").unwrap().len(), 2);
+        assert_eq!(texts(&reading("ls -l | wc"))[0], ["ls", "-l"]);
+    }
 }

@@ -31,6 +31,8 @@ mod wrappers;
 mod corpus;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod tests;
 
 use crate::base::access::{Place, Terrain};
 

@@ -11,7 +11,8 @@ type Cases = (BTreeMap<String, Judge>, Vec<(String, String, String)>);
 static DENIED: LazyLock<Cases> = LazyLock::new(|| {
     let (judges, mut all) = cases(ATTACKS);
     // Broken syntax may become whole inside other text; only commands that bash would run are wrapped.
-    all.retain(|(class, _, text)| class != "hostile" && !syntax(text));
+    // `read` alone is refused, but it is at home in a loop's condition.
+    all.retain(|(class, _, text)| class != "hostile" && !text.starts_with("read ") && !syntax(text));
     (judges, all)
 });
 static EVERYDAY: LazyLock<Cases> = LazyLock::new(|| cases(BENIGN));
@@ -69,8 +70,17 @@ fn denied(judge: &Judge, text: &str) -> bool {
     judge.refusal(text).is_some()
 }
 
+/// A few thousand cases; a million where the long tests are asked for.
+fn runs() -> u32 {
+    if std::env::var_os("OVERNIGHT_LONG").is_some() {
+        1_000_000
+    } else {
+        3_000
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: runs(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_denied_command_stays_denied_in_any_place(pick in any::<prop::sample::Index>(), context in any::<prop::sample::Index>()) {

@@ -44,7 +44,7 @@ pub fn scan(text: &str) -> Result<usize, Refusal> {
     if has_long_descriptor(text) {
         return Err(limit(
             "descriptor",
-            "a redirection's descriptor has more than 3 digits",
+            "a redirection's descriptor has more than 8 digits",
             "use descriptors 0, 1 and 2",
         ));
     }
@@ -157,11 +157,11 @@ fn opens_compound(bytes: &[u8], at: usize) -> bool {
     })
 }
 
-/// Whether a number of 4 or more digits stands before `<` or `>`: the parser takes it for a descriptor of any size.
+/// Whether a number of 9 or more digits stands before `<` or `>`: the parser takes it for a descriptor of any size.
 fn has_long_descriptor(text: &str) -> bool {
     let mut digits = 0_usize;
     text.bytes().any(|byte| {
-        let long = digits > 3 && matches!(byte, b'<' | b'>');
+        let long = digits > 8 && matches!(byte, b'<' | b'>');
         digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
         long
     })

@@ -1,0 +1,133 @@
+//! What a reading holds: files, hosts, wrappers, concerns and refusals, by example. Only for tests.
+
+use super::corpus::TERRAIN;
+use super::{FileUse, Grants, Reading, Refusal, read};
+
+fn reading(text: &str) -> Reading {
+    read(text, "", &TERRAIN, &Grants::default()).unwrap()
+}
+
+fn refusal(text: &str) -> Refusal {
+    read(text, "", &TERRAIN, &Grants::default()).unwrap_err()
+}
+
+fn paths(uses: &[FileUse]) -> Vec<&str> {
+    uses.iter()
+        .filter_map(|used| used.place.as_ref().map(|place| place.path.as_str()))
+        .collect()
+}
+
+#[test]
+fn files_are_resolved_from_the_directory_that_cd_leads_to() {
+    let found = reading("cd src && cat lib.rs ../README.md > ../out.txt; ls -l");
+    let cat = &found.commands[1];
+    assert_eq!(paths(&cat.reads), ["src/lib.rs", "README.md"]);
+    assert_eq!(paths(&cat.writes), ["out.txt"]);
+    let found = read("cat lib.rs", "src", &TERRAIN, &Grants::default()).unwrap();
+    assert_eq!(paths(&found.commands[0].reads), ["src/lib.rs"]);
+}
+
+#[test]
+fn a_cd_that_may_fail_counts_both_ways() {
+    let found = reading("cd src; cat a.txt");
+    assert_eq!(paths(&found.commands[1].reads), ["src/a.txt", "a.txt"]);
+    let found = reading("(cd src && ls); cat a.txt");
+    assert_eq!(paths(&found.commands[2].reads), ["a.txt"]);
+}
+
+#[test]
+fn wrappers_are_named_and_taken_off() {
+    let found = reading("env CI=1 timeout 5 nice cargo test");
+    assert_eq!(found.commands[0].via, ["env", "timeout", "nice"]);
+    assert_eq!(found.commands[0].program, "cargo");
+    let found = reading("bash -c 'ls && git status'");
+    assert_eq!(found.commands.len(), 2);
+    assert_eq!(found.commands[1].via, ["bash"]);
+    let found = reading("find src -name x -exec wc -l {} +");
+    assert_eq!(found.commands[1].program, "wc");
+    assert_eq!(found.commands[1].via, ["find"]);
+}
+
+#[test]
+fn redirects_of_groups_belong_to_the_reading() {
+    let found = reading("{ ls; } > out.txt 2>/dev/null < README.md");
+    assert_eq!(paths(&found.writes), ["out.txt"]);
+    assert_eq!(paths(&found.reads), ["README.md"]);
+    assert!(reading("ls > /dev/null 2>&1").commands[0].writes.is_empty());
+}
+
+#[test]
+fn values_that_are_known_are_followed() {
+    let found = reading("for f in src/a.txt /etc/passwd; do cat \"$f\"; done");
+    assert_eq!(paths(&found.commands[0].reads), ["src/a.txt", "/outside//etc/passwd"]);
+    let found = reading("cat src/*.txt");
+    assert_eq!(
+        paths(&found.commands[0].reads),
+        ["src/*.txt", "src/a.txt", "src/b.txt", "src/list.txt"]
+    );
+    let tame = reading("git ls-files | xargs wc -l");
+    assert!(tame.commands[1].concern.is_none());
+    assert!(
+        tame.commands[1]
+            .reads
+            .iter()
+            .all(|used| used.opaque && used.place.is_none())
+    );
+    let wild = reading("cat list | xargs wc -l");
+    assert_eq!(
+        wild.commands[1].concern.as_ref().map(|concern| concern.code.as_str()),
+        Some("opaque_argument")
+    );
+}
+
+#[test]
+fn hosts_are_listed() {
+    assert_eq!(
+        reading("curl -s https://docs.rs/a").commands[0].hosts,
+        ["https://docs.rs/a"]
+    );
+}
+
+#[test]
+fn plain_questions_need_no_rule() {
+    let found = reading("cd src && [ -f lib.rs ] && echo yes || exit 1");
+    assert!(found.commands.iter().all(|simple| simple.state_only));
+    assert!(!reading("echo yes > out.txt").commands[0].state_only);
+    assert!(!reading("echo yes | cat").commands[0].state_only);
+    assert!(!reading("echo \"$x\"").commands[0].state_only);
+}
+
+#[test]
+fn refusals_say_why() {
+    for (text, code) in [
+        ("eval ls", "refused_construct:eval"),
+        ("ls &", "refused_construct:&"),
+        ("$x", "refused_construct:opaque_program"),
+        ("ls <(ls)", "refused_construct:<( )"),
+        ("PATH=. ls", "assignment:PATH"),
+        ("ls > \"$x\"", "redirect_opaque"),
+        ("cd ..", "outside_path"),
+        ("cd link", "outside_path"),
+        ("ls \u{202e}", "control_character"),
+        ("ls (", "parse_error"),
+        ("", "parse_error"),
+        ("for f in a; do cd src; done", "refused_construct:cd_in_loop"),
+        ("echo ${x@P}", "refused_construct:${"),
+        ("echo {1..1000}", "limit:braces"),
+        ("ls 999999999999>x", "limit:descriptor"),
+    ] {
+        assert_eq!(refusal(text).code, code, "{text}");
+    }
+    assert_eq!(refusal(&"x".repeat(20_000)).code, "limit:size");
+    assert_eq!(refusal(&"ls;".repeat(300)).code, "limit:commands");
+    assert_eq!(refusal(&"(ls;".repeat(12)).code, "limit:nesting");
+}
+
+#[test]
+fn granted_names_may_be_set() {
+    let granted = ["MY_FLAG".to_owned(), "PATH".to_owned()];
+    let grants = Grants { assignments: &granted };
+    assert!(read("MY_FLAG=1 ls", "", &TERRAIN, &grants).is_ok());
+    assert!(read("MY_FLAG=1 ls", "", &TERRAIN, &Grants::default()).is_err());
+    assert!(read("PATH=1 ls", "", &TERRAIN, &grants).is_err());
+}
