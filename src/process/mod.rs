@@ -5,9 +5,11 @@ pub mod confine;
 pub mod env;
 pub mod jobs;
 pub mod plain;
+pub mod private;
 mod sandbox;
 mod seal;
 mod spawn;
+pub mod toolchains;
 mod tree;
 
 pub use capture::OnOutput;

@@ -325,3 +325,40 @@ async fn files_belong_to_us_and_take_no_rights() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_rust_project_builds_and_tests_in_every_level() {
+    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    let parent: Vec<(String, String)> = std::env::vars().collect();
+    for level in [Level::Full, Level::Landlock] {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir(top.path().join("src")).unwrap();
+        let manifest =
+            "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nlibc = \"0.2\"\n";
+        std::fs::write(top.path().join("Cargo.toml"), manifest).unwrap();
+        let code =
+            "#[test]\nfn two() { assert_eq!(1 + 1, 2); let _ = std::net::TcpListener::bind(\"127.0.0.1:0\"); }\n";
+        std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
+        let private = process::private::Private::create().unwrap();
+        let wishes = process::private::Wishes {
+            level,
+            workspace: top.path(),
+            hidden: &[],
+            protected: &[".git".to_owned()],
+            network: &Network::None,
+            toolchains: &["rust".to_owned()],
+            pass: &[],
+            parent: &parent,
+        };
+        let confinement = process::private::confinement(&wishes, &private).unwrap();
+        let house = House { top, confinement };
+        let got = house.run("cargo test 2>&1 && ls").await;
+        assert!(got.stdout.text.contains("1 passed"), "{level:?}: {}", got.stdout.text);
+        assert!(
+            got.stdout.text.ends_with("Cargo.lock\nCargo.toml\nsrc\ntarget\n"),
+            "{level:?}: {}",
+            got.stdout.text
+        );
+        assert!(got.undone.is_empty());
+    }
+}
