@@ -6,6 +6,7 @@ pub mod env;
 pub mod jobs;
 pub mod plain;
 pub mod private;
+pub mod proxy;
 mod sandbox;
 mod seal;
 mod spawn;

@@ -362,3 +362,50 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
         assert!(got.undone.is_empty());
     }
 }
+
+#[tokio::test]
+async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    process::proxy::use_rules(process::proxy::Rules {
+        host_fits: |host, _, patterns| patterns.iter().any(|pattern| pattern == host),
+        address_is_public: |_| true,
+    });
+    tokio::spawn(async move {
+        loop {
+            let (mut peer, _) = server.accept().await.unwrap();
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut peer, b"hello from there\n").await;
+        }
+    });
+    let mut house = house(Level::Full);
+    house.confinement.network = Network::Hosts(vec!["localhost".to_owned()]);
+    let ask = |host: &str| {
+        format!(
+            "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT {host}:{port} HTTP/1.1\\r\\n\\r\\n' >&3; timeout 2 cat <&3"
+        )
+    };
+    let good = house.run(&ask("localhost")).await.stdout.text;
+    assert!(
+        good.contains("200 Connection") && good.contains("hello from there"),
+        "{good}"
+    );
+    let bad = house.run(&ask("example.org")).await.stdout.text;
+    assert!(bad.contains("403 Forbidden") && !bad.contains("hello"), "{bad}");
+    let direct = house
+        .run(&format!(
+            "(echo x > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached"
+        ))
+        .await;
+    assert_eq!(direct.stdout.text, "");
+    assert!(
+        house
+            .run("echo $https_proxy")
+            .await
+            .stdout
+            .text
+            .starts_with("http://127.0.0.1:3128")
+    );
+    house.confinement.level = Level::Landlock;
+    let refused = process::run(house.spawn("true"), &house.confinement).await;
+    assert!(matches!(refused, Err(process::SpawnError::Sandbox(_))));
+}
