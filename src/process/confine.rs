@@ -9,6 +9,7 @@
 //! process of the tree before it tells how the command ended. When the parent dies, its end of the channel closes and the same
 //! happens. Nothing is run when a step fails: the failure goes back through the channel.
 
+mod cgroup;
 mod filter;
 mod init;
 mod limits;

@@ -5,6 +5,8 @@ pub mod confine;
 pub mod env;
 pub mod jobs;
 pub mod plain;
+pub mod private;
+pub mod proxy;
 mod sandbox;
 mod seal;
 mod spawn;

@@ -2,6 +2,7 @@
 
 use super::confine::ARGUMENT;
 use super::confine::spec::{Message, Spec, Task, Trial};
+use super::proxy::{self, Rules};
 use super::spawn::{self, SpawnError, set_status};
 use super::{Confinement, Level, Network};
 use crate::base::call::ExitInfo;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::process::Command;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Processes and threads of one command, and how many more for each processor of a large machine.
@@ -215,8 +217,12 @@ pub(super) fn command(
         return Err(SpawnError::Sandbox("this program cannot start itself again".to_owned()));
     };
     let proxy = match (&confinement.network, confinement.level) {
-        (Network::None, _) | (_, Level::None) => false,
-        (Network::Hosts(_), Level::Full) => true,
+        (Network::None, _) | (_, Level::None) => None,
+        (Network::Hosts(hosts), Level::Full) => {
+            let rules = proxy::rules();
+            let rules = rules.ok_or_else(|| SpawnError::Sandbox("there are no rules for network hosts".to_owned()))?;
+            Some((hosts.clone(), rules))
+        }
         (Network::Hosts(_), Level::Landlock) => {
             return Err(SpawnError::Sandbox("network hosts need level `full`".to_owned()));
         }
@@ -232,12 +238,12 @@ pub(super) fn command(
         hidden: confinement.hidden.clone(),
         frozen,
         tmp: private_tmp(confinement),
-        proxy,
+        proxy: proxy.is_some(),
         processes: processes(),
         task,
     };
     let order = order(&spec).map_err(sandbox)?;
-    let channel = Channel::new(order).map_err(sandbox)?;
+    let channel = Channel::new(order, proxy).map_err(sandbox)?;
     let mut command = Command::new(helper);
     command.arg(ARGUMENT).env_clear().current_dir("/");
     command.args(channel.handed().iter().map(i32::to_string));
@@ -274,11 +280,14 @@ pub(super) struct Channel {
     theirs: Option<(OwnedFd, OwnedFd)>,
     text: Vec<u8>,
     pub messages: Vec<Message>,
-    pub listener: Option<OwnedFd>,
+    /// What the proxy may let through, until its socket comes.
+    hosts: Option<(Vec<String>, Rules)>,
+    /// The proxy; ends with the channel.
+    serving: JoinSet<io::Result<()>>,
 }
 
 impl Channel {
-    fn new(order: OwnedFd) -> io::Result<Self> {
+    fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         Ok(Self {
@@ -286,7 +295,8 @@ impl Channel {
             theirs: Some((order, theirs.into())),
             text: Vec::new(),
             messages: Vec::new(),
-            listener: None,
+            hosts,
+            serving: JoinSet::new(),
         })
     }
 
@@ -317,7 +327,11 @@ impl Channel {
                 Ok((0, _)) => return,
                 Ok((count, listener)) => {
                     self.text.extend_from_slice(&buffer[..count]);
-                    self.listener = listener.or(self.listener.take());
+                    if let Some(listener) = listener
+                        && let Some((hosts, rules)) = self.hosts.take()
+                    {
+                        self.serving.spawn(proxy::serve(listener, hosts, rules));
+                    }
                     self.split();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -1,11 +1,12 @@
 //! Starting one command and seeing it to its end: output, time limit, cancellation, and its whole tree gone afterwards.
 
 use super::capture::{Capture, OnOutput};
-use super::confine::spec::Task;
+use super::confine::spec::{PROXY_PORT, Task};
+use super::proxy;
 use super::sandbox::{self, Channel};
 use super::seal::Seal;
 use super::tree::{Tree, new_mark};
-use super::{Confinement, Finished, Level, Program, Spawn};
+use super::{Confinement, Finished, Level, Network, Program, Spawn};
 use crate::base::call::ExitInfo;
 use rustix::process::Signal;
 use std::io;
@@ -194,9 +195,14 @@ pub(crate) fn argv(program: &Program) -> Vec<String> {
 /// The whole environment; of two values of one name the later one counts. A shell gets no start-up file by a variable.
 pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(String, String)> {
     let shell = matches!(spawn.program, Program::Shell(_));
+    let proxy = match (&confinement.network, confinement.level) {
+        (Network::Hosts(_), Level::Full) => proxy::variables(PROXY_PORT),
+        _ => Vec::new(),
+    };
     confinement
         .env
         .iter()
+        .chain(&proxy)
         .chain(&spawn.env)
         .filter(|(name, _)| !(shell && matches!(name.as_str(), "BASH_ENV" | "ENV")))
         .cloned()

@@ -146,7 +146,7 @@ const ESCAPES: [(&str, &str); 22] = [
     ("environment of the parent", "cat /proc/PID/environ > got"),
     (
         "memory of the parent",
-        "head -c 1 /proc/PID/mem > got; ls /proc/PID/fd/ > got",
+        "head -c 1 /proc/PID/mem > got; cat /proc/PID/maps >> got; readlink /proc/PID/fd/0 >> got",
     ),
     ("signal to the parent", "kill -0 PID && echo x > got"),
     (
@@ -278,7 +278,8 @@ async fn a_storm_of_forks_is_held_down() {
         let house = house(level);
         let mut spawn = house.spawn("bomb() { bomb | bomb & }; bomb; sleep 5");
         spawn.timeout = Duration::from_secs(2);
-        process::run(spawn, &house.confinement).await.unwrap();
+        let got = process::run(spawn, &house.confinement).await.unwrap();
+        assert!(got.took < Duration::from_secs(8), "{level:?}: {:?}", got.took);
         let ours = house.confinement.workspace.display().to_string();
         let left = std::fs::read_dir("/proc").unwrap().flatten();
         let left =
@@ -323,4 +324,88 @@ async fn files_belong_to_us_and_take_no_rights() {
             "{level:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_rust_project_builds_and_tests_in_every_level() {
+    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    let parent: Vec<(String, String)> = std::env::vars().collect();
+    for level in [Level::Full, Level::Landlock] {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir(top.path().join("src")).unwrap();
+        let manifest =
+            "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nlibc = \"0.2\"\n";
+        std::fs::write(top.path().join("Cargo.toml"), manifest).unwrap();
+        let code =
+            "#[test]\nfn two() { assert_eq!(1 + 1, 2); let _ = std::net::TcpListener::bind(\"127.0.0.1:0\"); }\n";
+        std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
+        let private = process::private::Private::create().unwrap();
+        let wishes = process::private::Wishes {
+            level,
+            workspace: top.path(),
+            hidden: &[],
+            protected: &[".git".to_owned()],
+            network: &Network::None,
+            toolchains: &["rust".to_owned()],
+            pass: &[],
+            parent: &parent,
+        };
+        let confinement = process::private::confinement(&wishes, &private).unwrap();
+        let house = House { top, confinement };
+        let got = house.run("cargo test 2>&1 && ls").await;
+        assert!(got.stdout.text.contains("1 passed"), "{level:?}: {}", got.stdout.text);
+        assert!(
+            got.stdout.text.ends_with("Cargo.lock\nCargo.toml\nsrc\ntarget\n"),
+            "{level:?}: {}",
+            got.stdout.text
+        );
+        assert!(got.undone.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    process::proxy::use_rules(process::proxy::Rules {
+        host_fits: |host, _, patterns| patterns.iter().any(|pattern| pattern == host),
+        address_is_public: |_| true,
+    });
+    tokio::spawn(async move {
+        loop {
+            let (mut peer, _) = server.accept().await.unwrap();
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut peer, b"hello from there\n").await;
+        }
+    });
+    let mut house = house(Level::Full);
+    house.confinement.network = Network::Hosts(vec!["localhost".to_owned()]);
+    let ask = |host: &str| {
+        format!(
+            "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT {host}:{port} HTTP/1.1\\r\\n\\r\\n' >&3; timeout 2 cat <&3"
+        )
+    };
+    let good = house.run(&ask("localhost")).await.stdout.text;
+    assert!(
+        good.contains("200 Connection") && good.contains("hello from there"),
+        "{good}"
+    );
+    let bad = house.run(&ask("example.org")).await.stdout.text;
+    assert!(bad.contains("403 Forbidden") && !bad.contains("hello"), "{bad}");
+    let direct = house
+        .run(&format!(
+            "(echo x > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached"
+        ))
+        .await;
+    assert_eq!(direct.stdout.text, "");
+    assert!(
+        house
+            .run("echo $https_proxy")
+            .await
+            .stdout
+            .text
+            .starts_with("http://127.0.0.1:3128")
+    );
+    house.confinement.level = Level::Landlock;
+    let refused = process::run(house.spawn("true"), &house.confinement).await;
+    assert!(matches!(refused, Err(process::SpawnError::Sandbox(_))));
 }

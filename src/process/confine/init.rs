@@ -22,7 +22,7 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
         leave(command(spec, channel, &limit));
     };
     let_go_of_outputs();
-    let watched = matches!(limit, limits::Processes::Watched).then_some(spec.processes);
+    let watched = matches!(limit, limits::Processes::Watched).then(|| Watch::begin(spec.processes));
     let (status, leftovers) = see_through(command, channel, watched);
     tell(channel, &Message::Ended { status, leftovers });
     Ok(())
@@ -76,7 +76,7 @@ fn confine(spec: &Spec, limit: &limits::Processes) -> Result<(), String> {
 }
 
 /// Waits for the command, gives the rest a moment, ends it. The kernel's status word, and how many had to be ended.
-fn see_through(command: Pid, channel: &OwnedFd, watched: Option<u64>) -> (i32, u32) {
+fn see_through(command: Pid, channel: &OwnedFd, watched: Option<Watch>) -> (i32, u32) {
     let gone = pidfd_open(command, PidfdFlags::empty());
     let mut status = None;
     while status.is_none() {
@@ -87,7 +87,7 @@ fn see_through(command: Pid, channel: &OwnedFd, watched: Option<u64>) -> (i32, u
         if !sleep(gone.as_ref().ok(), channel, watched.is_some()) {
             return (libc::SIGKILL, end_all(command, &mut status));
         }
-        if watched.is_some_and(|limit| living() as u64 > limit) {
+        if watched.as_ref().is_some_and(Watch::is_over) {
             return (libc::SIGKILL, end_all(command, &mut status));
         }
     }
@@ -103,7 +103,7 @@ fn see_through(command: Pid, channel: &OwnedFd, watched: Option<u64>) -> (i32, u
 fn sleep(gone: Option<&OwnedFd>, channel: &OwnedFd, watched: bool) -> bool {
     let mut fds = vec![PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty())];
     fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
-    let millis = if watched { 20 } else { 250 };
+    let millis = if watched { 5 } else { 250 };
     let timeout = Timespec {
         tv_sec: 0,
         tv_nsec: millis * 1_000_000,
@@ -138,8 +138,37 @@ fn others() -> Vec<i32> {
         .collect()
 }
 
-fn living() -> usize {
-    others().len()
+/// Holds the number of processes down where the kernel will not.
+struct Watch {
+    limit: u64,
+    /// Processes and threads of the machine at the beginning.
+    before: u64,
+}
+
+impl Watch {
+    fn begin(limit: u64) -> Self {
+        // A storm must not starve the one that ends it. Only root is watched, and root may.
+        let _ = rustix::process::setpriority_process(None, -15);
+        Self {
+            limit,
+            before: machine(),
+        }
+    }
+
+    /// The count of the whole machine is one small read; only when it has grown that much is ours looked at.
+    fn is_over(&self) -> bool {
+        machine() > self.before + self.limit && others().len() as u64 > self.limit
+    }
+}
+
+/// Processes and threads of the machine; 0 when it will not say.
+fn machine() -> u64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let total = text
+        .split_ascii_whitespace()
+        .nth(3)
+        .and_then(|field| field.split('/').nth(1)?.parse().ok());
+    total.unwrap_or(0)
 }
 
 /// Ends every other process below us. How many there were.

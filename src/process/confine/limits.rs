@@ -1,5 +1,6 @@
 //! What a confined process may use up, and the privileges that it gives up. No files, no system calls by name.
 
+use super::cgroup::Group;
 use super::spec::Spec;
 use super::step;
 use crate::process::Level;
@@ -20,6 +21,8 @@ pub(super) enum Processes {
     Table,
     /// The kernel, by this limit on the user.
     User(u64),
+    /// The kernel, for a control group.
+    Grouped(Group),
     /// We do, by looking.
     Watched,
     /// Nobody: level `none`.
@@ -35,7 +38,7 @@ pub(super) fn processes(spec: &Spec) -> Result<Processes, String> {
         Level::Full if !root => Processes::User(spec.processes),
         Level::Full if table_is_small(spec) => Processes::Table,
         Level::Landlock if !root => Processes::User(step("counting processes", threads_of_user())? + spec.processes),
-        Level::Full | Level::Landlock => Processes::Watched,
+        Level::Full | Level::Landlock => Group::make(spec.processes).map_or(Processes::Watched, Processes::Grouped),
     })
 }
 
@@ -82,6 +85,9 @@ fn threads_of_user() -> std::io::Result<u64> {
 
 /// Sets the limits of the command.
 pub(super) fn apply(spec: &Spec, processes: &Processes) -> Result<(), String> {
+    if let Processes::Grouped(group) = processes {
+        step("control group", group.enter())?;
+    }
     step("core limit", lower(Resource::Core, 0))?;
     if spec.level == Level::None {
         return Ok(());

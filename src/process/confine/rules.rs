@@ -117,9 +117,8 @@ fn system(mut rules: RulesetCreated) -> Result<RulesetCreated, RulesetError> {
             rules = allow(rules, &entry.path(), read)?;
         }
     }
-    // Listing these two shows names only.
+    // Listing shows names only.
     rules = allow(rules, "/etc".as_ref(), AccessFs::ReadDir.into())?;
-    rules = allow(rules, "/".as_ref(), AccessFs::ReadDir.into())?;
     let processes = AccessFs::ReadFile | AccessFs::ReadDir;
     rules = allow(rules, "/proc".as_ref(), processes)?;
     allow(rules, "/sys/devices/system/cpu".as_ref(), processes)
