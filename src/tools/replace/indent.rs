@@ -134,8 +134,7 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     if let Some(&(second, other)) = counts.iter().find(|(n, _)| *n != first) {
         let (run, rise) = (second - first, other - image);
         let (num, den) = reduced(rise, run)?;
-        let plain =
-            num > 0 && (num == 1 || den == 1) && num.max(den) <= 8 && (from != to || num != 1 || den == 1 || den <= 4);
+        let plain = num > 0 && (num == 1 || den == 1) && num.max(den) <= 8;
         return if plain { scale(num, den) } else { None };
     }
     if counts.iter().any(|(_, f)| *f != image) {

@@ -88,7 +88,7 @@ fn a_miss_shows_the_nearest_lines() {
 proptest! {
     #[test]
     fn an_exact_unique_place_is_replaced_as_str_does(
-        lines in prop::collection::vec("[a-d]{0,3}( [a-d]{1,3})?", 1..8),
+        lines in prop::collection::vec("[a-d]{1,3}( [a-d]{1,3})?", 1..8),
         cut: (prop::sample::Index, prop::sample::Index),
         new in "[x-z\n]{0,6}",
     ) {
