@@ -95,6 +95,11 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
                 read(pass, at, word);
             }
         }
+        Class::Listing
+            if word
+                .exact()
+                .is_some_and(|text| text.starts_with('t') && text.chars().all(|next| "tvzjJf".contains(next))) => {}
+        Class::Format if word.exact().is_some_and(|text| text.starts_with('+')) => {}
         Class::Target if matches!(word.exact(), Some("V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1")) => {}
         Class::Label
             if word.exact().is_some_and(|text| {
@@ -104,7 +109,13 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Target if !word.text.contains('=') && word.kind == WordKind::Known => {}
         Class::Header if !word.text.starts_with('@') && word.kind == WordKind::Known => {}
         Class::Stdout if word.exact() == Some("-") => {}
-        Class::Label | Class::Target | Class::Header | Class::Stdout | Class::Remote => {
+        Class::Listing
+        | Class::Format
+        | Class::Label
+        | Class::Target
+        | Class::Header
+        | Class::Stdout
+        | Class::Remote => {
             concern(
                 pass,
                 at,
