@@ -26,7 +26,7 @@ use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a session is made of, when all of it is known to be good.
@@ -49,9 +49,21 @@ pub enum Beginning {
     Resumed(Vec<EventKind>),
 }
 
+/// The run that this process has begun, for the report of a bug.
+static CURRENT: OnceLock<String> = OnceLock::new();
+
+/// Which run, and where its journal is.
+pub fn current() -> Option<String> {
+    CURRENT.get().cloned()
+}
+
 /// Runs a session to its end and writes everything. The number is the exit code.
 pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let _ = CURRENT.set(format!(
+        "the journal is whole up to here: {}",
+        run_dir.join("journal.jsonl").display()
+    ));
     let told = drive(session, beginning, shared).await?;
     let copies = Copies::from(shared);
     let mut written = outputs::write(&run_dir, &copies)?;
