@@ -6,5 +6,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod exit_codes;
+mod gemini;
 mod harness;
 mod layering;
