@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use overnight::cli::{self, args::Cli, exit, out};
-use overnight::process::{confine, use_helper};
+use overnight::process::{confine, proxy, use_helper};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     if let Ok(own) = std::env::current_exe() {
         use_helper(own);
     }
+    proxy::use_rules(cli::wire::proxy_rules());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

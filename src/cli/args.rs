@@ -92,6 +92,9 @@ pub struct Shared {
     /// No progress on stderr
     #[arg(long, short)]
     pub quiet: bool,
+    /// Nothing on stdout: for commands that make runs of their own
+    #[arg(skip)]
+    pub silent: bool,
     /// More on stderr
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub verbose: u8,

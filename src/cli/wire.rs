@@ -5,8 +5,11 @@ use super::refusal::Refusal;
 use crate::base::call::{Kind, Origin};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
+use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, WishedLevel};
-use crate::process::{self, Confinement, Level, Network, env, toolchains};
+use crate::process::private::{self, Private, Wishes};
+use crate::process::{self, Confinement, Level, Network, proxy};
+use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
 use crate::provider::open::{OpenError, OpenWith, open_all};
@@ -87,11 +90,11 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, files: &Files) -> Res
     if problems.is_empty() { Ok(()) } else { Err(super::settings::refuse(&problems, files)) }
 }
 
-/// The sandbox of a run. `private` is a directory of our own for homes and temporary files.
+/// The sandbox of a run. `own` holds the home and the temporary files of its commands.
 pub async fn confinement(
     policies: &PolicySet,
     workspace: &Workspace,
-    private: &Path,
+    own: &Private,
     hidden: &[PathBuf],
 ) -> Result<(Confinement, String), Refusal> {
     let wish = policies.sandbox();
@@ -118,33 +121,30 @@ pub async fn confinement(
             (level, detail.unwrap_or_else(|why| why))
         }
     };
-    let parent = environment();
-    let granted = toolchains::grant(&wish.toolchains, &parent, private).map_err(Refusal::Environment)?;
-    let (home, tmp) = (private.join("home"), private.join("tmp"));
-    for dir in [&home, &tmp] {
-        std::fs::create_dir_all(dir)
-            .map_err(|error| Refusal::Environment(format!("{}: {error}", dir.display())))?;
-    }
-    let path = granted.path();
-    let mut env = env::base_env(&home.to_string_lossy(), &tmp.to_string_lossy(), &path, &policies.env_pass(), &parent);
-    for (name, value) in &granted.env {
-        env::set(&mut env, name, value);
-    }
-    let mut writable = granted.writable;
-    writable.extend([home, tmp]);
-    Ok((
-        Confinement {
-            level,
-            workspace: workspace.root().to_owned(),
-            readable: granted.readable,
-            writable,
-            hidden: hidden.iter().map(|path| absolute(path)).collect(),
-            protected: protected(policies),
-            network,
-            env,
+    let wishes = Wishes {
+        level,
+        workspace: workspace.root(),
+        hidden: &hidden.iter().map(|path| absolute(path)).collect::<Vec<_>>(),
+        protected: &protected(policies),
+        network: &network,
+        toolchains: &wish.toolchains,
+        pass: &policies.env_pass(),
+        parent: &environment(),
+    };
+    let confinement = private::confinement(&wishes, own).map_err(Refusal::Environment)?;
+    Ok((confinement, detail))
+}
+
+/// The rules that the proxy of confined commands asks.
+pub fn proxy_rules() -> proxy::Rules {
+    proxy::Rules {
+        host_fits: |host, port, patterns| {
+            let patterns: Vec<HostPattern> = patterns.iter().filter_map(|text| HostPattern::parse(text).ok()).collect();
+            let scheme = if port == 80 { "http" } else { "https" };
+            hosts::judge(&format!("{scheme}://{host}:{port}/"), &patterns).is_ok()
         },
-        detail,
-    ))
+        address_is_public: addresses::address_is_public,
+    }
 }
 
 /// What all calls of a run share.

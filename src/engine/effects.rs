@@ -94,14 +94,16 @@ impl Ground {
 /// Tells the record that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), Stop> {
     let step = step(deps, index)?;
+    let run = match &step.work {
+        // A command that cannot be rendered is told when it is to run.
+        StepWork::Run { command, .. } => Some(command_text(deps, ledger, command).unwrap_or_else(|_| command.clone())),
+        StepWork::Prompt { .. } => None,
+    };
     Ok(ledger.record(EventKind::StepStarted {
         step: step.id.clone(),
         index,
         total: deps.plan.steps.len(),
-        run: match &step.work {
-            StepWork::Run { command, .. } => Some(command.clone()),
-            StepWork::Prompt { .. } => None,
-        },
+        run,
     })?)
 }
 

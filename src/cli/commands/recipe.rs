@@ -159,6 +159,7 @@ fn arguments(recipe: &Path, run: &Path) -> RunArgs {
         shared: Shared {
             format: Format::Text,
             quiet: true,
+            silent: true,
             ..Shared::default()
         },
         param: Vec::new(),

@@ -26,12 +26,18 @@ pub async fn run(args: RunArgs, started: Instant) -> u8 {
 /// As [`run`]; a sample that cannot begin is the caller's to tell.
 pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     let (args, _copy) = prepare(args).await?;
-    out::tell(
+    let silent = args.shared.silent;
+    let tell = |text: &str| {
+        if !silent {
+            out::tell(text);
+        }
+    };
+    tell(
         "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
     );
     let dir = args.out.clone().unwrap_or_default();
     let code = run::in_tree(args, started).await;
-    out::tell(&format!("SAMPLE: the replies were recorded. The run's files are in {}", dir.display()));
+    tell(&format!("SAMPLE: the replies were recorded. The run's files are in {}", dir.display()));
     Ok(code)
 }
 

@@ -15,6 +15,7 @@ use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
+use crate::process::private::Private;
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
@@ -60,18 +61,19 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
         written.result.verdict = Verdict::Output;
         written.result.exit_code = i32::from(written.code);
     }
+    if shared.silent {
+        return Ok(written.code);
+    }
     Ok(outputs::print(shared.format, &written))
 }
 
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let private = tempfile::Builder::new()
-        .prefix("overnight-")
-        .tempdir()
+    let own = Private::create()
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (confinement, detail) =
-        wire::confinement(&session.policies, &session.workspace, private.path(), &session.hidden).await?;
+        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());

@@ -13,6 +13,7 @@ use crate::diag::Files;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
 use crate::process;
+use crate::process::private::Private;
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
 use crate::tools::{LiveSender, Registry, ToolContext, ToolError, results};
@@ -198,17 +199,16 @@ async fn execute(
     args: &Value,
     prepared: crate::tools::Prepared,
 ) -> Result<ToolOutput, Refusal> {
-    let private = tempfile::Builder::new()
-        .prefix("overnight-")
-        .tempdir()
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, _) = wire::confinement(policies, &workspace, private.path(), &[]).await?;
+    let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
+    let own = Private::create().map_err(no_dir)?;
+    let results = tempfile::Builder::new().prefix("overnight-").tempdir().map_err(no_dir)?;
+    let (confinement, _) = wire::confinement(policies, &workspace, &own, &[]).await?;
     if tool.spec().kind == crate::base::call::Kind::Execute || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     }
-    let scope = wire::scope(confinement, private.path(), &workspace, &redactor);
+    let scope = wire::scope(confinement, results.path(), &workspace, &redactor);
     let cancel = CancellationToken::new();
     let prepared = match &ruling.pipe {
         None => prepared,

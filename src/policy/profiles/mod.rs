@@ -30,6 +30,8 @@ pub enum Class {
     Target,
     /// Whatever: paths in it must lie inside.
     Loose,
+    /// A plain word, no path.
+    Label,
     /// A jq program.
     Jq,
     /// A remote of git: a name, no URL.
@@ -224,6 +226,7 @@ fn class(name: &str) -> Result<Class, String> {
         "program" => Class::Program,
         "target" => Class::Target,
         "loose" => Class::Loose,
+        "label" => Class::Label,
         "jq" => Class::Jq,
         "remote" => Class::Remote,
         "header" => Class::Header,

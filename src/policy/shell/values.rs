@@ -96,10 +96,15 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
             }
         }
         Class::Target if matches!(word.exact(), Some("V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1")) => {}
+        Class::Label
+            if word.exact().is_some_and(|text| {
+                text.chars()
+                    .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next))
+            }) => {}
         Class::Target if !word.text.contains('=') && word.kind == WordKind::Known => {}
         Class::Header if !word.text.starts_with('@') && word.kind == WordKind::Known => {}
         Class::Stdout if word.exact() == Some("-") => {}
-        Class::Target | Class::Header | Class::Stdout | Class::Remote => {
+        Class::Label | Class::Target | Class::Header | Class::Stdout | Class::Remote => {
             concern(
                 pass,
                 at,
@@ -120,13 +125,21 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Rev => revision(pass, at, word),
         Class::Out => write(pass, at, word),
         Class::Url => match &word.range.values {
-            Some(values) if !word.range.glob => pass.used.hosts.extend(values.iter().cloned()),
+            Some(values) if !word.range.glob && values.iter().all(|url| is_web(url)) => {
+                pass.used.hosts.extend(values.iter().cloned())
+            }
             _ => opaque(pass, at),
         },
         Class::Sed => program(pass, at, word, "sed", sed::check),
         Class::Awk => program(pass, at, word, "awk", awk::check),
         Class::Jq => program(pass, at, word, "jq", jq::check),
     }
+}
+
+/// `http`, `https`, or no scheme at all.
+fn is_web(url: &str) -> bool {
+    url.split_once("://")
+        .is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
 }
 
 /// A program in a language that has a reader of its own.

@@ -191,18 +191,13 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.add_unique(&format!("{word} {id}: {title}"), status, call.took_ms);
     }
 
-    /// A failure; in a run that passed all the same, a flaky one.
+    /// A failure, also in a run that passed all the same: a denial is for somebody to look at.
     fn denied(&self, call: &CallSummary<'a>, denial: Denial<'a>) -> TestCaseStatus {
         let rule = denial.rule.unwrap_or("default");
         let message = format!("denied by {rule} ({}): {}", denial.code, denial.reason);
         let mut trouble = Trouble::new(NonSuccessKind::Failure, "policy.denied", &message);
         let body = format!("{message}\n{}\n{}", denial.fix, asked(call));
         trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
-        if self.sum.outcome.verdict.is_success() {
-            let mut status = TestCaseStatus::success();
-            status.add_rerun(trouble.rerun());
-            return status;
-        }
         trouble.status()
     }
 
