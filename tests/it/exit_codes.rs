@@ -122,7 +122,7 @@ fn failures() -> Vec<Case> {
             Job::new(&recipe("steps:\n  - { id: one, run: 'exit 7' }\n"), &[], &open_policy(&[]))
         }),
         case("response", || {
-            let text = "steps:\n  - { id: one, prompt: go }\nresponse: { schema: { type: object }, retries: 0 }\n";
+            let text = "steps:\n  - { id: one, prompt: go }\nresponse: { schema: { type: object }, retry: { max: 0 } }\n";
             Job::new(&recipe(text), &[says("no JSON")], &open_policy(&[]))
         }),
         case("expect", || {
