@@ -41,6 +41,17 @@ pub struct Deps {
     pub command_time: std::time::Duration,
 }
 
+impl Deps {
+    /// The end that a signal or the wall clock brings, if one came. The clock is looked at here too: a wait that ends
+    /// at the deadline may be over before the watcher of the clock had its turn.
+    pub fn interrupted(&self) -> Option<Outcome> {
+        if Instant::now() >= self.deadline {
+            self.interrupt.wall();
+        }
+        self.interrupt.outcome(&self.plan)
+    }
+}
+
 /// The baseline, taken beside the first request.
 pub type Baseline = JoinHandle<Result<(Snapshot, bool), String>>;
 

@@ -7,6 +7,8 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod exit_codes;
+mod gemini;
 mod harness;
 mod layering;
 mod process;
