@@ -7,6 +7,11 @@
 )]
 
 mod exit_codes;
+mod feedback;
 mod gemini;
 mod harness;
+mod inputs;
 mod layering;
+mod limits;
+mod patch;
+mod rulings;
