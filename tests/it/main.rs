@@ -11,6 +11,7 @@ mod feedback;
 mod gemini;
 mod harness;
 mod inputs;
+mod journal;
 mod layering;
 mod limits;
 mod patch;
