@@ -16,6 +16,9 @@ use std::time::Instant;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+/// The price of a reply of this model with this usage.
+pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
+
 /// What a run is made of.
 pub struct Deps {
     pub plan: Plan,
@@ -23,7 +26,7 @@ pub struct Deps {
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
     /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.
-    pub price: Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>,
+    pub price: Price,
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub redactor: Arc<Redactor>,

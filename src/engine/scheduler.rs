@@ -31,7 +31,7 @@ struct Ready {
 
 /// What became of a call before it could run.
 enum Ruled {
-    Ready(Ready),
+    Ready(Box<Ready>),
     /// It has its answer already: an error or a denial.
     Settled,
     /// It waits for a reviewer, a limit was reached, or its denial ends the run: nothing after it may run.
@@ -66,7 +66,7 @@ pub async fn settle(
         }
         match rule(deps, ledger, ground, &record, &tool, secret.contains(id), wave.len()).await? {
             Ruled::Ready(ready) => {
-                wave.push(ready);
+                wave.push(*ready);
                 if !joins {
                     break;
                 }
@@ -163,12 +163,12 @@ async fn rule(
             if call_limit(&ledger.state, &deps.plan, name, in_wave as u64).is_some() {
                 return Ok(Ruled::Barrier);
             }
-            Ok(Ruled::Ready(Ready {
+            Ok(Ruled::Ready(Box::new(Ready {
                 id: id.clone(),
                 prepared,
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == Origin::Builtin,
-            }))
+            })))
         }
     }
 }

@@ -10,6 +10,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -22,6 +24,8 @@ pub(super) struct Channel {
     pub messages: Vec<Message>,
     /// What the proxy may let through, until its socket comes.
     hosts: Option<(Vec<String>, Rules)>,
+    /// Set once the child has said that its whole tree is gone.
+    all_gone: Arc<AtomicBool>,
     /// The proxy; ends with the channel.
     serving: JoinSet<io::Result<()>>,
 }
@@ -36,6 +40,7 @@ impl Channel {
             text: Vec::new(),
             messages: Vec::new(),
             hosts,
+            all_gone: Arc::default(),
             serving: JoinSet::new(),
         })
     }
@@ -51,6 +56,11 @@ impl Channel {
     /// The child has its own copies; while we hold ours the channel never ends.
     pub fn close_theirs(&mut self) {
         self.theirs = None;
+    }
+
+    /// Whether the child has said that nothing of its tree is left.
+    pub fn all_gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.all_gone)
     }
 
     /// Takes what the child says until it has nothing more to say.
@@ -83,7 +93,11 @@ impl Channel {
     fn split(&mut self) {
         while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.text.drain(..=end).collect();
-            self.messages.extend(serde_json::from_slice(&line));
+            let message = serde_json::from_slice(&line).ok();
+            if matches!(message, Some(Message::Ended { .. })) {
+                self.all_gone.store(true, Ordering::Release);
+            }
+            self.messages.extend(message);
         }
     }
 

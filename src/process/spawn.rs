@@ -138,7 +138,8 @@ pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Re
     on_start(command, mark, channel.map(Channel::handed).unwrap_or_default());
     let child = command.kill_on_drop(true).spawn()?;
     let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-    Ok((child, Tree::new(root, mark)))
+    let all_gone = channel.map(Channel::all_gone).unwrap_or_default();
+    Ok((child, Tree::new(root, mark, all_gone)))
 }
 
 pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {

@@ -31,6 +31,9 @@ fn shares(cases: &[Case]) {
             (_, Err(_)) => "refused for no reason",
             (_, Ok(_)) => "wrong bytes",
         };
+        if mark != "right" {
+            println!("  {mark}: {}", case.defect);
+        }
         *marks.entry(mark).or_default() += 1;
     }
     let percent = |count: usize| 100.0 * count as f64 / cases.len() as f64;

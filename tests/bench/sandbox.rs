@@ -17,7 +17,11 @@ fn sandbox(bench: &mut Criterion) {
         return;
     };
     for level in [Level::None, Level::Landlock, Level::Full] {
-        let network = if level == Level::None { Network::Open } else { Network::None };
+        let network = if level == Level::None {
+            Network::Open
+        } else {
+            Network::None
+        };
         let wishes = Wishes {
             level,
             workspace: top.path(),

@@ -43,7 +43,15 @@ impl Job {
     fn asking(answers: Vec<Answer>) -> Self {
         let service = Gemini::new(answers);
         let world = World::repo(&[("a.txt", "one\n")]).env("GEMINI_API_KEY", "k-0123456789");
-        let args = ["run", "-p", "go", "--model", "gemini/gemini-2.5-pro", "--base-url", &service.url];
+        let args = [
+            "run",
+            "-p",
+            "go",
+            "--model",
+            "gemini/gemini-2.5-pro",
+            "--base-url",
+            &service.url,
+        ];
         Self {
             world,
             args: args.map(str::to_owned).to_vec(),
@@ -98,7 +106,9 @@ fn cases() -> Vec<Case> {
         case("passed", 0, "passed", || {
             Job::new(PLAIN, &[writes("b.txt", "x\n"), says("done")], &open_policy(&[]))
         }),
-        case("nothing to do", 0, "no_change", || Job::new(PLAIN, &[says("fine")], &open_policy(&[]))),
+        case("nothing to do", 0, "no_change", || {
+            Job::new(PLAIN, &[says("fine")], &open_policy(&[]))
+        }),
     ];
     all.extend(failures());
     all.extend(refusals());
@@ -115,14 +125,20 @@ fn failures() -> Vec<Case> {
     };
     vec![
         case("a check", || {
-            let steps = "steps:\n  - { id: one, prompt: go, checks: [{ name: no, run: 'false' }], retry: { max: 0 } }\n";
+            let steps =
+                "steps:\n  - { id: one, prompt: go, checks: [{ name: no, run: 'false' }], retry: { max: 0 } }\n";
             Job::new(&recipe(steps), &[says("done")], &open_policy(&[]))
         }),
         case("a step", || {
-            Job::new(&recipe("steps:\n  - { id: one, run: 'exit 7' }\n"), &[], &open_policy(&[]))
+            Job::new(
+                &recipe("steps:\n  - { id: one, run: 'exit 7' }\n"),
+                &[],
+                &open_policy(&[]),
+            )
         }),
         case("response", || {
-            let text = "steps:\n  - { id: one, prompt: go }\nresponse: { schema: { type: object }, retry: { max: 0 } }\n";
+            let text =
+                "steps:\n  - { id: one, prompt: go }\nresponse: { schema: { type: object }, retry: { max: 0 } }\n";
             Job::new(&recipe(text), &[says("no JSON")], &open_policy(&[]))
         }),
         case("expect", || {
@@ -130,10 +146,16 @@ fn failures() -> Vec<Case> {
             Job::new(&recipe(text), &[says("did nothing")], &open_policy(&[]))
         }),
         case("replay miss", || {
-            Job::new(PLAIN, &[calls("read_file", json!({"file_path": "a.txt"}))], &open_policy(&[]))
+            Job::new(
+                PLAIN,
+                &[calls("read_file", json!({"file_path": "a.txt"}))],
+                &open_policy(&[]),
+            )
         }),
         case("stuck", || {
-            let same: Vec<Value> = (0..20).map(|_| calls("read_file", json!({"file_path": "a.txt"}))).collect();
+            let same: Vec<Value> = (0..20)
+                .map(|_| calls("read_file", json!({"file_path": "a.txt"})))
+                .collect();
             Job::new(PLAIN, &same, &open_policy(&[]))
         }),
     ]
@@ -156,10 +178,18 @@ fn refusals() -> Vec<Case> {
             "nowhere.yaml".clone_into(&mut job.args[1]);
             job
         }),
-        case("policy", 3, "invalid", || Job::new(PLAIN, &[says("x")], "version: 1\nrules: [{ alow: x }]\n")),
-        case("script", 3, "invalid", || Job::new(PLAIN, &[json!({"txt": "x"})], &open_policy(&[]))),
+        case("policy", 3, "invalid", || {
+            Job::new(PLAIN, &[says("x")], "version: 1\nrules: [{ alow: x }]\n")
+        }),
+        case("script", 3, "invalid", || {
+            Job::new(PLAIN, &[json!({"txt": "x"})], &open_policy(&[]))
+        }),
         case("no policy for an edit recipe", 3, "invalid", || {
-            let mut job = Job::new(&recipe("expect: change\nsteps: [{ id: one, prompt: go }]\n"), &[says("x")], "");
+            let mut job = Job::new(
+                &recipe("expect: change\nsteps: [{ id: one, prompt: go }]\n"),
+                &[says("x")],
+                "",
+            );
             job.args.truncate(4);
             job
         }),
@@ -168,7 +198,9 @@ fn refusals() -> Vec<Case> {
         }),
         case("no key", 8, "environment", || Job {
             world: World::repo(&[]),
-            args: ["run", "-p", "x", "--model", "gemini/gemini-2.5-pro"].map(str::to_owned).to_vec(),
+            args: ["run", "-p", "x", "--model", "gemini/gemini-2.5-pro"]
+                .map(str::to_owned)
+                .to_vec(),
             service: None,
             kill: None,
         }),
@@ -200,14 +232,22 @@ fn ends() -> Vec<Case> {
     vec![
         case("denied and stopped", 4, "denied", || {
             let text = "on_deny: stop\nsteps: [{ id: one, prompt: go }]\n";
-            Job::new(&recipe(text), &[calls("read_file", json!({"file_path": ".env"})), says("x")], &open_policy(&[]))
+            Job::new(
+                &recipe(text),
+                &[calls("read_file", json!({"file_path": ".env"})), says("x")],
+                &open_policy(&[]),
+            )
         }),
         case("denied without checks", 4, "denied", || {
             Job::new(PLAIN, &[shell("rm -rf a.txt"), says("could not")], &open_policy(&[]))
         }),
         case("denied and expected", 4, "denied", || {
             let text = "expect: change\nsteps: [{ id: one, prompt: go }]\n";
-            Job::new(&recipe(text), &[shell("rm a.txt"), says("could not")], &open_policy(&[]))
+            Job::new(
+                &recipe(text),
+                &[shell("rm a.txt"), says("could not")],
+                &open_policy(&[]),
+            )
         }),
         case("suspended", 5, "suspended", || {
             let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, id: ask }\n";
@@ -215,7 +255,11 @@ fn ends() -> Vec<Case> {
         }),
         case("suspended after a denial", 5, "suspended", || {
             let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, id: ask }\n";
-            Job::new(PLAIN, &[shell("rm a.txt"), writes("b.txt", "x\n"), says("done")], policy)
+            Job::new(
+                PLAIN,
+                &[shell("rm a.txt"), writes("b.txt", "x\n"), says("done")],
+                policy,
+            )
         }),
         case("turns", 6, "budget", || {
             let replies = [calls("read_file", json!({"file_path": "a.txt"})), says("done")];
@@ -247,7 +291,9 @@ fn ends() -> Vec<Case> {
             Job::asking(vec![Answer::Status(404, Vec::new(), body.to_string())])
         }),
         case("blocked", 7, "provider", || {
-            Job::asking(vec![Answer::Stream(vec![json!({"promptFeedback": {"blockReason": "SAFETY"}})])])
+            Job::asking(vec![Answer::Stream(vec![
+                json!({"promptFeedback": {"blockReason": "SAFETY"}}),
+            ])])
         }),
         case("interrupted", 130, "cancelled", || Job {
             kill: Some("-INT"),
@@ -300,7 +346,10 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
     let parsed: Vec<Option<Value>> = lines.iter().map(|line| serde_json::from_str(line).ok()).collect();
     match format {
         "json" => {
-            expect(parsed.len() == 1 && parsed[0].as_ref().is_some_and(agrees), "one object on stdout");
+            expect(
+                parsed.len() == 1 && parsed[0].as_ref().is_some_and(agrees),
+                "one object on stdout",
+            );
         }
         "stream-json" => {
             expect(parsed.iter().all(Option::is_some), "stdout is JSON lines");
@@ -308,8 +357,13 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
             expect(agrees(&last) && last["type"] == "result", "the last line is the result");
         }
         _ => {
-            let response = stored.as_ref().map_or("", |stored| stored["response"].as_str().unwrap_or(""));
-            expect(done.stdout.trim_end() == response.trim_end(), "stdout is the answer only");
+            let response = stored
+                .as_ref()
+                .map_or("", |stored| stored["response"].as_str().unwrap_or(""));
+            expect(
+                done.stdout.trim_end() == response.trim_end(),
+                "stdout is the answer only",
+            );
         }
     }
     if case.code != 9 {
@@ -322,7 +376,10 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
         }
     }
     if matches!(case.code, 5 | 6 | 7 | 130 | 143) {
-        expect(stored.as_ref().is_some_and(|stored| stored["partial"] == true), "marked partial");
+        expect(
+            stored.as_ref().is_some_and(|stored| stored["partial"] == true),
+            "marked partial",
+        );
     }
     if case.code != 0 {
         expect(!done.stderr.trim().is_empty(), "stderr says why");
@@ -334,15 +391,18 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
 #[test]
 fn every_output_says_how_it_ended() {
     let cases = cases();
-    let jobs: Vec<(&Case, &str)> =
-        cases.iter().flat_map(|case| ["text", "json", "stream-json"].map(|format| (case, format))).collect();
+    let jobs: Vec<(&Case, &str)> = cases
+        .iter()
+        .flat_map(|case| ["text", "json", "stream-json"].map(|format| (case, format)))
+        .collect();
     let wrong: Vec<String> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|own| {
                 let jobs = &jobs;
                 scope.spawn(move || {
                     let own = jobs.iter().skip(own).step_by(4);
-                    own.flat_map(|(case, format)| problems(case, format)).collect::<Vec<_>>()
+                    own.flat_map(|(case, format)| problems(case, format))
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();
@@ -406,12 +466,23 @@ fn a_second_run_in_a_directory_of_another_leaves_it_alone() {
 fn a_reader_that_goes_away_stops_nothing() {
     for format in ["text", "json", "stream-json"] {
         let world = World::repo(&[("a.txt", "one\n")]);
-        let replies = [writes("b.txt", "b\n"), writes("c.txt", "c\n"), says(&"long ".repeat(100_000))];
+        let replies = [
+            writes("b.txt", "b\n"),
+            writes("c.txt", "c\n"),
+            says(&"long ".repeat(100_000)),
+        ];
         let model = format!("script:{}", world.beside("script.yaml", script(&replies)));
         let policy = world.beside("policy.yaml", open_policy(&[]));
         let out = world.out().to_string_lossy().into_owned();
-        let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", format];
-        let mut child = world.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let args = [
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", format,
+        ];
+        let mut child = world
+            .command(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let done = Done::of(child.wait_with_output().unwrap()).exits(0);
         assert!(!done.stderr.contains("panic"), "{}", done.stderr);
@@ -427,9 +498,16 @@ fn a_full_stdout_ends_9() {
     let policy = world.beside("policy.yaml", open_policy(&[]));
     for format in ["text", "json", "stream-json"] {
         let out = world.path().join(format).to_string_lossy().into_owned();
-        let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", format];
+        let args = [
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", format,
+        ];
         let full = std::fs::File::create("/dev/full").unwrap();
-        let child = world.command(&args).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let child = world
+            .command(&args)
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         Done::of(child.wait_with_output().unwrap()).exits(9);
     }
 }

@@ -158,9 +158,14 @@ impl World {
 pub fn open_policy(commands: &[&str]) -> String {
     let rule = match commands.is_empty() {
         true => String::new(),
-        false => format!("  - {{ allow: run_shell_command, commands: {}, args: any }}\n", serde_json::json!(commands)),
+        false => format!(
+            "  - {{ allow: run_shell_command, commands: {}, args: any }}\n",
+            serde_json::json!(commands)
+        ),
     };
-    format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {{ allow: write_todos }}\n{rule}sandbox: {{ level: none }}\n")
+    format!(
+        "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ allow: write_todos }}\n{rule}sandbox: {{ level: none }}\n"
+    )
 }
 
 /// A script of these replies.
@@ -185,7 +190,10 @@ pub fn shell(command: &str) -> Value {
 
 /// A reply that asks for a file to be written.
 pub fn writes(path: &str, content: &str) -> Value {
-    calls("write_file", serde_json::json!({ "file_path": path, "content": content }))
+    calls(
+        "write_file",
+        serde_json::json!({ "file_path": path, "content": content }),
+    )
 }
 
 fn home() -> PathBuf {
@@ -230,7 +238,10 @@ impl Done {
     pub fn of(output: Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         Self {
-            code: output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
+            code: output
+                .status
+                .code()
+                .unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }

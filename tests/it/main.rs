@@ -3,7 +3,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on has failed"
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
 mod exit_codes;
@@ -15,4 +16,5 @@ mod journal;
 mod layering;
 mod limits;
 mod patch;
+mod process;
 mod rulings;

@@ -26,7 +26,7 @@ use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a session is made of, when all of it is known to be good.
@@ -49,9 +49,21 @@ pub enum Beginning {
     Resumed(Vec<EventKind>),
 }
 
+/// The run that this process has begun, for the report of a bug.
+static CURRENT: OnceLock<String> = OnceLock::new();
+
+/// Which run, and where its journal is.
+pub fn current() -> Option<String> {
+    CURRENT.get().cloned()
+}
+
 /// Runs a session to its end and writes everything. The number is the exit code.
 pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let _ = CURRENT.set(format!(
+        "the journal is whole up to here: {}",
+        run_dir.join("journal.jsonl").display()
+    ));
     let told = drive(session, beginning, shared).await?;
     let copies = Copies::from(shared);
     let mut written = outputs::write(&run_dir, &copies)?;
@@ -70,10 +82,8 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let own = Private::create()
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) =
-        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let (confinement, detail) = wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -92,7 +102,10 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
-            (Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?, true)
+            (
+                Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?,
+                true,
+            )
         }
         Beginning::Resumed(events) => {
             let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
@@ -152,7 +165,11 @@ fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usa
 /// The baseline, beside the first request.
 fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
     let shadow = shadow.clone();
-    let commit = ledger.state.started.as_ref().and_then(|started| started.base.commit.clone());
+    let commit = ledger
+        .state
+        .started
+        .as_ref()
+        .and_then(|started| started.base.commit.clone());
     tokio::spawn(async move {
         let snapshot = shadow.baseline().await?;
         let dirty = match commit {
