@@ -12,6 +12,7 @@ mod feedback;
 mod gemini;
 mod harness;
 mod inputs;
+mod journal;
 mod layering;
 mod limits;
 mod patch;
