@@ -2,14 +2,18 @@
 
 use super::inputs;
 use super::refusal::Refusal;
+use super::search;
+use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
+use crate::base::event::EventKind;
+use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
 use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
-use crate::policy::{self, PolicySet, WishedLevel};
+use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
 use crate::process::{self, Confinement, Level, Network, proxy};
 use crate::provider::Provider;
@@ -17,7 +21,8 @@ use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::recipe::Plan;
-use crate::tools::{Registry, Scope};
+use crate::tools::web::{Search, Web};
+use crate::tools::{Registry, Scope, web_search};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,13 +69,20 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
 }
 
 /// The tools of a run, and the names that a recipe or policy uses and no tool has.
-pub fn registry(plan: Option<&Plan>) -> Result<Registry, Refusal> {
+///
+/// `searches`: whether a search is configured, so that `google_web_search` is offered.
+pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal> {
     let bug = |error: crate::tools::registry::Conflict| Refusal::Environment(error.to_string());
-    let registry = Registry::builtin().map_err(bug)?;
+    let mut registry = Registry::builtin().map_err(bug)?;
+    if searches {
+        registry.add(Arc::new(web_search::tool())).map_err(bug)?;
+    }
     let Some(plan) = plan else {
         return Ok(registry);
     };
-    let (filtered, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    // A recipe may name the search whether or not there is one here.
+    unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
     if unknown.is_empty() {
         return Ok(filtered);
     }
@@ -157,14 +169,76 @@ pub fn proxy_rules() -> proxy::Rules {
 }
 
 /// What all calls of a run share.
-pub fn scope(confinement: Confinement, run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>) -> Scope {
+pub fn scope(
+    confinement: Confinement,
+    run_dir: &Path,
+    workspace: &Workspace,
+    redactor: &Arc<Redactor>,
+    web: Web,
+) -> Scope {
     Scope {
         confinement,
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
+        web,
     }
+}
+
+/// The network of a run: redirects are judged as a call with that URL would be.
+pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search>) -> Web {
+    let (policies, redactor) = (policies.clone(), Arc::clone(redactor));
+    let judge = move |url: &str| {
+        if redactor.find(url.as_bytes()).is_some() {
+            return Err("the URL holds a secret".to_owned());
+        }
+        let args = serde_json::json!({ "url": url });
+        let asked = Asked {
+            tool: "web_fetch",
+            kind: Kind::Fetch,
+            origin: &Origin::Builtin,
+            args: &args,
+        };
+        let access = Access {
+            urls: vec![url.to_owned()],
+            ..Access::none()
+        };
+        // A URL is judged without looking at the tree.
+        let terrain = Terrain {
+            locate: &|path| Place {
+                asked: path.to_owned(),
+                path: path.to_owned(),
+                inside: false,
+                found: Found::Nothing,
+            },
+            expand: &|_| Vec::new(),
+        };
+        let ruling = policy::decide(&policies, &asked, &access, &terrain, &Uses::default());
+        match ruling.decision {
+            Decision::Allow => Ok(()),
+            Decision::Deny | Decision::Suspend | Decision::Modify => Err(ruling.reason),
+        }
+    };
+    Web {
+        judge: Some(Arc::new(judge)),
+        search,
+        ..Web::default()
+    }
+}
+
+/// The search of a run. A replay offers one where the recorded run did, so that its requests are the same.
+pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> Option<Search> {
+    let Some(run) = model.and_then(|model| model.strip_prefix("replay:")) else {
+        return search::of(model, base_url);
+    };
+    let dir = crate::journal::store::locate(run, workspace).ok()?;
+    let events = crate::journal::read(&dir).ok()?.events;
+    let offered = events.iter().any(|event| match &event.kind {
+        EventKind::Equipped(equipped) => equipped.tools.iter().any(|tool| tool.name == "google_web_search"),
+        _ => false,
+    });
+    offered.then(|| search::of(None, None).unwrap_or_else(search::none))
 }
 
 /// The user's data directory of this repository.

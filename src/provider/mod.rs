@@ -2,6 +2,7 @@
 
 pub mod fallback;
 pub mod fault;
+pub mod grounding;
 pub mod http;
 mod json;
 pub mod open;

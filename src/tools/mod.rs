@@ -17,6 +17,9 @@ pub mod results;
 pub mod save_memory;
 pub mod schema;
 pub mod shell;
+pub mod web;
+pub mod web_fetch;
+pub mod web_search;
 pub mod write_file;
 pub mod write_todos;
 
@@ -52,6 +55,7 @@ fn builtins() -> Vec<Arc<dyn Tool>> {
         Arc::new(read_many_files::tool()),
         Arc::new(replace::tool()),
         Arc::new(save_memory::tool()),
+        Arc::new(web_fetch::tool()),
         Arc::new(write_file::tool()),
         Arc::new(write_todos::tool()),
         Arc::new(background::list_tool()),
@@ -105,6 +109,7 @@ pub struct Scope {
     pub redactor: Arc<Redactor>,
     /// The user's data directory of this repository, for `save_memory`.
     pub memory: PathBuf,
+    pub web: web::Web,
 }
 
 /// Takes passing impressions; loses them when nobody has time.

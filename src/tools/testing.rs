@@ -80,6 +80,7 @@ impl Bench {
                 results: beside("results"),
                 redactor: Arc::new(Redactor::default()),
                 memory: beside("memory/project"),
+                web: crate::tools::web::Web::default(),
             }),
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),

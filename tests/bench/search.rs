@@ -77,6 +77,7 @@ impl Ours {
                 results: root.join(".overnight/results"),
                 redactor: Arc::default(),
                 memory: root.join(".overnight/memory"),
+                web: overnight::tools::web::Web::default(),
             }),
             cancel: tokio_util::sync::CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),

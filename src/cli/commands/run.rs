@@ -7,7 +7,7 @@ use crate::base::ids::{RunId, sha256_hex};
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{out, wire};
+use crate::cli::{out, search, wire};
 use crate::diag::Files;
 use crate::journal::{format, store};
 use crate::recipe::show;
@@ -116,7 +116,8 @@ async fn begin(
     let tree = isolated.map_or(place.workspace.as_path(), isolate::Isolated::workspace);
     let hidden = vec![place.dir.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
-    let tools = wire::registry(Some(&plan))?;
+    let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
+    let tools = wire::registry(Some(&plan), search.is_some())?;
     wire::check_names(&policies, &tools, &Files::default())?;
     let texts = policies.texts();
     wire::guard(&mut policies, &workspace, &hidden, &own_files);
@@ -143,6 +144,7 @@ async fn begin(
         plan,
         policies,
         tools,
+        search,
         provider,
         workspace,
         hidden,
@@ -160,7 +162,10 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 
 /// What would be done, with no model and no journal.
 fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
-    let tools = wire::registry(Some(&settings.plan))?;
+    let tools = wire::registry(
+        Some(&settings.plan),
+        search::of(settings.plan.model.as_deref(), None).is_some(),
+    )?;
     let mut text = show::text(&settings.plan);
     text.push_str("\ntools:\n");
     for spec in tools.specs() {

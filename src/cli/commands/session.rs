@@ -22,6 +22,7 @@ use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
+use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
@@ -35,6 +36,8 @@ pub struct Session {
     pub plan: Plan,
     pub policies: PolicySet,
     pub tools: Registry,
+    /// Behind `google_web_search`, where that is among the tools.
+    pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
     pub hidden: Vec<PathBuf>,
@@ -130,7 +133,8 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor);
+    let web = wire::web(&session.policies, &redactor, session.search);
+    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor, web);
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {

@@ -39,6 +39,7 @@ fn bench() -> Bench {
         results: results.path().join("results"),
         redactor: Arc::new(Redactor::default()),
         memory: results.path().join("memory"),
+        web: crate::tools::web::Web::default(),
     });
     Bench {
         _tree: tree,
