@@ -5,7 +5,11 @@ use crate::base::ruling::{Decision, Ruling};
 /// The text that answers a denied call: rule, code, reason, and what would be allowed. It names the policy's file without
 /// its directory: a recording must replay wherever that file lies.
 pub fn told<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) -> String {
-    let rule = ruling.rule.as_deref().map(|rule| format!(" by rule {rule}")).unwrap_or_default();
+    let rule = ruling
+        .rule
+        .as_deref()
+        .map(|rule| format!(" by rule {rule}"))
+        .unwrap_or_default();
     let mut text = format!("Denied{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix);
     for policy in policies {
         if let Some((_, file)) = policy.rsplit_once('/') {
@@ -42,7 +46,10 @@ mod tests {
             ..secret()
         };
         let text = told(&ruling, ["builtin:edit", "/home/ci/policies/rust.yaml"]);
-        assert!(text.starts_with("Denied by rule rust.yaml:7 (secret_hit): denied by rust.yaml:7\n"), "{text}");
+        assert!(
+            text.starts_with("Denied by rule rust.yaml:7 (secret_hit): denied by rust.yaml:7\n"),
+            "{text}"
+        );
         let plain = told(&secret(), []);
         assert!(plain.starts_with("Denied (secret_hit): "), "{plain}");
     }

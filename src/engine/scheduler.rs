@@ -32,7 +32,7 @@ struct Ready {
 
 /// What became of a call before it could run.
 enum Ruled {
-    Ready(Ready),
+    Ready(Box<Ready>),
     /// It has its answer already: an error or a denial.
     Settled,
     /// It waits for a reviewer, or a limit was reached: nothing after it may run.
@@ -63,7 +63,7 @@ pub async fn settle(
         }
         match rule(deps, ledger, ground, &record, &tool, secret.contains(id), wave.len()).await? {
             Ruled::Ready(ready) => {
-                wave.push(ready);
+                wave.push(*ready);
                 if !joins {
                     break;
                 }
@@ -158,12 +158,12 @@ async fn rule(
                 return Ok(Ruled::Barrier);
             }
             let recorded = deps.provider.recorded();
-            Ok(Ruled::Ready(Ready {
+            Ok(Ruled::Ready(Box::new(Ready {
                 id: id.clone(),
                 prepared: replayed::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == Origin::Builtin,
-            }))
+            })))
         }
     }
 }

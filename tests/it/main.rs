@@ -3,9 +3,15 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::disallowed_methods,
     reason = "a test that cannot go on has failed"
 )]
 
+mod exit_codes;
+mod gemini;
 mod harness;
 mod layering;
+mod long;
+mod parallel;
+mod process;
 mod replay;

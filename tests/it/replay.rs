@@ -86,7 +86,14 @@ fn transcript(world: &World, recorded: &World) -> Value {
 fn strip(value: &mut Value) {
     match value {
         Value::Object(map) => {
-            for key in ["timestamp", "took_ms", "duration_ms", "session_id", "trajectory_id", "base"] {
+            for key in [
+                "timestamp",
+                "took_ms",
+                "duration_ms",
+                "session_id",
+                "trajectory_id",
+                "base",
+            ] {
                 map.remove(key);
             }
             map.values_mut().for_each(strip);
@@ -188,7 +195,9 @@ fn a_suspended_run_is_played_again_with_its_approval() {
     let policy = replayed.beside("suspending.yaml", SUSPENDING);
     let model = format!("replay:{out}");
     let here = replayed.out().to_string_lossy().into_owned();
-    let args = ["run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &here];
+    let args = [
+        "run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &here,
+    ];
     replayed.call(&args).exits(5);
     replayed.call(&["resume", &here, "--approve", "c2"]).exits(0);
     let patch = |world: &World| std::fs::read(world.out().join("changes.patch")).unwrap();
@@ -198,7 +207,9 @@ fn a_suspended_run_is_played_again_with_its_approval() {
 #[test]
 fn a_run_that_was_resumed_after_its_budget_is_played_again_at_once() {
     let recorded = tree();
-    recorded.run(SCRIPT, POLICY, &["-p", "do it", "--max-turns", "1"]).exits(6);
+    recorded
+        .run(SCRIPT, POLICY, &["-p", "do it", "--max-turns", "1"])
+        .exits(6);
     let out = recorded.out().to_string_lossy().into_owned();
     recorded.call(&["resume", &out, "--max-turns", "9"]).exits(0);
     let replayed = tree();
@@ -221,7 +232,14 @@ replies:
 "#;
     let done = recorded.run(script, POLICY, &["-p", "what is the token?"]).exits(0);
     assert!(!done.stdout.contains(secret) && !done.stderr.contains(secret));
-    for file in ["journal.jsonl", "transcript.json", "result.json", "report.html", "junit.xml", "summary.md"] {
+    for file in [
+        "journal.jsonl",
+        "transcript.json",
+        "result.json",
+        "report.html",
+        "junit.xml",
+        "summary.md",
+    ] {
         let text = std::fs::read_to_string(recorded.out().join(file)).unwrap();
         assert!(!text.contains(secret), "{file} holds the secret");
     }

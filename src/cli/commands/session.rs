@@ -15,8 +15,8 @@ use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
-use crate::process::{Level as Sandbox, Network};
 use crate::process::private::Private;
+use crate::process::{Level as Sandbox, Network};
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
@@ -27,7 +27,7 @@ use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a session is made of, when all of it is known to be good.
@@ -50,9 +50,21 @@ pub enum Beginning {
     Resumed(Vec<EventKind>),
 }
 
+/// The run that this process has begun, for the report of a bug.
+static CURRENT: OnceLock<String> = OnceLock::new();
+
+/// Which run, and where its journal is.
+pub fn current() -> Option<String> {
+    CURRENT.get().cloned()
+}
+
 /// Runs a session to its end and writes everything. The number is the exit code.
 pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let _ = CURRENT.set(format!(
+        "the journal is whole up to here: {}",
+        run_dir.join("journal.jsonl").display()
+    ));
     let told = drive(session, beginning, shared).await?;
     let copies = Copies::from(shared);
     let mut written = outputs::write(&run_dir, &copies)?;
@@ -71,8 +83,7 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let own = Private::create()
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (mut confinement, detail) =
         wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
     if session.provider.recorded().is_some() && confinement.level != Sandbox::None {
@@ -97,7 +108,10 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
-            (Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?, true)
+            (
+                Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?,
+                true,
+            )
         }
         Beginning::Resumed(events) => {
             let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
@@ -157,7 +171,11 @@ fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usa
 /// The baseline, beside the first request.
 fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
     let shadow = shadow.clone();
-    let commit = ledger.state.started.as_ref().and_then(|started| started.base.commit.clone());
+    let commit = ledger
+        .state
+        .started
+        .as_ref()
+        .and_then(|started| started.base.commit.clone());
     tokio::spawn(async move {
         let snapshot = shadow.baseline().await?;
         let dirty = match commit {

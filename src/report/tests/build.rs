@@ -91,6 +91,8 @@ impl Run {
             }],
             discovered: Vec::new(),
             definitions: "ef".repeat(32),
+            system: String::new(),
+            tools: Vec::new(),
         }))
     }
 
