@@ -295,9 +295,10 @@ fn replay(run: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let dir = crate::journal::store::locate(run, workspace)?;
     let events = crate::journal::read(&dir)?.events;
     let recording = crate::engine::recording::of(&events);
-    let turns = recording.turns();
+    let (turns, mut beside) = (recording.turns(), recording.beside());
+    beside.kept = dir.join("results");
     let recall = Box::new(move |turn| recording.request(turn));
-    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, recall)))
+    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, beside, recall)))
 }
 
 /// The price of replies: the built-in table, and before it the rows of the file that `OVERNIGHT_PRICES` names.

@@ -3,14 +3,14 @@
 use super::session::{self, Beginning, Session};
 use super::{printed, sample};
 use crate::base::event::{Base, RunStarted};
-use crate::base::ids::{RunId, sha256_hex};
+use crate::base::ids::RunId;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
 use crate::cli::{out, search, wire};
 use crate::diag::Files;
 use crate::journal::{format, store};
-use crate::recipe::show;
+use crate::recipe::{Plan, show};
 use crate::workspace::{isolate, patch};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -123,15 +123,21 @@ async fn begin(
     wire::guard(&mut policies, &workspace, &hidden, &own_files);
     let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
+    // Two models at one task have one plan.
+    let task = Plan {
+        model: None,
+        ..plan.clone()
+    };
     let first = RunStarted {
         format: format::FORMAT,
         run: place.run.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         recipe: plan.name.clone(),
-        plan_digest: sha256_hex(&[value.to_string().as_bytes()]),
+        plan_digest: task.digest(),
         plan: value,
         policies: texts,
         model: provider.info().id.clone(),
+        replays: provider.recorded().map(|recorded| recorded.model.clone()),
         workspace: workspace.root().to_string_lossy().into_owned(),
         isolated_from: isolated.map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
         base: Base {

@@ -16,6 +16,7 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
+use crate::process::{Level as Sandbox, Network};
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
@@ -86,7 +87,12 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
     let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) = wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+    let (mut confinement, detail) =
+        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+    if session.provider.recorded().is_some() && confinement.level != Sandbox::None {
+        // A replay is hermetic, whatever the policy grants.
+        confinement.network = Network::None;
+    }
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());

@@ -189,7 +189,7 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
-        output: ToolOutput::failure("denied", denial::told(&ruling)),
+        output: ToolOutput::failure("denied", denial::told(&ruling, [])),
         ruling: Some(ruling),
         code,
     };
