@@ -4,3 +4,6 @@
 
 mod harness;
 mod layering;
+mod references;
+mod scheduler;
+mod tools;
