@@ -22,7 +22,7 @@ use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::recipe::Plan;
 use crate::tools::web::{Search, Web};
-use crate::tools::{Registry, Scope, web_search};
+use crate::tools::{Registry, Scope, save_memory, web_search};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -252,16 +252,25 @@ fn memory_dir(root: &Path) -> PathBuf {
     data.unwrap_or_else(home).join("overnight/memory").join(&key[..16])
 }
 
-/// Context files as blocks of the system prompt, and what is to be told of them.
+/// Saved notes and context files as blocks of the system prompt, and what is to be told of them.
 pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) -> (Vec<String>, Vec<String>) {
     let names: Vec<String> = plan.context.iter().chain(&plan.skills).cloned().collect();
+    let (mut blocks, mut warnings) = (Vec::new(), Vec::new());
+    if plan.memory {
+        match save_memory::recall(&memory_dir(workspace.root())) {
+            Ok(notes) => blocks.extend(notes),
+            Err(error) => warnings.push(format!("the notes of earlier runs cannot be read: {error}")),
+        }
+    }
     if names.is_empty() {
-        return (Vec::new(), Vec::new());
+        return (blocks, warnings);
     }
     let may_read =
         |place: &crate::base::access::Place| place.inside && !policies.unreadable("read_file", Kind::Read, &place.path);
     let gathered = context::gather(workspace, &names, &may_read);
-    (gathered.render().into_iter().collect(), gathered.warnings)
+    blocks.extend(gathered.render());
+    warnings.extend(gathered.warnings);
+    (blocks, warnings)
 }
 
 /// The model of a run.

@@ -6,6 +6,8 @@ use super::ledger::Ledger;
 use super::prompt;
 use super::response;
 use super::state::State;
+use crate::base::access::Place;
+use crate::base::call::Kind;
 use crate::base::event::{EventKind, PatchTaken, PromptReason};
 use crate::base::ids::CallId;
 use crate::base::message::Message;
@@ -15,6 +17,7 @@ use crate::process;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::patch::Snapshot;
+use crate::workspace::refs;
 use std::time::{Duration, Instant};
 
 /// Why the loop cannot go on as planned.
@@ -185,7 +188,9 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let StepWork::Prompt { template } = &step.work else {
                 return Err(Stop::Environment("a command step has no prompt".to_owned()));
             };
-            template::render(template, &scope(deps, state)).map_err(unrendered)?
+            let text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
+            let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
+            return task(deps, ledger, text, &author);
         }
         PromptReason::Feedback => prompt::feedback(&state.checks),
         PromptReason::Repair => {
@@ -197,6 +202,24 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
     Ok(ledger.record(EventKind::Prompted {
         message: Message::user(text),
         why,
+    })?)
+}
+
+/// Tells the model its task, with the files that the author's own words refer to.
+fn task(deps: &Deps, ledger: &mut Ledger, text: String, author: &str) -> Result<(), Stop> {
+    let may_read = |place: &Place| place.inside && !deps.policies.unreadable("read_file", Kind::Read, &place.path);
+    let attached = refs::attach(&deps.workspace, author, &may_read);
+    for message in attached.warnings {
+        ledger.record(EventKind::Warned {
+            code: "reference".to_owned(),
+            message,
+        })?;
+    }
+    let mut message = Message::user(text);
+    message.parts.extend(attached.parts);
+    Ok(ledger.record(EventKind::Prompted {
+        message,
+        why: PromptReason::Task,
     })?)
 }
 

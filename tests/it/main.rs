@@ -19,5 +19,8 @@ mod long;
 mod parallel;
 mod patch;
 mod process;
+mod references;
 mod replay;
 mod rulings;
+mod scheduler;
+mod tools;
