@@ -7,6 +7,8 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod cases;
+mod cli;
 mod exit_codes;
 mod feedback;
 mod gemini;
@@ -17,4 +19,6 @@ mod layering;
 mod limits;
 mod patch;
 mod process;
+mod readme;
 mod rulings;
+mod validators;
