@@ -7,10 +7,13 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod cases;
+mod cli;
 mod exit_codes;
 mod feedback;
 mod gemini;
 mod harness;
+mod hostile;
 mod inputs;
 mod journal;
 mod layering;
@@ -19,8 +22,11 @@ mod long;
 mod parallel;
 mod patch;
 mod process;
+mod readme;
+mod real_crate;
 mod references;
 mod replay;
 mod rulings;
 mod scheduler;
 mod tools;
+mod validators;
