@@ -1,17 +1,18 @@
 //! A run that is stopped after any event and resumed ends as it would have, and repeats no effect.
 
+mod plan;
+
 use super::next::{Next, next};
 use super::state::State;
 use crate::base::access::Access;
-use crate::base::budget::Budget;
 use crate::base::call::{CallState, ExitInfo, ToolCall, ToolOutput};
 use crate::base::event::{Decided, EventKind, PatchTaken, RunStarted};
-use crate::base::ids::{BlobId, CallId, StepId};
+use crate::base::ids::{BlobId, CallId};
 use crate::base::message::{Message, Part, Reply, Stop, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
 use crate::base::ruling::{Decision, Ruling};
 use crate::recipe::Plan;
-use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, ToolPlan};
+use plan::plan;
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -58,59 +59,6 @@ impl World {
             },
             model: "m".to_owned(),
         }
-    }
-}
-
-fn plan(steps: usize, retries: u32) -> Plan {
-    let step = |n: usize| PlanStep {
-        id: StepId(format!("s{n}")),
-        work: if n % 2 == 1 {
-            StepWork::Run {
-                command: "true".to_owned(),
-                timeout_ms: 1,
-                allow_failure: false,
-            }
-        } else {
-            StepWork::Prompt {
-                template: "do".to_owned(),
-            }
-        },
-        checks: if n == 0 {
-            vec![Check {
-                name: "c".to_owned(),
-                what: CheckWhat::Run {
-                    command: "check".to_owned(),
-                    timeout_ms: 1,
-                },
-            }]
-        } else {
-            Vec::new()
-        },
-        retries,
-        expect: Expect::Any,
-        skip_if_green: false,
-        budget: None,
-    };
-    Plan {
-        name: "p".to_owned(),
-        description: String::new(),
-        steps: (0..steps).map(step).collect(),
-        budget: Budget {
-            turns: Some(20),
-            ..Budget::default()
-        },
-        on_deny: OnDeny::Tell,
-        expect: Expect::Any,
-        context: Vec::new(),
-        skills: Vec::new(),
-        memory: false,
-        tools: ToolPlan::default(),
-        response: None,
-        response_retries: 0,
-        model: None,
-        fallback: Vec::new(),
-        values: BTreeMap::new(),
-        input: None,
     }
 }
 

@@ -16,6 +16,9 @@ use std::time::Instant;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+/// The price of a reply of this model with this usage.
+pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
+
 /// What a run is made of.
 pub struct Deps {
     pub plan: Plan,
@@ -23,7 +26,7 @@ pub struct Deps {
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
     /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.
-    pub price: Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>,
+    pub price: Price,
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub redactor: Arc<Redactor>,
@@ -36,6 +39,17 @@ pub struct Deps {
     pub deadline: Instant,
     /// How long one command may take.
     pub command_time: std::time::Duration,
+}
+
+impl Deps {
+    /// The end that a signal or the wall clock brings, if one came. The clock is looked at here too: a wait that ends
+    /// at the deadline may be over before the watcher of the clock had its turn.
+    pub fn interrupted(&self) -> Option<Outcome> {
+        if Instant::now() >= self.deadline {
+            self.interrupt.wall();
+        }
+        self.interrupt.outcome(&self.plan)
+    }
 }
 
 /// The baseline, taken beside the first request.

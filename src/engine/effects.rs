@@ -173,7 +173,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
 
 /// A wait that was cut short by the end of the run tells nothing about what was waited for.
 fn stop_if_interrupted(deps: &Deps) -> Result<(), Stop> {
-    match deps.interrupt.outcome(&deps.plan) {
+    match deps.interrupted() {
         Some(outcome) => Err(Stop::Ended(outcome)),
         None => Ok(()),
     }

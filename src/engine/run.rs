@@ -23,7 +23,7 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result
         if let Next::Done(outcome) = step {
             return Ok(outcome);
         }
-        let done = match deps.interrupt.outcome(&deps.plan) {
+        let done = match deps.interrupted() {
             Some(outcome) => Err(Stop::Ended(outcome)),
             None => turn.perform(deps, ledger, &mut ground, step).await,
         };

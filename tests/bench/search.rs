@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     reason = "a bench that cannot make its tree has nothing to measure"
 )]
 
