@@ -14,7 +14,11 @@ pub fn told<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) ->
         .as_deref()
         .map(|rule| format!(" by rule {rule}"))
         .unwrap_or_default();
-    let mut text = format!("Denied{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix);
+    let word = match ruling.decision {
+        Decision::Suspend => "Held",
+        _ => "Denied",
+    };
+    let mut text = format!("{word}{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix);
     for policy in policies {
         if let Some((_, file)) = policy.rsplit_once('/') {
             text = text.replace(policy, file);

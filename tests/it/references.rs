@@ -53,7 +53,7 @@ fn a_typed_prompt_brings_the_files_it_names() {
 #[test]
 fn what_the_policy_keeps_unread_stays_so_and_is_warned_of() {
     let world = world();
-    let prompt = "@closed/c.md @key.pem @../out.md @missing.md";
+    let prompt = "Look: @closed/c.md @key.pem @../out.md @missing.md";
     world.run(SAYS, POLICY, &["-p", prompt]).exits(0);
     let (told, warnings) = told(&world);
     assert!(!told.contains("delta") && !told.contains("epsilon"), "{told}");

@@ -28,14 +28,15 @@ fn run(calls: &[Value], code: i32) -> (World, Vec<Value>) {
     let script = json!({ "replies": [{ "calls": [sleeps] }, { "calls": calls }, { "text": "done" }] });
     world.run(&script.to_string(), POLICY, &["-p", "go"]).exits(code);
     let text = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
-    let events = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let entry = |line| serde_json::from_str::<Value>(line).unwrap()["entry"].take();
+    let events = text.lines().map(entry).collect();
     (world, events)
 }
 
 /// `+ID` for each start and `-ID` for each end of a call, in the order of the record, the first call left out.
 fn track(events: &[Value]) -> Vec<String> {
     let mark = |event: &Value| {
-        let sign = match event["type"].as_str()? {
+        let sign = match event["event"].as_str()? {
             "call_started" => '+',
             "call_finished" => '-',
             _ => return None,
@@ -47,7 +48,7 @@ fn track(events: &[Value]) -> Vec<String> {
 }
 
 fn finished<'a>(events: &'a [Value], call: &str) -> &'a Value {
-    let of = |event: &&Value| event["type"] == "call_finished" && event["call"] == call;
+    let of = |event: &&Value| event["event"] == "call_finished" && event["call"] == call;
     events.iter().find(of).unwrap()
 }
 

@@ -158,7 +158,10 @@ fn made() -> Vec<(&'static str, World)> {
     vec![
         ("passed", make(&nasty, None, &policy, &[])),
         ("failed", make(&nasty, Some(&check), &policy, &[])),
-        ("denied", make(&nasty, None, "version: 1\nextends: [builtin:read-only]\n", &[])),
+        (
+            "denied",
+            make(&nasty, None, "version: 1\nextends: [builtin:read-only]\n", &[]),
+        ),
         ("suspended", make(&waiting, None, ask, &[])),
         ("budget", make(&waiting, None, &policy, &["--max-turns", "1"])),
         ("refused", make(&waiting, wrong, &policy, &[])),
@@ -177,11 +180,17 @@ fn what_the_program_leaves_is_accepted() {
         let transcript = world.out().join("transcript.json");
         assert_eq!(transcript.is_file(), name != "refused", "{name}");
         if transcripts && name != "refused" {
-            let output = python(&["-m", "harbor.utils.trajectory_validator"]).arg(&transcript).output().unwrap();
+            let output = python(&["-m", "harbor.utils.trajectory_validator"])
+                .arg(&transcript)
+                .output()
+                .unwrap();
             assert!(output.status.success(), "{name}: {}", shown(&output));
         }
         if reports {
-            let output = python(&["-c", JUNIT]).arg(world.out().join("junit.xml")).output().unwrap();
+            let output = python(&["-c", JUNIT])
+                .arg(world.out().join("junit.xml"))
+                .output()
+                .unwrap();
             assert!(output.status.success(), "{name}: {}", shown(&output));
         }
     }

@@ -189,7 +189,7 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
-        output: ToolOutput::failure("denied", denial::told(&ruling, [])),
+        output: ToolOutput::failure("denied", denial::told(&ruling, args.policy.iter().map(String::as_str))),
         ruling: Some(ruling),
         code,
     };
