@@ -9,23 +9,24 @@ use crate::base::event::EventKind;
 use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
+use crate::engine::deps::Sandbox;
+use crate::net::addresses;
+use crate::net::client::Limits;
+use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
 use crate::process::{self, Confinement, Level, Network, proxy};
-use crate::net::addresses;
-use crate::net::client::Limits;
-use crate::net::retry::Schedule;
+use crate::provider::Provider;
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
-use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, Scope, web_search};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A variable of the environment, if it is text.
 pub fn variable(name: &str) -> Option<String> {
@@ -35,7 +36,9 @@ pub fn variable(name: &str) -> Option<String> {
 /// The whole environment, as far as it is text.
 pub fn environment() -> Vec<(String, String)> {
     let pairs = std::env::vars_os();
-    pairs.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+    pairs
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// Opens the tree; run directories in it are hidden.
@@ -99,16 +102,20 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, files: &Files) -> Res
         .map(|spec| (spec.name.clone(), spec.kind, spec.origin.clone()))
         .collect();
     let problems = policy::check_names(policies, &names);
-    if problems.is_empty() { Ok(()) } else { Err(super::settings::refuse(&problems, files)) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(super::settings::refuse(&problems, files))
+    }
 }
 
 /// The sandbox of a run. `own` holds the home and the temporary files of its commands.
 pub async fn confinement(
     policies: &PolicySet,
-    workspace: &Workspace,
+    root: &Path,
     own: &Private,
     hidden: &[PathBuf],
-) -> Result<(Confinement, String), Refusal> {
+) -> Result<(Confinement, String), String> {
     let wish = policies.sandbox();
     let wanted = match wish.level {
         WishedLevel::Auto => None,
@@ -125,7 +132,7 @@ pub async fn confinement(
         Some(Level::None) => (Level::None, "switched off by the policy".to_owned()),
         _ => {
             let probe = process::probe().await;
-            let level = process::choose(probe, wanted, &network).map_err(Refusal::Environment)?;
+            let level = process::choose(probe, wanted, &network)?;
             let detail = match level {
                 Level::Full => probe.full.clone(),
                 _ => probe.landlock.clone(),
@@ -135,7 +142,7 @@ pub async fn confinement(
     };
     let wishes = Wishes {
         level,
-        workspace: workspace.root(),
+        workspace: root,
         hidden: &hidden.iter().map(|path| absolute(path)).collect::<Vec<_>>(),
         protected: &protected(policies),
         network: &network,
@@ -143,7 +150,7 @@ pub async fn confinement(
         pass: &policies.env_pass(),
         parent: &environment(),
     };
-    let confinement = private::confinement(&wishes, own).map_err(Refusal::Environment)?;
+    let confinement = private::confinement(&wishes, own)?;
     Ok((confinement, detail))
 }
 
@@ -151,7 +158,10 @@ pub async fn confinement(
 pub fn proxy_rules() -> proxy::Rules {
     proxy::Rules {
         host_fits: |host, port, patterns| {
-            let patterns: Vec<HostPattern> = patterns.iter().filter_map(|text| HostPattern::parse(text).ok()).collect();
+            let patterns: Vec<HostPattern> = patterns
+                .iter()
+                .filter_map(|text| HostPattern::parse(text).ok())
+                .collect();
             let scheme = if port == 80 { "http" } else { "https" };
             hosts::judge(&format!("{scheme}://{host}:{port}/"), &patterns).is_ok()
         },
@@ -159,16 +169,25 @@ pub fn proxy_rules() -> proxy::Rules {
     }
 }
 
-/// What all calls of a run share.
+/// As above, later: what can be had is found out meanwhile.
+pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf]) -> Sandbox {
+    if policies.sandbox().level != WishedLevel::None {
+        tokio::spawn(process::probe());
+    }
+    let (policies, own) = (policies.clone(), Arc::clone(own));
+    let (root, hidden) = (root.to_owned(), hidden.to_vec());
+    Box::new(move || Box::pin(async move { confinement(&policies, &root, &own, &hidden).await }))
+}
+
+/// What all calls of a run share, but the sandbox.
 pub fn scope(
-    confinement: Confinement,
     run_dir: &Path,
     workspace: &Workspace,
     redactor: &Arc<Redactor>,
     web: Web,
 ) -> Scope {
     Scope {
-        confinement,
+        confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),
@@ -234,7 +253,9 @@ pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> 
 
 /// The user's data directory of this repository.
 fn memory_dir(root: &Path) -> PathBuf {
-    let data = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = variable("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share");
     let repository = patch::repository(root).map_or_else(|| root.to_owned(), |found| found.common_dir);
     let key = crate::base::ids::sha256_hex(&[repository.to_string_lossy().as_bytes()]);
@@ -247,9 +268,8 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
     if names.is_empty() {
         return (Vec::new(), Vec::new());
     }
-    let may_read = |place: &crate::base::access::Place| {
-        place.inside && !policies.unreadable("read_file", Kind::Read, &place.path)
-    };
+    let may_read =
+        |place: &crate::base::access::Place| place.inside && !policies.unreadable("read_file", Kind::Read, &place.path);
     let gathered = context::gather(workspace, &names, &may_read);
     (gathered.render().into_iter().collect(), gathered.warnings)
 }
@@ -258,7 +278,8 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(
-            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe".to_owned(),
+            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe"
+                .to_owned(),
         ));
     };
     if let Some(run) = model.strip_prefix("replay:") {

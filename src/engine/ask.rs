@@ -111,7 +111,7 @@ fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
 }
 
 fn failure(deps: &Deps, error: ProviderError) -> Stop {
-    if let Some(outcome) = deps.interrupt.outcome(&deps.plan) {
+    if let Some(outcome) = deps.interrupted() {
         return Stop::Ended(outcome);
     }
     let verdict = match error.class {

@@ -1,9 +1,10 @@
 //! Starting one command and seeing it to its end: output, time limit, cancellation, and its whole tree gone afterwards.
 
 use super::capture::{Capture, OnOutput};
+use super::channel::Channel;
 use super::confine::spec::{PROXY_PORT, Task};
 use super::proxy;
-use super::sandbox::{self, Channel};
+use super::sandbox;
 use super::seal::Seal;
 use super::tree::{Tree, new_mark};
 use super::{Confinement, Finished, Level, Network, Program, Spawn};
@@ -56,7 +57,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     let seal = Seal::take(confinement);
     let frozen = seal.frozen();
     // Declared first, so dropped last: a tree that is given up is dead before the seal is compared.
-    let mut sealed = Sealed(Some(seal));
+    let mut sealed = Sealed::new(seal);
     let mut running = start(&spawn, confinement, frozen)?;
     let program = argv(&spawn.program).swap_remove(0);
     let mut finished = see_through(spawn, &mut running).await;
@@ -69,10 +70,14 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 }
 
 /// A seal that is compared even when nobody waits for the command any more.
-struct Sealed(Option<Seal>);
+pub(super) struct Sealed(Option<Seal>);
 
 impl Sealed {
-    fn mend(&mut self) -> Vec<String> {
+    pub fn new(seal: Seal) -> Self {
+        Self(Some(seal))
+    }
+
+    pub fn mend(&mut self) -> Vec<String> {
         self.0.take().map(|seal| seal.mend()).unwrap_or_default()
     }
 }
@@ -84,17 +89,17 @@ impl Drop for Sealed {
 }
 
 /// A command that has been started.
-struct Running {
-    child: Child,
-    tree: Tree,
-    stdin: Option<ChildStdin>,
-    stdout: Receiver,
-    stderr: Option<Receiver>,
+pub(super) struct Running {
+    pub child: Child,
+    pub tree: Tree,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Receiver,
+    pub stderr: Option<Receiver>,
     /// The confined child's own words; `None` when the command is our direct child.
-    channel: Option<Channel>,
+    pub channel: Option<Channel>,
 }
 
-fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
+pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| start_error(&name, source);
@@ -133,7 +138,8 @@ pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Re
     on_start(command, mark, channel.map(Channel::handed).unwrap_or_default());
     let child = command.kill_on_drop(true).spawn()?;
     let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-    Ok((child, Tree::new(root, mark)))
+    let all_gone = channel.map(Channel::all_gone).unwrap_or_default();
+    Ok((child, Tree::new(root, mark, all_gone)))
 }
 
 pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {

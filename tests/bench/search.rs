@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     reason = "a bench that cannot make its tree has nothing to measure"
 )]
 
@@ -71,7 +72,7 @@ impl Ours {
                     protected: Vec::new(),
                     network: Network::None,
                     env: Vec::new(),
-                },
+                }.into(),
                 jobs: overnight::process::jobs::Jobs::default(),
                 results: root.join(".overnight/results"),
                 redactor: Arc::default(),

@@ -27,10 +27,14 @@ pub async fn run(args: RunArgs, started: Instant) -> u8 {
 pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
     let recipe = recipe_name(&args);
     let shared = args.shared.clone();
+    let out = args.out.clone();
     let mut place = Place::of(&args);
     match attempt(args, &mut place, started).await {
         Ok(code) => code,
-        Err(refusal) => session::refused(&refusal, place.as_ref().ok().map(Place::dir), &recipe, &shared),
+        Err(refusal) => {
+            let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
+            session::refused(&refusal, dir, &recipe, &shared)
+        }
     }
 }
 
@@ -91,9 +95,8 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         isolated.remove().await;
         return ended;
     }
-    let _held = store::hold_workspace(&place.workspace).map_err(|_| {
-        Refusal::Environment(format!("another run holds the workspace {}", place.workspace.display()))
-    })?;
+    let _held = store::hold_workspace(&place.workspace)
+        .map_err(|_| Refusal::Environment(format!("another run holds the workspace {}", place.workspace.display())))?;
     begin(&args.shared, settings, place, None, started).await
 }
 

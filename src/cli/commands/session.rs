@@ -1,6 +1,6 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
-use crate::base::event::{Confined, Equipped, EventKind, RunStarted, Sink};
+use crate::base::event::{Equipped, EventKind, RunStarted, Sink};
 use crate::base::ids::sha256_hex;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
@@ -27,7 +27,7 @@ use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a session is made of, when all of it is known to be good.
@@ -52,9 +52,21 @@ pub enum Beginning {
     Resumed(Vec<EventKind>),
 }
 
+/// The run that this process has begun, for the report of a bug.
+static CURRENT: OnceLock<String> = OnceLock::new();
+
+/// Which run, and where its journal is.
+pub fn current() -> Option<String> {
+    CURRENT.get().cloned()
+}
+
 /// Runs a session to its end and writes everything. The number is the exit code.
 pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let _ = CURRENT.set(format!(
+        "the journal is whole up to here: {}",
+        run_dir.join("journal.jsonl").display()
+    ));
     let told = drive(session, beginning, shared).await?;
     let copies = Copies::from(shared);
     let mut written = outputs::write(&run_dir, &copies)?;
@@ -74,9 +86,7 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
     let own = Private::create()
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) =
-        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+        .map(Arc::new).map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -87,15 +97,14 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
     let sinks = sinks(shared);
-    let confined = EventKind::Confined(Confined {
-        level: confinement.level.as_str().to_owned(),
-        detail,
-    });
     let equipped = equipped(&session.tools, &system);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
-            (Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?, true)
+            (
+                Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?,
+                true,
+            )
         }
         Beginning::Resumed(events) => {
             let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
@@ -105,23 +114,22 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             (ledger, false)
         }
     };
-    for event in [confined, equipped] {
-        ledger.record(event)?;
-    }
+    ledger.record(equipped)?;
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
             message,
         })?;
     }
+    let sandbox = wire::sandbox(&session.policies, session.workspace.root(), &own, &session.hidden);
     let ground = match ledger.state.baseline.clone() {
-        Some(tree) if !fresh => Ground::resumed(tree),
-        _ => Ground::new(baseline(&shadow, &ledger)),
+        Some(tree) if !fresh => Ground::resumed(tree, sandbox),
+        _ => Ground::new(baseline(&shadow, &ledger), sandbox),
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
     let web = wire::web(&session.policies, &redactor, session.search);
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor, web);
+    let scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
@@ -156,7 +164,11 @@ fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usa
 /// The baseline, beside the first request.
 fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
     let shadow = shadow.clone();
-    let commit = ledger.state.started.as_ref().and_then(|started| started.base.commit.clone());
+    let commit = ledger
+        .state
+        .started
+        .as_ref()
+        .and_then(|started| started.base.commit.clone());
     tokio::spawn(async move {
         let snapshot = shadow.baseline().await?;
         let dirty = match commit {

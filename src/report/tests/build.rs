@@ -90,6 +90,8 @@ impl Run {
             }],
             discovered: Vec::new(),
             definitions: "ef".repeat(32),
+            system: String::new(),
+            tools: Vec::new(),
         }))
     }
 

@@ -133,14 +133,12 @@ fn line_numbers(reading: &Reading) -> Vec<Reading> {
     else {
         return Vec::new();
     };
-    let mut expected = first.0;
-    for line in reading.old.lines() {
+    for (expected, line) in (first.0..).zip(reading.old.lines()) {
         match numbered(line) {
             Some((number, kind, _)) if number == expected && (kind == first.1 || kind.is_empty()) => {}
             None if line.trim().is_empty() => {}
             _ => return Vec::new(),
         }
-        expected += 1;
     }
     let most = reading.old.lines().count() + reading.new.lines().count();
     let range = first.0..=first.0.saturating_add(most as u64);

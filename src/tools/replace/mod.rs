@@ -1,6 +1,8 @@
 //! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
 
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
 mod corpus;
 mod correct;
 mod escape;

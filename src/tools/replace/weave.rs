@@ -195,32 +195,34 @@ impl Indents {
     }
 }
 
-/// Whether the new text has the file's indentation already although the copy of the old has not.
+/// Whether the new text has the file's indentation already although the copy of the old has not: it is as deep as the
+/// file's part, or made of the file's character, where the copy is not; and no line that stays speaks against it.
 fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
-    let least = |lines: &[&str]| {
+    if parts.cut {
+        return false;
+    }
+    let indents = |lines: &[&str]| -> Vec<String> {
         lines
             .iter()
             .filter(|line| !line.trim().is_empty())
-            .map(|line| indent::of(line).len())
-            .min()
+            .map(|line| indent::of(line).to_owned())
+            .collect()
     };
-    if parts.cut || least(parts.new) != least(parts.file) || least(parts.old) == least(parts.new) {
-        return false;
-    }
-    let mut kept = parts.new.iter().zip(partners).filter_map(|(new, partner)| {
-        let (old, file) = (parts.old.get((*partner)?)?, parts.file.get((*partner)?)?);
-        let same = !new.trim().is_empty() && key(old, Tolerance::Blanks) == key(new, Tolerance::Blanks);
-        same.then(|| indent::of(new) == indent::of(file))
+    let (file, old, new) = (indents(parts.file), indents(parts.old), indents(parts.new));
+    let least = |indents: &[String]| indents.iter().min_by_key(|indent| indent.len()).cloned();
+    let blank = |indents: &[String]| indent::only_blank(indents.iter().map(String::as_str)).flatten();
+    let as_deep = least(&new) == least(&file) && least(&old) != least(&new);
+    let same_blank =
+        blank(&new).is_some() && blank(&new) == blank(&file) && blank(&old).is_some_and(|old| Some(old) != blank(&new));
+    let stays_as_copied = parts.new.iter().zip(partners).any(|(new, partner)| {
+        let pair = partner.and_then(|old| Some((*parts.old.get(old)?, *parts.file.get(old)?)));
+        pair.is_some_and(|(old, file)| {
+            let (new_indent, old_indent) = (indent::of(new), indent::of(old));
+            let same = !new.trim().is_empty() && key(old, Tolerance::Blanks) == key(new, Tolerance::Blanks);
+            same && new_indent == old_indent && old_indent != indent::of(file)
+        })
     });
-    match kept.next() {
-        Some(first) => first && kept.all(|right| right),
-        // No line stays: the first new line stands where the first old one stood.
-        None => parts
-            .new
-            .first()
-            .zip(parts.file.first())
-            .is_some_and(|(new, file)| indent::of(new) == indent::of(file)),
-    }
+    (as_deep || same_blank) && !stays_as_copied
 }
 
 /// Habits of the copy that the file does not share, and that new lines must not bring in.
