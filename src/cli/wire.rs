@@ -9,6 +9,7 @@ use crate::base::event::EventKind;
 use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
+use crate::engine::deps::Sandbox;
 use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
@@ -25,7 +26,7 @@ use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, Scope, save_memory, web_search};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A variable of the environment, if it is text.
 pub fn variable(name: &str) -> Option<String> {
@@ -111,10 +112,10 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, files: &Files) -> Res
 /// The sandbox of a run. `own` holds the home and the temporary files of its commands.
 pub async fn confinement(
     policies: &PolicySet,
-    workspace: &Workspace,
+    root: &Path,
     own: &Private,
     hidden: &[PathBuf],
-) -> Result<(Confinement, String), Refusal> {
+) -> Result<(Confinement, String), String> {
     let wish = policies.sandbox();
     let wanted = match wish.level {
         WishedLevel::Auto => None,
@@ -131,7 +132,7 @@ pub async fn confinement(
         Some(Level::None) => (Level::None, "switched off by the policy".to_owned()),
         _ => {
             let probe = process::probe().await;
-            let level = process::choose(probe, wanted, &network).map_err(Refusal::Environment)?;
+            let level = process::choose(probe, wanted, &network)?;
             let detail = match level {
                 Level::Full => probe.full.clone(),
                 _ => probe.landlock.clone(),
@@ -141,7 +142,7 @@ pub async fn confinement(
     };
     let wishes = Wishes {
         level,
-        workspace: workspace.root(),
+        workspace: root,
         hidden: &hidden.iter().map(|path| absolute(path)).collect::<Vec<_>>(),
         protected: &protected(policies),
         network: &network,
@@ -149,7 +150,7 @@ pub async fn confinement(
         pass: &policies.env_pass(),
         parent: &environment(),
     };
-    let confinement = private::confinement(&wishes, own).map_err(Refusal::Environment)?;
+    let confinement = private::confinement(&wishes, own)?;
     Ok((confinement, detail))
 }
 
@@ -168,16 +169,28 @@ pub fn proxy_rules() -> proxy::Rules {
     }
 }
 
-/// What all calls of a run share.
-pub fn scope(
-    confinement: Confinement,
-    run_dir: &Path,
-    workspace: &Workspace,
-    redactor: &Arc<Redactor>,
-    web: Web,
-) -> Scope {
+/// As above, later: what can be had is found out meanwhile. A hermetic run (a replay) has no network, whatever the policy
+/// grants.
+pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf], hermetic: bool) -> Sandbox {
+    if policies.sandbox().level != WishedLevel::None {
+        tokio::spawn(process::probe());
+    }
+    let (policies, own) = (policies.clone(), Arc::clone(own));
+    let (root, hidden) = (root.to_owned(), hidden.to_vec());
+    let make = async move {
+        let (mut made, detail) = confinement(&policies, &root, &own, &hidden).await?;
+        if hermetic && made.level != Level::None {
+            made.network = Network::None;
+        }
+        Ok((made, detail))
+    };
+    Box::new(move || Box::pin(make))
+}
+
+/// What all calls of a run share, but the sandbox.
+pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> Scope {
     Scope {
-        confinement,
+        confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),

@@ -127,7 +127,7 @@ async fn rule(
     }
     if ruling.decision == Decision::Modify && record.modified.is_none() {
         ground.prepare_for_commands(deps, ledger).await?;
-        match modify::Pipe::of(deps).rewrite(tool, &args, &prepared, &ruling).await {
+        match modify::Pipe::of(deps)?.rewrite(tool, &args, &prepared, &ruling).await {
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
                 args = rewritten;

@@ -75,7 +75,7 @@ impl Bench {
             call: CallId::nth(call),
             workspace: Arc::clone(&self.workspace),
             scope: Arc::new(Scope {
-                confinement: confinement(self.workspace.root()),
+                confinement: confinement(self.workspace.root()).into(),
                 jobs: Jobs::default(),
                 results: beside("results"),
                 redactor: Arc::new(Redactor::default()),

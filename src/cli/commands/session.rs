@@ -1,6 +1,6 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
-use crate::base::event::{Confined, Equipped, EventKind, RunStarted, Sink};
+use crate::base::event::{Equipped, EventKind, RunStarted, Sink};
 use crate::base::ids::sha256_hex;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
@@ -16,7 +16,6 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
-use crate::process::{Level as Sandbox, Network};
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
@@ -86,13 +85,9 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (mut confinement, detail) =
-        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
-    if session.provider.recorded().is_some() && confinement.level != Sandbox::None {
-        // A replay is hermetic, whatever the policy grants.
-        confinement.network = Network::None;
-    }
+    let own = Private::create()
+        .map(Arc::new)
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -103,10 +98,6 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
     let sinks = sinks(shared);
-    let confined = EventKind::Confined(Confined {
-        level: confinement.level.as_str().to_owned(),
-        detail,
-    });
     let equipped = equipped(&session.tools, &system);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
@@ -124,23 +115,29 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             (ledger, false)
         }
     };
-    for event in [confined, equipped] {
-        ledger.record(event)?;
-    }
+    ledger.record(equipped)?;
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
             message,
         })?;
     }
+    let hermetic = session.provider.recorded().is_some();
+    let sandbox = wire::sandbox(
+        &session.policies,
+        session.workspace.root(),
+        &own,
+        &session.hidden,
+        hermetic,
+    );
     let ground = match ledger.state.baseline.clone() {
-        Some(tree) if !fresh => Ground::resumed(tree),
-        _ => Ground::new(baseline(&shadow, &ledger)),
+        Some(tree) if !fresh => Ground::resumed(tree, sandbox),
+        _ => Ground::new(baseline(&shadow, &ledger), sandbox),
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
     let web = wire::web(&session.policies, &redactor, session.search);
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor, web);
+    let scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {

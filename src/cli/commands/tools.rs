@@ -240,21 +240,23 @@ async fn execute(
         .prefix("overnight-")
         .tempdir()
         .map_err(no_dir)?;
-    let (confinement, _) = wire::confinement(policies, &workspace, &own, &[]).await?;
+    let (confinement, _) = wire::confinement(policies, workspace.root(), &own, &[])
+        .await
+        .map_err(Refusal::Environment)?;
     if tool.spec().kind == crate::base::call::Kind::Execute || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     }
     let web = wire::web(policies, &redactor, search_of(None));
-    let scope = wire::scope(confinement, results.path(), &workspace, &redactor, web);
+    let mut scope = wire::scope(results.path(), &workspace, &redactor, web);
     let cancel = CancellationToken::new();
     let prepared = match &ruling.pipe {
         None => prepared,
         Some(_) => {
             let pipe = crate::engine::modify::Pipe {
                 workspace: &workspace,
-                confinement: &scope.confinement,
+                confinement: &confinement,
                 redactor: &redactor,
                 cancel: &cancel,
             };
@@ -274,6 +276,7 @@ async fn execute(
             }
         }
     };
+    scope.confinement = confinement.into();
     let scope = Arc::new(scope);
     let context = ToolContext {
         call: CallId::nth(1),

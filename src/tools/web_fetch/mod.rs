@@ -92,9 +92,7 @@ fn urls_in(text: &str) -> Result<Vec<String>, ToolError> {
         let word = word.trim_start_matches(['(', '<', '[', '{', '"', '\'', '`', '*']);
         // `[text](URL)` of Markdown.
         let word = word.split_once("](").map_or(word, |(_, url)| url);
-        let word = word.trim_end_matches(['.', ',', ';', ':', '!', '?', '>', ']', '}', '"', '\'', '`', '*']);
-        let balanced = word.matches('(').count() >= word.matches(')').count();
-        let word = if balanced { word } else { word.trim_end_matches(')') };
+        let word = trimmed(word);
         let scheme = word
             .split_once("://")
             .map_or("", |(scheme, _)| scheme)
@@ -110,6 +108,21 @@ fn urls_in(text: &str) -> Result<Vec<String>, ToolError> {
         }
     }
     Ok(urls)
+}
+
+/// Without the punctuation at its end; a bracket that was opened within stays.
+fn trimmed(mut word: &str) -> &str {
+    loop {
+        let shorter = word.trim_end_matches(['.', ',', ';', ':', '!', '?', '>', ']', '}', '"', '\'', '`', '*']);
+        let shorter = match shorter.strip_suffix(')') {
+            Some(inner) if inner.matches('(').count() <= inner.matches(')').count() => inner,
+            _ => shorter,
+        };
+        if shorter.len() == word.len() {
+            return word;
+        }
+        word = shorter;
+    }
 }
 
 /// One page that came, or why it did not.
