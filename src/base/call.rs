@@ -95,14 +95,15 @@ impl CallState {
         matches!(self, Self::Success | Self::Error | Self::Cancelled)
     }
 
-    /// Whether `next` may follow. `Executing → Executing` is a read that runs again after a crash.
+    /// Whether `next` may follow. A read found `Executing` after a crash is ruled again, and waits or runs
+    /// again.
     pub fn may_become(self, next: Self) -> bool {
         use CallState::{AwaitingApproval, Cancelled, Error, Executing, Scheduled, Success, Validating};
         match self {
             Validating => matches!(next, AwaitingApproval | Scheduled | Error | Cancelled),
             AwaitingApproval => matches!(next, Scheduled | Error | Cancelled),
             Scheduled => matches!(next, Executing | Error | Cancelled),
-            Executing => matches!(next, Executing | Success | Error | Cancelled),
+            Executing => matches!(next, AwaitingApproval | Scheduled | Success | Error | Cancelled),
             Success | Error | Cancelled => false,
         }
     }

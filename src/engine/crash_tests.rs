@@ -69,6 +69,12 @@ struct Record {
     dies_at: Option<usize>,
 }
 
+/// How each call of the last reply stands.
+fn states(state: &State) -> BTreeMap<CallId, CallState> {
+    let all = state.calls.iter();
+    all.map(|(id, record)| (id.clone(), record.state)).collect()
+}
+
 /// The process has died.
 #[derive(Debug)]
 struct Died;
@@ -78,7 +84,13 @@ impl Record {
         let text = serde_json::to_string(&event).unwrap();
         let back: EventKind = serde_json::from_str(&text).unwrap();
         assert_eq!(back, event, "an event round-trips");
+        let before = states(&self.state);
         self.state.apply(&event);
+        for (call, now) in states(&self.state) {
+            let was = before.get(&call).copied().unwrap_or(CallState::Validating);
+            let legal = was == now || was.may_become(now);
+            assert!(legal, "{call} went from {was:?} to {now:?} by {event:?}");
+        }
         self.events.push(event);
         if self.dies_at == Some(self.events.len()) {
             Err(Died)

@@ -202,9 +202,11 @@ impl Judge<'_> {
 
     fn uncovered(&self, policy: &Policy, need: &Need<'_>, near: Option<Refusal>) -> Ruling {
         let what = need.describe(self.asked);
+        // The model reads this: where the file lies is nothing that a recording should hold.
+        let file = policy.source.name.rsplit('/').next().unwrap_or_default();
         let refusal = near.unwrap_or_else(|| Refusal {
             code: uncovered_code(need).to_owned(),
-            reason: format!("no rule of {} allows: {what}", policy.source.name),
+            reason: format!("no rule of {file} allows: {what}"),
             fix: self.missing_rule(need),
         });
         Ruling {

@@ -1,4 +1,5 @@
 //! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
+#![doc = include_str!("compared.md")]
 
 pub mod args;
 pub mod background;

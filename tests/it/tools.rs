@@ -1,8 +1,9 @@
 //! Every built-in tool through `tools list` and `tools call`: names, aliases, exit codes, fields, and no absolute path in a result.
 
-use super::harness::{Done, World};
+use super::harness::{Done, World, project};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 const TABLE: &str = include_str!("../../fixtures/tools/calls.json");
 
@@ -151,4 +152,45 @@ fn arguments_that_do_not_fit_are_told_with_what_would_fit() {
     }
     let broken = world.call(&["tools", "call", "read_file", "--args", "{", "--policy", &policy]);
     assert_eq!(broken.code, 2, "{}", broken.stderr);
+}
+
+const COMPARED: &str = include_str!("../../src/tools/compared.md");
+
+fn code(dir: &Path, out: &mut String) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code(&path, out);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            *out += &std::fs::read_to_string(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_row_of_the_comparison_is_closed_and_its_tests_are_there() {
+    let mut all = String::new();
+    for room in ["src", "tests/it"] {
+        code(&project().join(room), &mut all);
+    }
+    let rows = COMPARED
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| ---"));
+    let rows: Vec<Vec<&str>> = rows
+        .map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    assert!(rows.len() > 40, "{}", rows.len());
+    let mut missing = Vec::new();
+    for row in rows.iter().filter(|row| row.last() != Some(&"shown by")) {
+        assert!(row.len() == 4 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+        let tests: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "{row:?}");
+        missing.extend(tests.into_iter().filter(|test| !all.contains(&format!("fn {test}("))));
+    }
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
+    let listed = world().call(&["tools", "list", "--format", "json"]).exits(0).json();
+    for spec in listed.as_array().unwrap() {
+        let name = spec["name"].as_str().unwrap();
+        assert!(COMPARED.contains(&format!("`{name}`")), "{name} is not compared");
+    }
 }
