@@ -11,14 +11,22 @@ use std::path::{Path, PathBuf};
 
 fn cases() -> Vec<PathBuf> {
     let dir = project().join("fixtures/cases");
-    let mut found: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     found.sort();
     assert!(found.len() >= 10, "the cases were not found");
     found
 }
 
 fn copy(from: &Path, to: &Path) {
-    let done = std::process::Command::new("cp").args(["-r", "-T"]).arg(from).arg(to).status().unwrap();
+    let done = std::process::Command::new("cp")
+        .args(["-r", "-T"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -56,9 +64,19 @@ fn differences(case: &Path) -> Vec<String> {
     let patch = text(&world.out().join("changes.patch")).unwrap_or_default();
     compare(case, "patch", &patch, &mut wrong);
     contains(case, "stderr", &own(&done.stderr), &mut wrong);
-    contains(case, "junit", &text(&world.out().join("junit.xml")).unwrap_or_default(), &mut wrong);
+    contains(
+        case,
+        "junit",
+        &text(&world.out().join("junit.xml")).unwrap_or_default(),
+        &mut wrong,
+    );
     if let Some(wanted) = text(&case.join("expect/result.json")) {
-        part("result.json", &serde_json::from_str(&wanted).unwrap(), &world.result(), &mut wrong);
+        part(
+            "result.json",
+            &serde_json::from_str(&wanted).unwrap(),
+            &world.result(),
+            &mut wrong,
+        );
     }
     files(&case.join("expect/files"), &world.ws(), &mut wrong);
     if !wrong.is_empty() {

@@ -14,7 +14,16 @@ fn reference(world: &World, path: &[String], text: &mut String) -> Vec<String> {
     let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
     args.push("--help");
     let help = world.call(&args).exits(0).stdout;
-    text.push_str(&format!("## {}\n\n{}\n", ["overnight"].iter().copied().chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" "), help.trim_end()));
+    text.push_str(&format!(
+        "## {}\n\n{}\n",
+        ["overnight"]
+            .iter()
+            .copied()
+            .chain(path.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(" "),
+        help.trim_end()
+    ));
     text.push('\n');
     let mut all = vec![path.join(" ")];
     for name in named(&help) {
@@ -35,7 +44,10 @@ fn the_reference_is_as_it_was() {
         std::fs::write(&path, &text).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap();
-    assert!(kept == text, "the command line changed: look at it, then UPDATE_EXPECT=1 cargo test --test it cli\n{text}");
+    assert!(
+        kept == text,
+        "the command line changed: look at it, then UPDATE_EXPECT=1 cargo test --test it cli\n{text}"
+    );
 }
 
 #[test]
@@ -58,9 +70,21 @@ fn completions_and_the_manual_know_every_command() {
 fn what_is_listed_can_be_called() {
     let world = World::new();
     let list = world.call(&["tools", "list", "--format", "json"]).exits(0).json();
-    let tools = list.as_array().cloned().or_else(|| list["tools"].as_array().cloned()).unwrap();
+    let tools = list
+        .as_array()
+        .cloned()
+        .or_else(|| list["tools"].as_array().cloned())
+        .unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    for name in ["list_directory", "read_file", "glob", "grep_search", "write_file", "replace", "run_shell_command"] {
+    for name in [
+        "list_directory",
+        "read_file",
+        "glob",
+        "grep_search",
+        "write_file",
+        "replace",
+        "run_shell_command",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     for tool in &tools {
@@ -70,9 +94,26 @@ fn what_is_listed_can_be_called() {
     }
     world.file("a.txt", "one\n");
     let call = |args: &[&str], code| world.call(&[&["tools", "call"], args].concat()).exits(code);
-    assert!(call(&["read_file", "--args", "{\"file_path\": \"a.txt\"}"], 0).stdout.contains("one"));
-    assert!(!call(&["read_file", "--args", "{\"file_path\": \"b.txt\"}"], 1).stderr.is_empty());
-    let denied = call(&["write_file", "--args", "{\"file_path\": \"b.txt\", \"content\": \"\"}", "--format", "json"], 4);
+    assert!(
+        call(&["read_file", "--args", "{\"file_path\": \"a.txt\"}"], 0)
+            .stdout
+            .contains("one")
+    );
+    assert!(
+        !call(&["read_file", "--args", "{\"file_path\": \"b.txt\"}"], 1)
+            .stderr
+            .is_empty()
+    );
+    let denied = call(
+        &[
+            "write_file",
+            "--args",
+            "{\"file_path\": \"b.txt\", \"content\": \"\"}",
+            "--format",
+            "json",
+        ],
+        4,
+    );
     assert_eq!(denied.json()["decision"], "deny");
     assert!(!world.ws().join("b.txt").exists());
 }

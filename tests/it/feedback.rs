@@ -19,7 +19,9 @@ steps:
 fn red(world: &World, more: &[Value], code: i32) {
     let mut replies = vec![writes("a.txt", "one and a half\n"), says("done")];
     replies.extend(more.iter().cloned());
-    world.recipe(RED_GREEN, &script(&replies), &open_policy(&[]), &[]).exits(code);
+    world
+        .recipe(RED_GREEN, &script(&replies), &open_policy(&[]), &[])
+        .exits(code);
 }
 
 #[test]
@@ -38,10 +40,20 @@ fn checks_that_stay_red_end_1() {
     let world = World::repo(&[("a.txt", "one\n")]);
     red(&world, &[says("I am sure")], 1);
     let result = world.result();
-    assert_eq!((&result["verdict"], &result["reason"]), (&json!("failed"), &json!("check")));
+    assert_eq!(
+        (&result["verdict"], &result["reason"]),
+        (&json!("failed"), &json!("check"))
+    );
     assert!(result["message"].as_str().unwrap().contains("says-two"));
-    assert_eq!(result["patch"], world.out().join("changes.patch").to_string_lossy().as_ref());
-    assert!(std::fs::read_to_string(world.out().join("junit.xml")).unwrap().contains("<failure"));
+    assert_eq!(
+        result["patch"],
+        world.out().join("changes.patch").to_string_lossy().as_ref()
+    );
+    assert!(
+        std::fs::read_to_string(world.out().join("junit.xml"))
+            .unwrap()
+            .contains("<failure")
+    );
 }
 
 #[test]
@@ -51,13 +63,25 @@ fn feedback_is_bounded_and_has_head_and_tail() {
     let service = Gemini::new(vec![gemini::says("done"), write("two\n"), gemini::says("now")]);
     let recipe = world.beside("recipe.yaml", RED_GREEN);
     let policy = world.beside("policy.yaml", open_policy(&[]));
-    let args = ["run", &recipe, "--policy", &policy, "--model", "gemini/gemini-2.5-pro", "--base-url", &service.url];
+    let args = [
+        "run",
+        &recipe,
+        "--policy",
+        &policy,
+        "--model",
+        "gemini/gemini-2.5-pro",
+        "--base-url",
+        &service.url,
+    ];
     world.call(&args).exits(0);
     let seen = service.seen();
     assert_eq!(seen.len(), 3);
     let contents = seen[1].body["contents"].as_array().unwrap();
     let told = contents.last().unwrap()["parts"][0]["text"].as_str().unwrap();
-    assert!(told.contains("says-two") && told.contains("\n1\n2\n"), "the head is there: {told}");
+    assert!(
+        told.contains("says-two") && told.contains("\n1\n2\n"),
+        "the head is there: {told}"
+    );
     assert!(told.contains("the-last-line"), "the tail is there: {told}");
     assert!(told.len() < 20_000, "{} bytes", told.len());
     assert!(seen[1].bytes - seen[0].bytes < 20_000);
@@ -74,9 +98,16 @@ response:
 #[test]
 fn an_answer_that_does_not_fit_is_repaired() {
     let world = World::repo(&[("a.txt", "one\n")]);
-    let replies = [says("there are two"), says("{\"count\": \"two\"}"), says("```json\n{\"count\": 2}\n```")];
+    let replies = [
+        says("there are two"),
+        says("{\"count\": \"two\"}"),
+        says("```json\n{\"count\": 2}\n```"),
+    ];
     let done = world.recipe(ANSWER, &script(&replies), &open_policy(&[]), &[]).exits(0);
-    assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap(), json!({"count": 2}));
+    assert_eq!(
+        serde_json::from_str::<Value>(&done.stdout).unwrap(),
+        json!({"count": 2})
+    );
     let result = world.result();
     assert_eq!(result["output"], json!({"count": 2}));
     assert!(result["response"].is_string());
@@ -86,9 +117,14 @@ fn an_answer_that_does_not_fit_is_repaired() {
 fn an_answer_that_never_fits_ends_1() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let replies: Vec<Value> = (0..10).map(|n| says(&format!("no JSON {n}"))).collect();
-    world.recipe(ANSWER, &script(&replies), &open_policy(&[]), &["--format", "json"]).exits(1);
+    world
+        .recipe(ANSWER, &script(&replies), &open_policy(&[]), &["--format", "json"])
+        .exits(1);
     let result = world.result();
-    assert_eq!((&result["reason"], &result["output"]), (&json!("response"), &Value::Null));
+    assert_eq!(
+        (&result["reason"], &result["output"]),
+        (&json!("response"), &Value::Null)
+    );
     let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
     assert!(junit.contains("<failure"), "{junit}");
 }
@@ -101,14 +137,21 @@ fn expecting(what: &str) -> String {
 fn a_question_is_answered_once() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let replies = [says("Shall I go on?"), writes("a.txt", "two\n"), says("Done.")];
-    world.recipe(&expecting("change"), &script(&replies), &open_policy(&[]), &[]).exits(0);
+    world
+        .recipe(&expecting("change"), &script(&replies), &open_policy(&[]), &[])
+        .exits(0);
     assert_eq!(world.read("a.txt"), "two\n");
 
     let world = World::repo(&[("a.txt", "one\n")]);
     let replies = [says("Shall I go on?"), says("But really, shall I?"), says("Well?")];
-    world.recipe(&expecting("change"), &script(&replies), &open_policy(&[]), &[]).exits(1);
+    world
+        .recipe(&expecting("change"), &script(&replies), &open_policy(&[]), &[])
+        .exits(1);
     let result = world.result();
-    assert_eq!((&result["reason"], &result["usage"]["turns"]), (&json!("expect"), &json!(2)));
+    assert_eq!(
+        (&result["reason"], &result["usage"]["turns"]),
+        (&json!("expect"), &json!(2))
+    );
 }
 
 #[test]
@@ -117,11 +160,17 @@ fn an_expectation_is_judged_by_the_tree() {
         ("change", vec![writes("a.txt", "one\n"), says("written")], 1),
         ("change", vec![writes("b.txt", "b\n"), says("written")], 0),
         ("no_change", vec![writes("b.txt", "b\n"), says("written")], 1),
-        ("no_change", vec![calls("read_file", json!({"file_path": "a.txt"})), says("read")], 0),
+        (
+            "no_change",
+            vec![calls("read_file", json!({"file_path": "a.txt"})), says("read")],
+            0,
+        ),
         ("any", vec![says("nothing")], 0),
     ] {
         let world = World::repo(&[("a.txt", "one\n")]);
-        world.recipe(&expecting(expect), &script(&replies), &open_policy(&[]), &[]).exits(code);
+        world
+            .recipe(&expecting(expect), &script(&replies), &open_policy(&[]), &[])
+            .exits(code);
     }
 }
 
@@ -136,9 +185,14 @@ steps:
   - { id: one, prompt: go, checks: [{ name: there, run: test -f a.txt }, { name: two, run: grep -q two a.txt }] }
 ";
     let world = World::repo(&[("a.txt", "two\n")]);
-    world.recipe(recipe, &script(&[says("asked for nothing")]), &open_policy(&[]), &[]).exits(0);
+    world
+        .recipe(recipe, &script(&[says("asked for nothing")]), &open_policy(&[]), &[])
+        .exits(0);
     let result = world.result();
-    assert_eq!((&result["verdict"], &result["usage"]["turns"]), (&json!("no_change"), &json!(0)));
+    assert_eq!(
+        (&result["verdict"], &result["usage"]["turns"]),
+        (&json!("no_change"), &json!(0))
+    );
 
     let world = World::repo(&[("a.txt", "one\n")]);
     let replies = [writes("a.txt", "two\n"), says("done")];
@@ -191,6 +245,11 @@ steps:
     assert_eq!(world.read("said.txt"), "it's $(touch bad)");
     assert!(!world.ws().join("bad").exists() && !world.ws().join("never.txt").exists());
     let steps = world.result()["steps"].clone();
-    let status: Vec<&str> = steps.as_array().unwrap().iter().map(|step| step["status"].as_str().unwrap()).collect();
+    let status: Vec<&str> = steps
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["status"].as_str().unwrap())
+        .collect();
     assert_eq!(status[..4], ["passed", "passed", "passed", "failed"], "{steps}");
 }

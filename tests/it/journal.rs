@@ -30,7 +30,12 @@ fn start(world: &World, script: &str, out: &Path) -> Child {
     let policy = world.beside("policy.yaml", policy());
     let out = out.to_string_lossy().into_owned();
     let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out];
-    world.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    world
+        .command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn resume(world: &World, more: &[&str]) -> Done {
@@ -40,7 +45,9 @@ fn resume(world: &World, more: &[&str]) -> Done {
 
 fn events(dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(dir.join("journal.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["entry"].clone()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["entry"].clone())
+        .collect()
 }
 
 /// How often an event of this kind is in the record, for each call or turn.
@@ -68,9 +75,17 @@ fn killed_every(pause: Duration) {
         child.wait().unwrap();
         if world.out().join("journal.jsonl").exists() {
             world.call(&["runs", "verify", &out]).exits(0);
-            child = world.command(&["resume", &out]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            child = world
+                .command(&["resume", &out])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
         } else {
-            assert!(!world.ws().join("log.txt").exists(), "something ran before the record began");
+            assert!(
+                !world.ws().join("log.txt").exists(),
+                "something ran before the record began"
+            );
             child = start(&world, &appending(), &world.out());
         }
     }
@@ -85,23 +100,41 @@ fn told_once_or_interrupted(world: &World, pause: Duration) {
     for n in 1..=TURNS {
         let times = log.lines().filter(|line| *line == format!("line-{n}")).count();
         let call = format!("c{n}");
-        let finished = record.iter().find(|event| event["event"] == "call_finished" && event["call"] == call).unwrap();
+        let finished = record
+            .iter()
+            .find(|event| event["event"] == "call_finished" && event["call"] == call)
+            .unwrap();
         let interrupted = finished.to_string().contains("interrupted; effect unknown");
-        assert!(times == 1 || (times == 0 && interrupted), "{pause:?}: line {n} is there {times} times: {finished}");
+        assert!(
+            times == 1 || (times == 0 && interrupted),
+            "{pause:?}: line {n} is there {times} times: {finished}"
+        );
     }
-    for (kind, key, want) in [("call_started", "call", TURNS), ("call_finished", "call", TURNS), ("replied", "turn", TURNS + 1)] {
+    for (kind, key, want) in [
+        ("call_started", "call", TURNS),
+        ("call_finished", "call", TURNS),
+        ("replied", "turn", TURNS + 1),
+    ] {
         let counts = counts(&record, kind, key);
-        assert!(counts.len() == want && counts.values().all(|n| *n == 1), "{pause:?}: {kind}: {counts:?}");
+        assert!(
+            counts.len() == want && counts.values().all(|n| *n == 1),
+            "{pause:?}: {kind}: {counts:?}"
+        );
     }
     let result = world.result();
-    assert_eq!((&result["verdict"], &result["response"]), (&json!("passed"), &json!("done")));
+    assert_eq!(
+        (&result["verdict"], &result["response"]),
+        (&json!("passed"), &json!("done"))
+    );
     let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
     assert_eq!(patch.matches("+line-").count(), log.lines().count());
 }
 
 #[test]
 fn a_killed_run_loses_nothing_and_doubles_nothing() {
-    let moments: Vec<Duration> = [5, 20, 35, 50, 65, 80, 100, 130, 170, 230, 300, 400].map(Duration::from_millis).to_vec();
+    let moments: Vec<Duration> = [5, 20, 35, 50, 65, 80, 100, 130, 170, 230, 300, 400]
+        .map(Duration::from_millis)
+        .to_vec();
     for some in moments.chunks(3) {
         std::thread::scope(|scope| {
             for pause in some {
@@ -117,26 +150,46 @@ fn a_killed_run_leaves_a_record_that_reports_can_be_made_of() {
     let slow = json!({"text": "late", "delay_ms": 60_000});
     let mut child = start(&world, &script(&[writes("b.txt", "b\n"), slow]), &world.out());
     let journal = world.out().join("journal.jsonl");
-    until("the call has ended", || std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("call_finished")));
+    until("the call has ended", || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("call_finished"))
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     let out = world.out().to_string_lossy().into_owned();
     world.call(&["report", &out]).exits(0);
     let result = world.result();
-    assert_eq!((&result["verdict"], &result["partial"]), (&json!("incomplete"), &json!(true)));
+    assert_eq!(
+        (&result["verdict"], &result["partial"]),
+        (&json!("incomplete"), &json!(true))
+    );
     let transcript = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
-    assert!(serde_json::from_str::<Value>(&transcript).unwrap().to_string().contains("b.txt"));
+    assert!(
+        serde_json::from_str::<Value>(&transcript)
+            .unwrap()
+            .to_string()
+            .contains("b.txt")
+    );
 }
 
 #[test]
 fn a_torn_last_line_is_dropped() {
     let base = World::repo(&[("a.txt", "one\n")]);
-    let replies = [calls("read_file", json!({"file_path": "a.txt"})), writes("b.txt", "b\n"), says("done")];
-    base.run(&script(&replies), &policy(), &["-p", "x", "--max-turns", "1"]).exits(6);
+    let replies = [
+        calls("read_file", json!({"file_path": "a.txt"})),
+        writes("b.txt", "b\n"),
+        says("done"),
+    ];
+    base.run(&script(&replies), &policy(), &["-p", "x", "--max-turns", "1"])
+        .exits(6);
     let whole = std::fs::read(base.out().join("journal.jsonl")).unwrap();
     for cut in [1, 2, 7, 40, 90, 200, 333] {
         let copied = base.path().join(format!("cut-{cut}"));
-        let done = std::process::Command::new("cp").arg("-a").arg(base.out()).arg(&copied).status().unwrap();
+        let done = std::process::Command::new("cp")
+            .arg("-a")
+            .arg(base.out())
+            .arg(&copied)
+            .status()
+            .unwrap();
         assert!(done.success());
         std::fs::write(copied.join("journal.jsonl"), &whole[..whole.len() - cut]).unwrap();
         let out = copied.to_string_lossy().into_owned();
@@ -150,7 +203,13 @@ fn a_torn_last_line_is_dropped() {
 #[test]
 fn an_edited_record_is_found_out() {
     let world = World::repo(&[("a.txt", "one\n")]);
-    world.run(&script(&[writes("b.txt", "b\n"), says("done")]), &policy(), &["-p", "x"]).exits(0);
+    world
+        .run(
+            &script(&[writes("b.txt", "b\n"), says("done")]),
+            &policy(),
+            &["-p", "x"],
+        )
+        .exits(0);
     let path = world.out().join("journal.jsonl");
     let out = world.out().to_string_lossy().into_owned();
     let whole = std::fs::read_to_string(&path).unwrap();
@@ -189,10 +248,18 @@ fn a_second_run_on_a_workspace_does_not_wait() {
 fn a_second_resume_does_not_wait() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let replies = [writes("b.txt", "b\n"), json!({"text": "late", "delay_ms": 60_000})];
-    world.run(&script(&replies), &policy(), &["-p", "x", "--max-turns", "1"]).exits(6);
-    let before = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap().len();
+    world
+        .run(&script(&replies), &policy(), &["-p", "x", "--max-turns", "1"])
+        .exits(6);
+    let before = std::fs::read_to_string(world.out().join("journal.jsonl"))
+        .unwrap()
+        .len();
     let out = world.out().to_string_lossy().into_owned();
-    let mut first = world.command(&["resume", &out, "--max-turns", "9"]).stderr(Stdio::null()).spawn().unwrap();
+    let mut first = world
+        .command(&["resume", &out, "--max-turns", "9"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let grown = || std::fs::metadata(world.out().join("journal.jsonl")).unwrap().len() as usize > before;
     until("the first goes on", grown);
     resume(&world, &["--max-turns", "9"]).exits(8);
@@ -216,8 +283,16 @@ fn many_runs_side_by_side_share_nothing() {
         .map(|tree| {
             let name = tree.to_string_lossy().into_owned();
             super::harness::git_in(&world.ws(), &["clone", "-q", ".", &name]);
-            let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json"];
-            world.command(&args).current_dir(tree).stdout(Stdio::piped()).spawn().unwrap()
+            let args = [
+                "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
+            ];
+            world
+                .command(&args)
+                .current_dir(tree)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
     let mut runs = std::collections::BTreeSet::new();
@@ -234,23 +309,33 @@ fn a_record_that_cannot_be_written_ends_9() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let model = format!("script:{}", world.beside("script.yaml", script(&[says("x")])));
     let policy = world.beside("policy.yaml", policy());
-    let run = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json"];
-    let done = world.call(&[&run[..], &["--out", "a.txt/below-a-file"]].concat()).exits(9);
+    let run = [
+        "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
+    ];
+    let done = world
+        .call(&[&run[..], &["--out", "a.txt/below-a-file"]].concat())
+        .exits(9);
     let object = done.json();
-    assert_eq!((&object["verdict"], &object["exit_code"]), (&json!("output"), &json!(9)));
+    assert_eq!(
+        (&object["verdict"], &object["exit_code"]),
+        (&json!("output"), &json!(9))
+    );
 }
 
 #[test]
 fn a_record_that_cannot_grow_ends_9_and_nothing_more_is_done() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let long = "x".repeat(40_000);
-    let mut replies: Vec<Value> = (0..20).map(|n| writes(&format!("f{n}.txt"), &format!("{n} {long}\n"))).collect();
+    let mut replies: Vec<Value> = (0..20)
+        .map(|n| writes(&format!("f{n}.txt"), &format!("{n} {long}\n")))
+        .collect();
     replies.push(says("done"));
     let model = format!("script:{}", world.beside("script.yaml", script(&replies)));
     let policy = world.beside("policy.yaml", policy());
     let out = world.out().to_string_lossy().into_owned();
     // Files of at most 256 blocks of 1024 bytes.
-    let line = format!("ulimit -f 256; exec {BIN} run -p x --model {model} --policy {policy} --out {out} --format json");
+    let line =
+        format!("ulimit -f 256; exec {BIN} run -p x --model {model} --policy {policy} --out {out} --format json");
     let template = world.command(&[]);
     let mut command = std::process::Command::new("bash");
     command.args(["-c", &line]).current_dir(world.ws()).env_clear();
@@ -261,8 +346,13 @@ fn a_record_that_cannot_grow_ends_9_and_nothing_more_is_done() {
     }
     let done = Done::of(command.stdin(Stdio::null()).output().unwrap()).exits(9);
     let object = done.json();
-    assert_eq!((&object["verdict"], &object["exit_code"]), (&json!("output"), &json!(9)));
-    let written = (0..20).filter(|n| world.ws().join(format!("f{n}.txt")).exists()).count();
+    assert_eq!(
+        (&object["verdict"], &object["exit_code"]),
+        (&json!("output"), &json!(9))
+    );
+    let written = (0..20)
+        .filter(|n| world.ws().join(format!("f{n}.txt")).exists())
+        .count();
     assert!((1..10).contains(&written), "{written} files were written");
     world.call(&["runs", "verify", &out]).exits(0);
 }

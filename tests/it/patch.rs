@@ -23,7 +23,10 @@ fn gather(top: &Path, dir: &Path, found: &mut BTreeMap<String, (String, Vec<u8>)
         }
         if meta.is_symlink() {
             let target = std::fs::read_link(&path).unwrap();
-            found.insert(name, ("link".to_owned(), target.to_string_lossy().into_owned().into_bytes()));
+            found.insert(
+                name,
+                ("link".to_owned(), target.to_string_lossy().into_owned().into_bytes()),
+            );
         } else if meta.is_dir() {
             gather(top, &path, found);
         } else {
@@ -42,7 +45,12 @@ fn internals(dir: &Path) -> BTreeMap<String, (String, Vec<u8>)> {
 }
 
 fn copy(from: &Path, to: &Path) {
-    let done = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    let done = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -115,9 +123,13 @@ const ALL_KINDS: &[&str] = &[
 #[test]
 fn every_kind_of_change_gives_the_identical_tree() {
     let wrong: Vec<String> = std::thread::scope(|scope| {
-        let workers: Vec<_> = ALL_KINDS.iter().map(|command| scope.spawn(move || changing(&all_kinds(), command))).collect();
+        let workers: Vec<_> = ALL_KINDS
+            .iter()
+            .map(|command| scope.spawn(move || changing(&all_kinds(), command)))
+            .collect();
         let ends = workers.into_iter().zip(ALL_KINDS);
-        ends.filter_map(|(worker, command)| worker.join().is_err().then(|| (*command).to_owned())).collect()
+        ends.filter_map(|(worker, command)| worker.join().is_err().then(|| (*command).to_owned()))
+            .collect()
     });
     assert!(wrong.is_empty(), "{wrong:#?}");
     let most = "printf 'one\\nTWO\\nthree\\n' > changed.txt; printf 'new\\n' > new.txt; rm deleted.txt; \
@@ -133,7 +145,10 @@ fn a_rename_is_told_as_one() {
     let result = changing(&all_kinds(), "mv moved.txt elsewhere.txt");
     let files = result["changes"]["files"].as_array().unwrap();
     assert_eq!(files.len(), 1);
-    assert_eq!((&files[0]["path"], &files[0]["from"]), (&json!("elsewhere.txt"), &json!("moved.txt")));
+    assert_eq!(
+        (&files[0]["path"], &files[0]["from"]),
+        (&json!("elsewhere.txt"), &json!("moved.txt"))
+    );
 }
 
 #[test]
@@ -148,7 +163,10 @@ fn nothing_changed_leaves_no_file() {
         std::fs::write(&copied, "of an earlier run").unwrap();
         run(&world, &replies, &["--patch", &copied]).exits(0);
         let result = world.result();
-        assert_eq!((&result["verdict"], &result["patch"]), (&json!("no_change"), &Value::Null));
+        assert_eq!(
+            (&result["verdict"], &result["patch"]),
+            (&json!("no_change"), &Value::Null)
+        );
         assert!(!world.out().join("changes.patch").exists());
         assert!(!Path::new(&copied).exists(), "a stale patch would pass for this run's");
     }
@@ -156,15 +174,30 @@ fn nothing_changed_leaves_no_file() {
 
 #[test]
 fn a_dirty_tree_gives_only_the_runs_own_changes() {
-    let world = World::repo(&[("a.txt", "one\ntwo\nthree\nfour\nfive\nsix\n"), ("b.txt", "b\n"), ("c.txt", "c\n")]);
-    world.file("a.txt", "ONE\ntwo\nthree\nfour\nfive\nsix\n").file("user-new.txt", "mine\n");
+    let world = World::repo(&[
+        ("a.txt", "one\ntwo\nthree\nfour\nfive\nsix\n"),
+        ("b.txt", "b\n"),
+        ("c.txt", "c\n"),
+    ]);
+    world
+        .file("a.txt", "ONE\ntwo\nthree\nfour\nfive\nsix\n")
+        .file("user-new.txt", "mine\n");
     std::fs::remove_file(world.ws().join("c.txt")).unwrap();
     world.file("staged.txt", "staged\n");
     world.git(&["add", "staged.txt"]);
-    changing(&world, "sed -i s/six/SIX/ a.txt; echo more >> user-new.txt; printf 'x' > own.txt");
+    changing(
+        &world,
+        "sed -i s/six/SIX/ a.txt; echo more >> user-new.txt; printf 'x' > own.txt",
+    );
     let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
-    assert!(patch.contains("+SIX") && !patch.contains("+ONE") && !patch.contains("+mine"), "{patch}");
-    assert!(!patch.contains("c.txt") && !patch.contains("staged.txt") && !patch.contains("b/b.txt"), "{patch}");
+    assert!(
+        patch.contains("+SIX") && !patch.contains("+ONE") && !patch.contains("+mine"),
+        "{patch}"
+    );
+    assert!(
+        !patch.contains("c.txt") && !patch.contains("staged.txt") && !patch.contains("b/b.txt"),
+        "{patch}"
+    );
 }
 
 #[test]
@@ -191,7 +224,10 @@ fn a_subdirectory_is_a_workspace_of_its_own() {
 #[test]
 fn attributes_and_filters_of_the_repository_are_off() {
     let world = World::repo(&[
-        (".gitattributes", "*.txt text eol=crlf filter=evil diff=evil\n*.bin binary\n*.id ident\n"),
+        (
+            ".gitattributes",
+            "*.txt text eol=crlf filter=evil diff=evil\n*.bin binary\n*.id ident\n",
+        ),
         ("a.txt", "one\n"),
         ("b.id", "$Id$\n"),
     ]);
@@ -214,8 +250,15 @@ fn attributes_and_filters_of_the_repository_are_off() {
     }
     let base = world.path().join("base");
     copy(&world.ws(), &base);
-    run(&world, &[shell("printf 'one\\r\\ntrailing  \\n' > a.txt; printf 'x\\n' > c.txt; echo z >> b.id"), says("done")], &[])
-        .exits(0);
+    run(
+        &world,
+        &[
+            shell("printf 'one\\r\\ntrailing  \\n' > a.txt; printf 'x\\n' > c.txt; echo z >> b.id"),
+            says("done"),
+        ],
+        &[],
+    )
+    .exits(0);
     assert!(!Path::new(&marker).exists(), "a filter of the repository ran");
     // A neutral place: the patch speaks of the bytes that are there.
     std::fs::remove_dir_all(base.join(".git")).unwrap();
@@ -238,12 +281,19 @@ fn isolation_leaves_the_tree_alone_and_no_worktree() {
     let (before, own) = (internals(&world.ws()), tree(&world.ws()));
     let base = world.path().join("base");
     copy(&world.ws(), &base);
-    let replies = [writes("new.txt", "x\n"), shell("rm deleted.txt; chmod +x run.sh"), says("done")];
+    let replies = [
+        writes("new.txt", "x\n"),
+        shell("rm deleted.txt; chmod +x run.sh"),
+        says("done"),
+    ];
     run(&world, &replies, &["--isolate"]).exits(0);
     assert!(tree(&world.ws()) == own, "the tree was changed");
     assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
     let after = internals(&world.ws());
-    let left: Vec<&String> = after.keys().filter(|name| before.get(*name) != after.get(*name)).collect();
+    let left: Vec<&String> = after
+        .keys()
+        .filter(|name| before.get(*name) != after.get(*name))
+        .collect();
     assert!(left.is_empty(), "left in .git: {left:?}");
     apply(&base, &world.out().join("changes.patch"));
     assert_eq!(std::fs::read_to_string(base.join("new.txt")).unwrap(), "x\n");
@@ -253,10 +303,18 @@ fn isolation_leaves_the_tree_alone_and_no_worktree() {
 #[test]
 fn our_own_directories_are_not_in_the_patch() {
     let world = World::repo(&[("a.txt", "one\n")]);
-    let model = format!("script:{}", world.beside("script.yaml", script(&[writes("b.txt", "b\n"), says("done")])));
+    let model = format!(
+        "script:{}",
+        world.beside("script.yaml", script(&[writes("b.txt", "b\n"), says("done")]))
+    );
     let policy = world.beside("policy.yaml", open_policy(&[]));
-    let run = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json"];
-    let object = world.call(&[&run[..], &["--out", "results/here"]].concat()).exits(0).json();
+    let run = [
+        "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
+    ];
+    let object = world
+        .call(&[&run[..], &["--out", "results/here"]].concat())
+        .exits(0)
+        .json();
     assert_eq!(object["changes"]["files"].as_array().unwrap().len(), 1, "{object}");
     std::fs::remove_file(world.ws().join("b.txt")).unwrap();
     std::fs::remove_dir_all(world.ws().join("results")).unwrap();
@@ -265,15 +323,30 @@ fn our_own_directories_are_not_in_the_patch() {
         assert_eq!(object["changes"]["files"].as_array().unwrap().len(), 1, "{object}");
         std::fs::remove_file(world.ws().join("b.txt")).unwrap();
     }
-    assert_eq!(world.git(&["status", "--porcelain"]), "", "our directory is ignored by git");
+    assert_eq!(
+        world.git(&["status", "--porcelain"]),
+        "",
+        "our directory is ignored by git"
+    );
 }
 
 #[test]
 fn ignored_files_are_not_in_the_patch() {
     let world = World::repo(&[(".gitignore", "target/\n*.log\n"), ("a.txt", "one\n")]);
-    run(&world, &[shell("mkdir target; echo x > target/out; echo x > b.log; echo x > b.txt"), says("done")], &[]).exits(0);
+    run(
+        &world,
+        &[
+            shell("mkdir target; echo x > target/out; echo x > b.log; echo x > b.txt"),
+            says("done"),
+        ],
+        &[],
+    )
+    .exits(0);
     let files = world.result()["changes"]["files"].clone();
-    assert_eq!((files.as_array().unwrap().len(), &files[0]["path"]), (1, &json!("b.txt")));
+    assert_eq!(
+        (files.as_array().unwrap().len(), &files[0]["path"]),
+        (1, &json!("b.txt"))
+    );
 }
 
 #[test]

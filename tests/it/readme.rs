@@ -32,7 +32,10 @@ fn blocks() -> Vec<(String, String)> {
 }
 
 fn found(name: &str) -> bool {
-    Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    Command::new(name)
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 /// A directory for `PATH` with the program and stand-ins for others.
@@ -52,13 +55,19 @@ fn programs(world: &World, others: &[(&str, &str)]) -> String {
 fn bash(world: &World, dir: &Path, text: &str, env: &[(&str, &str)]) -> String {
     let template = world.command(&[]);
     let mut command = Command::new("bash");
-    command.args(["-euo", "pipefail", "-c", text]).current_dir(dir).env_clear();
+    command
+        .args(["-euo", "pipefail", "-c", text])
+        .current_dir(dir)
+        .env_clear();
     for (name, value) in template.get_envs() {
         command.envs(value.map(|value| (name, value)));
     }
     command.envs(env.iter().copied());
     let output = command.output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert!(output.status.success(), "{text}\n--- stdout\n{out}\n--- stderr\n{err}");
     out.into_owned()
 }
@@ -76,18 +85,38 @@ fn the_first_two_blocks_are_the_job_and_the_tests() {
 
 #[test]
 fn the_job_leaves_what_it_names() {
-    if !have("cargo clippy", Command::new("cargo").args(["clippy", "--version"]).output().is_ok_and(|o| o.status.success())) {
+    if !have(
+        "cargo clippy",
+        Command::new("cargo")
+            .args(["clippy", "--version"])
+            .output()
+            .is_ok_and(|o| o.status.success()),
+    ) {
         return;
     }
     let world = World::new();
     let out = world.out().to_string_lossy().into_owned();
-    let job = blocks()[0].1.replace("cargo run --release --", BIN).replace("target/sample", &out);
+    let job = blocks()[0]
+        .1
+        .replace("cargo run --release --", BIN)
+        .replace("target/sample", &out);
     bash(&world, project(), &job, &[]);
-    for file in ["journal.jsonl", "changes.patch", "transcript.json", "junit.xml", "report.html", "summary.md", "result.json"] {
+    for file in [
+        "journal.jsonl",
+        "changes.patch",
+        "transcript.json",
+        "junit.xml",
+        "report.html",
+        "summary.md",
+        "result.json",
+    ] {
         assert!(world.out().join(file).is_file(), "{file}");
     }
     let result = world.result();
-    assert_eq!((&result["verdict"], &result["recorded"]), (&json!("passed"), &json!(true)));
+    assert_eq!(
+        (&result["verdict"], &result["recorded"]),
+        (&json!("passed"), &json!(true))
+    );
 }
 
 #[test]
@@ -96,7 +125,10 @@ fn json_goes_in_and_comes_out_of_the_shell_script() {
         return;
     }
     let blocks = blocks();
-    let (_, text) = blocks.iter().find(|(language, text)| language == "bash" && text.contains("--input -")).unwrap();
+    let (_, text) = blocks
+        .iter()
+        .find(|(language, text)| language == "bash" && text.contains("--input -"))
+        .unwrap();
     let answer = json!({"kind": "bug", "files": [], "reason": "it says so"});
     let service = Gemini::new(vec![gemini::says(&answer.to_string())]);
     let world = World::new();
@@ -104,7 +136,11 @@ fn json_goes_in_and_comes_out_of_the_shell_script() {
     let path = programs(&world, &[("gh", gh)]);
     let link = world.ws().join("recipes");
     std::os::unix::fs::symlink(project().join("recipes"), link).unwrap();
-    let env = [("PATH", path.as_str()), ("GEMINI_API_KEY", "k-0123456789"), ("GOOGLE_GEMINI_BASE_URL", &service.url)];
+    let env = [
+        ("PATH", path.as_str()),
+        ("GEMINI_API_KEY", "k-0123456789"),
+        ("GOOGLE_GEMINI_BASE_URL", &service.url),
+    ];
     let printed = bash(&world, &world.ws(), text, &env);
     assert_eq!(printed.trim(), "bug");
     assert!(service.seen()[0].body.to_string().contains("when I look"));
@@ -118,9 +154,14 @@ fn commands_that_need_no_key_work_as_printed() {
     let mut ran = 0;
     for (_, text) in blocks().iter().filter(|(language, _)| language == "bash") {
         for line in text.lines().filter(|line| line.starts_with("overnight ")) {
-            let keyless = ["overnight policy check", "overnight recipe check", "overnight recipe show", "overnight policy explain"]
-                .iter()
-                .any(|begin| line.starts_with(begin));
+            let keyless = [
+                "overnight policy check",
+                "overnight recipe check",
+                "overnight recipe show",
+                "overnight policy explain",
+            ]
+            .iter()
+            .any(|begin| line.starts_with(begin));
             if (keyless && !line.contains("calls.jsonl")) || line.contains("--dry-run") {
                 bash(&world, &world.ws(), line, &[("PATH", &path)]);
                 ran += 1;
@@ -137,14 +178,24 @@ fn every_flag_that_is_shown_exists() {
     let mut looked = 0;
     for (_, text) in blocks() {
         let joined = text.replace("\\\n", " ").replace("\n      --", " --");
-        for line in joined.lines().filter_map(|line| line.split_once("overnight ").map(|(_, rest)| rest)) {
+        for line in joined
+            .lines()
+            .filter_map(|line| line.split_once("overnight ").map(|(_, rest)| rest))
+        {
             let line = line.split(['#', '|', '>', ';']).next().unwrap();
             let words: Vec<&str> = line.split_whitespace().collect();
             let groups = ["policy", "recipe", "tools", "runs"];
-            let Some(first) = words.first().filter(|word| word.chars().all(|c| c.is_ascii_lowercase())) else {
+            let Some(first) = words
+                .first()
+                .filter(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+            else {
                 continue;
             };
-            let path = if groups.contains(first) { &words[..2] } else { &words[..1] };
+            let path = if groups.contains(first) {
+                &words[..2]
+            } else {
+                &words[..1]
+            };
             let known = help(path);
             for flag in words.iter().filter(|word| word.starts_with("--")) {
                 let flag = flag.split(['=', '`']).next().unwrap();

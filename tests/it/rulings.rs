@@ -43,7 +43,10 @@ fn a_denied_call_is_told_and_checks_decide() {
     let denied = result["denied"].as_array().unwrap();
     assert_eq!(denied.len(), 1, "every denial is listed");
     for key in ["call", "tool", "code", "reason"] {
-        assert!(denied[0][key].as_str().is_some_and(|text| !text.is_empty()), "{key}: {denied:?}");
+        assert!(
+            denied[0][key].as_str().is_some_and(|text| !text.is_empty()),
+            "{key}: {denied:?}"
+        );
     }
     let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
     assert!(junit.contains("policy.denied"), "{junit}");
@@ -52,7 +55,10 @@ fn a_denied_call_is_told_and_checks_decide() {
 #[test]
 fn a_denied_read_is_listed_and_ends_nothing() {
     let world = World::repo(&[("a.txt", "one\n"), (".env", "x=1\n")]);
-    let replies = [calls("read_file", json!({"file_path": ".env"})), says("could not read it")];
+    let replies = [
+        calls("read_file", json!({"file_path": ".env"})),
+        says("could not read it"),
+    ];
     world.run(&script(&replies), &open_policy(&[]), &["-p", "x"]).exits(0);
     assert_eq!(world.result()["denied"][0]["tool"], "read_file");
 }
@@ -65,7 +71,9 @@ fn on_deny_stop_ends_at_the_first() {
         {"tool": "run_shell_command", "args": {"command": "rm a.txt"}},
         {"tool": "write_file", "args": {"file_path": "b.txt", "content": "b"}},
     ]});
-    world.recipe(recipe, &script(&[both, says("done")]), &open_policy(&[]), &[]).exits(4);
+    world
+        .recipe(recipe, &script(&[both, says("done")]), &open_policy(&[]), &[])
+        .exits(4);
     assert!(!world.ws().join("b.txt").exists());
     assert_eq!(world.result()["usage"]["turns"], 1);
 }
@@ -87,7 +95,9 @@ fn nothing_of_a_command_with_a_denied_part_runs() {
         let world = World::repo(&[("a.txt", "one\n")]);
         let policy = "version: 1\nextends: [builtin:read-only]\nrules:\n  \
             - { allow: run_shell_command, commands: [git status, git log] }\nsandbox: { level: none }\n";
-        world.run(&script(&[shell(command), says("no")]), policy, &["-p", "x"]).exits(4);
+        world
+            .run(&script(&[shell(command), says("no")]), policy, &["-p", "x"])
+            .exits(4);
         assert!(!world.ws().join("x").exists(), "{command}");
     }
 }
@@ -98,7 +108,10 @@ fn a_suspended_run_goes_on_when_approved() {
     let done = world.run(&replies(), ASK, &["-p", "x", "--format", "json"]).exits(5);
     let object = done.json();
     let waiting = &object["suspended"][0];
-    assert_eq!((&waiting["tool"], &waiting["rule"]), (&json!("write_file"), &json!("ask")));
+    assert_eq!(
+        (&waiting["tool"], &waiting["rule"]),
+        (&json!("write_file"), &json!("ask"))
+    );
     assert_eq!(waiting["args"]["content"], "two\n");
     assert!(waiting["reason"].as_str().unwrap().contains("a person looks at it"));
     assert_eq!(world.read("a.txt"), "one\n");
@@ -106,8 +119,13 @@ fn a_suspended_run_goes_on_when_approved() {
 
     resumed(&world, &["--approve", "c99"]).exits(2);
     resumed(&world, &[]).exits(5);
-    let object = resumed(&world, &["--approve", &call, "--format", "json"]).exits(0).json();
-    assert_eq!((&object["verdict"], &object["response"]), (&json!("passed"), &json!("done")));
+    let object = resumed(&world, &["--approve", &call, "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&object["verdict"], &object["response"]),
+        (&json!("passed"), &json!("done"))
+    );
     assert_eq!(world.read("a.txt"), "two\n");
     assert!(world.out().join("changes.patch").is_file());
 
@@ -133,24 +151,41 @@ fn a_refused_call_is_told_to_the_model() {
 fn a_suspended_run_goes_on_in_another_clone() {
     let first = World::repo(&[("a.txt", "one\n"), ("b.txt", "b\n")]);
     let edit_then_wait = script(&[
-        calls("replace", json!({"file_path": "b.txt", "old_string": "b", "new_string": "B", "instruction": "x"})),
+        calls(
+            "replace",
+            json!({"file_path": "b.txt", "old_string": "b", "new_string": "B", "instruction": "x"}),
+        ),
         writes("a.txt", "two\n"),
         says("done"),
     ]);
-    let done = first.run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"]).exits(5);
+    let done = first
+        .run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"])
+        .exits(5);
     let call = done.json()["suspended"][0]["call"].as_str().unwrap().to_owned();
 
     let second = World::new();
     let clone = second.path().join("clone").to_string_lossy().into_owned();
     super::harness::git_in(&first.ws(), &["clone", "-q", "--no-hardlinks", ".", &clone]);
     let moved = second.path().join("run").to_string_lossy().into_owned();
-    let copied = std::process::Command::new("cp").args(["-a", &first.out().to_string_lossy(), &moved]).status().unwrap();
+    let copied = std::process::Command::new("cp")
+        .args(["-a", &first.out().to_string_lossy(), &moved])
+        .status()
+        .unwrap();
     assert!(copied.success());
     let kept = second.beside("script.yaml", &edit_then_wait);
     drop(first);
 
     let model = format!("script:{kept}");
-    let args = ["resume", &moved, "--workspace", &clone, "--approve", &call, "--model", &model];
+    let args = [
+        "resume",
+        &moved,
+        "--workspace",
+        &clone,
+        "--approve",
+        &call,
+        "--model",
+        &model,
+    ];
     second.call(&args).exits(0);
     let read = |name: &str| std::fs::read_to_string(second.path().join("clone").join(name)).unwrap();
     assert_eq!((read("a.txt").as_str(), read("b.txt").as_str()), ("two\n", "B\n"));
@@ -162,11 +197,16 @@ fn a_suspended_run_goes_on_in_another_clone() {
 fn a_tree_that_somebody_changed_meanwhile_is_refused() {
     let world = World::repo(&[("a.txt", "one\n"), ("b.txt", "b\n")]);
     let edit_then_wait = script(&[
-        calls("replace", json!({"file_path": "b.txt", "old_string": "b", "new_string": "B", "instruction": "x"})),
+        calls(
+            "replace",
+            json!({"file_path": "b.txt", "old_string": "b", "new_string": "B", "instruction": "x"}),
+        ),
         writes("a.txt", "two\n"),
         says("done"),
     ]);
-    let done = world.run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"]).exits(5);
+    let done = world
+        .run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"])
+        .exits(5);
     let call = done.json()["suspended"][0]["call"].as_str().unwrap().to_owned();
     world.file("c.txt", "somebody else\n");
     resumed(&world, &["--approve", &call]).exits(8);
@@ -185,14 +225,20 @@ rules:
 sandbox: { level: none }
 ";
     let world = World::repo(&[("a.txt", "one\n")]);
-    let edit = calls("replace", json!({"file_path": "a.txt", "old_string": "one", "new_string": "a bad one", "instruction": "x"}));
+    let edit = calls(
+        "replace",
+        json!({"file_path": "a.txt", "old_string": "one", "new_string": "a bad one", "instruction": "x"}),
+    );
     let replies = [writes("b.txt", "bad\n"), writes("b.md", "bad\n"), edit, says("done")];
     world.run(&script(&replies), policy, &["-p", "x"]).exits(0);
     assert_eq!(world.read("b.txt"), "good\n");
     assert_eq!(world.read("b.md"), "bad\n");
     assert_eq!(world.read("a.txt"), "a good one\n");
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
-    assert!(journal.contains("bad\\n") && journal.contains("good\\n"), "both argument sets are recorded");
+    assert!(
+        journal.contains("bad\\n") && journal.contains("good\\n"),
+        "both argument sets are recorded"
+    );
 }
 
 #[test]
@@ -205,7 +251,9 @@ rules:
 sandbox: { level: none }
 ";
     let world = World::repo(&[("a.txt", "one\n")]);
-    world.run(&script(&[writes("b.txt", "x\n"), says("done")]), policy, &["-p", "x"]).exits(4);
+    world
+        .run(&script(&[writes("b.txt", "x\n"), says("done")]), policy, &["-p", "x"])
+        .exits(4);
     assert!(!world.ws().join("b.txt").exists());
 }
 
@@ -221,7 +269,12 @@ fn an_unknown_tool_and_bad_arguments_are_errors_not_denials() {
         calls("write_file", Value::String("not an object".to_owned())),
         says("done"),
     ];
-    let replies: Vec<Value> = replies.into_iter().enumerate().filter(|(n, _)| *n != 3).map(|(_, reply)| reply).collect();
+    let replies: Vec<Value> = replies
+        .into_iter()
+        .enumerate()
+        .filter(|(n, _)| *n != 3)
+        .map(|(_, reply)| reply)
+        .collect();
     world.run(&script(&replies), &open_policy(&[]), &["-p", "x"]).exits(0);
     let result = world.result();
     assert_eq!((&result["denied"], &result["usage"]["turns"]), (&json!([]), &json!(4)));
@@ -233,7 +286,13 @@ fn a_secret_in_a_call_ends_4_and_is_in_no_file() {
     for text in [secret.to_owned(), secret.chars().rev().collect()] {
         let world = World::repo(&[("a.txt", "one\n")]).env("OVER_TOKEN", secret);
         let replies = [writes("b.txt", &format!("key={text}\n")), says("done")];
-        let done = world.run(&script(&replies), &open_policy(&[]), &["-p", "x", "--format", "stream-json", "-v"]).exits(4);
+        let done = world
+            .run(
+                &script(&replies),
+                &open_policy(&[]),
+                &["-p", "x", "--format", "stream-json", "-v"],
+            )
+            .exits(4);
         assert_eq!(world.result()["denied"][0]["code"], "secret_hit");
         assert!(!world.ws().join("b.txt").exists());
         assert!(!done.stdout.contains(&text) && !done.stderr.contains(&text));
@@ -247,8 +306,15 @@ fn a_secret_that_a_tool_prints_is_in_no_file_and_no_stream() {
     let world = World::repo(&[("a.txt", "one\n"), ("leak.txt", secret)]).env("OVER_API_KEY", secret);
     let policy = open_policy(&["printenv", "cat", "base64"]);
     let told = json!({"text": format!("the key is {secret}")});
-    let replies = [shell("printenv; cat leak.txt; base64 leak.txt; cat /proc/self/environ"), told];
-    let done = world.run(&script(&replies), &policy, &["-p", "x", "--format", "stream-json", "-v"]);
+    let replies = [
+        shell("printenv; cat leak.txt; base64 leak.txt; cat /proc/self/environ"),
+        told,
+    ];
+    let done = world.run(
+        &script(&replies),
+        &policy,
+        &["-p", "x", "--format", "stream-json", "-v"],
+    );
     assert!(matches!(done.code, 0 | 4), "{}", done.stderr);
     for text in [secret, "c2VudGluZWwtMDEyMzQ1Njc4OWFiY2RlZg"] {
         assert!(!done.stdout.contains(text) && !done.stderr.contains(text));
