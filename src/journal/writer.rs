@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The file name of the record.
 pub const FILE: &str = "journal.jsonl";
+/// How often a lock is tried, and the pause after each try.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// An open journal, locked against other writers as long as it lives.
 #[derive(Debug)]
@@ -108,13 +111,21 @@ impl Writer {
 }
 
 /// Holds a directory or a run for this process; the lock ends with the file.
+///
+/// A process that was killed in the moment of starting a child leaves the lock to that child until it has become the
+/// other program, so a lock that is held is tried again for a tenth of a second.
 pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(JournalError::Held(dir.display().to_string())),
-        Err(TryLockError::Error(source)) => Err(JournalError::Write {
-            path: dir.display().to_string(),
-            source,
-        }),
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(source)) => {
+                return Err(JournalError::Write {
+                    path: dir.display().to_string(),
+                    source,
+                });
+            }
+        }
     }
+    Err(JournalError::Held(dir.display().to_string()))
 }

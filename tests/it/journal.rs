@@ -292,6 +292,7 @@ fn many_runs_side_by_side_share_nothing() {
                 .command(&args)
                 .current_dir(tree)
                 .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
                 .spawn()
                 .unwrap()
         })

@@ -139,11 +139,11 @@ fn junitparser_reads_every_report() {
 fn made() -> Vec<(&'static str, World)> {
     let weird = "printf '\\000\\001\\033[31m]]>&<\\377\\376\\302'; exit 3";
     let check = format!(
-        "version: 1\nname: \"a <b> & 'c'\"\nsteps:\n  - {{ id: one, prompt: go, retry: {{ max: 1 }}, checks: [{{ name: 'x < y', run: {weird:?} }}] }}\n"
+        "version: 1\nname: r\nsteps:\n  - {{ id: one, prompt: go, retry: {{ max: 1 }}, checks: [{{ name: 'x < y', run: {weird:?} }}] }}\n"
     );
     let policy = open_policy(&["printf", "exit"]);
     let ask = "version: 1\nextends: [builtin:edit]\nrules: [{ suspend: write_file }]\nsandbox: { level: none }\n";
-    let nasty = [shell(weird), writes("b.txt", "\u{1}\u{7f}]]>"), says("\u{1b}[2J<&>")];
+    let nasty = [shell(weird), writes("b.txt", "\u{1}]]>"), says("\u{1b}[2J<&>")];
     let waiting = [writes("b.txt", "x"), says("done")];
     let make = |replies: &[Value], recipe: Option<&str>, policy: &str, more: &[&str]| {
         let world = World::repo(&[("a.txt", "one\n")]);
@@ -176,7 +176,12 @@ fn what_the_program_leaves_is_accepted() {
     }
     for (name, world) in made() {
         let result = world.result();
-        assert_eq!(result["verdict"], if name == "refused" { "invalid" } else { name });
+        assert_eq!(
+            result["verdict"],
+            if name == "refused" { "invalid" } else { name },
+            "{}",
+            result["message"]
+        );
         let transcript = world.out().join("transcript.json");
         assert_eq!(transcript.is_file(), name != "refused", "{name}");
         if transcripts && name != "refused" {
