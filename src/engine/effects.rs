@@ -193,7 +193,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         output: format!("{}{}", finished.stdout.text, finished.stderr.text),
         took_ms: finished.took.as_millis() as u64,
     })?;
-    Ok(ledger.sync()?)
+    Ok(ledger.sync_behind()?)
 }
 
 /// A wait that was cut short by the end of the run tells nothing about what was waited for.
@@ -270,7 +270,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
         attempt: ledger.state.attempt,
         check: result,
     })?;
-    Ok(ledger.sync()?)
+    Ok(ledger.sync_behind()?)
 }
 
 /// Judges the answer against the response schema.

@@ -103,6 +103,11 @@ impl Ledger {
         self.writer.sync()
     }
 
+    /// As `sync`, but goes on at once: for what is recorded after an effect.
+    pub fn sync_behind(&mut self) -> Result<(), JournalError> {
+        self.writer.sync_behind()
+    }
+
     fn take(&mut self, event: &Event) {
         self.state.apply(&event.kind);
         self.seq = event.seq + 1;

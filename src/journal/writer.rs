@@ -1,5 +1,6 @@
 //! Appends events to `journal.jsonl`. The only writer of a run directory's record; decides nothing about the run.
 
+use super::behind::Behind;
 use super::format;
 use super::{JournalError, reader};
 use crate::base::event::Event;
@@ -21,6 +22,8 @@ pub struct Writer {
     chain: String,
     /// Whether something was appended since the last sync.
     dirty: bool,
+    /// Started when it is first asked.
+    behind: Option<Behind>,
 }
 
 impl Writer {
@@ -55,6 +58,7 @@ impl Writer {
             file,
             chain,
             dirty: false,
+            behind: None,
         })
     }
 
@@ -77,6 +81,7 @@ impl Writer {
             file,
             chain: journal.chain,
             dirty: false,
+            behind: None,
         };
         Ok((writer, journal.events))
     }
@@ -99,6 +104,26 @@ impl Writer {
             self.file.sync_data().map_err(|source| self.write_error(source))?;
             self.dirty = false;
         }
+        let settled = self.behind.as_mut().map_or(Ok(()), Behind::settle);
+        settled.map_err(|source| self.write_error(source))
+    }
+
+    /// Sees to it that all that was appended gets to the disk soon, and does not wait for it: for records after an effect,
+    /// where a loss is told as an interruption. A failure is told by the next sync of either kind.
+    pub fn sync_behind(&mut self) -> Result<(), JournalError> {
+        if !self.dirty {
+            return Ok(());
+        }
+        let asked = match &mut self.behind {
+            Some(behind) => behind.sync(),
+            None => Behind::start(&self.file).and_then(|mut behind| {
+                behind.sync()?;
+                self.behind = Some(behind);
+                Ok(())
+            }),
+        };
+        asked.map_err(|source| self.write_error(source))?;
+        self.dirty = false;
         Ok(())
     }
 
