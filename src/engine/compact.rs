@@ -87,27 +87,37 @@ pub fn estimate(bytes: u64, reported: Option<Reported>) -> u64 {
     }
 }
 
+/// Tokens of a part of the history: by bytes, or by its share of what the service told where that is more.
+fn tokens(bytes: u64, state: &State) -> u64 {
+    let share = match state.reported {
+        Some(reported) if reported.bytes > 0 => bytes.saturating_mul(reported.input) / reported.bytes,
+        _ => 0,
+    };
+    // No tokenizer makes more than one token of a byte.
+    share.clamp(bytes / BYTES_A_TOKEN, bytes.max(1))
+}
+
 /// What is to be done before the next request, if anything.
 pub fn due(state: &State) -> Option<Compaction> {
     let window = state.window.unwrap_or(DEFAULT_WINDOW);
     if estimate(state.bytes, state.reported) * 100 < window * THRESHOLD {
         return None;
     }
-    let from = newest(&state.history, window * NEWEST / 100);
+    let from = newest(state, window * NEWEST / 100);
     let won: u64 = state.history[..from].iter().map(shrinkable).sum();
-    if won / BYTES_A_TOKEN * 100 >= window * WORTH {
+    if tokens(won, state) * 100 >= window * WORTH {
         return Some(Compaction::Shrink(from));
     }
     let older: u64 = state.history[..from].iter().map(size).sum();
-    let worth = older / BYTES_A_TOKEN * 100 >= window * WORTH;
+    let worth = tokens(older, state) * 100 >= window * WORTH;
     worth.then(|| summarisable(state, from)).flatten()
 }
 
 /// What is to be done when the service says that the request is too long.
 pub fn forced(state: &State) -> Option<Compaction> {
     let window = state.window.unwrap_or(DEFAULT_WINDOW);
-    let room = (window * NEWEST / 200).min(state.bytes / BYTES_A_TOKEN / 5);
-    summarisable(state, newest(&state.history, room))
+    let room = (window * NEWEST / 200).min(tokens(state.bytes, state) / 5);
+    summarisable(state, newest(state, room))
 }
 
 /// Only the task itself before `from` would be replaced by something longer.
@@ -119,13 +129,14 @@ fn summarisable(state: &State, from: usize) -> Option<Compaction> {
 
 /// Index of the first of the newest messages that stay: as many as `room` tokens hold, the last turn at least. It is
 /// never a message of results, which must follow its calls.
-fn newest(history: &[Message], room: u64) -> usize {
+fn newest(state: &State, room: u64) -> usize {
+    let history = &state.history;
     let mut held = 0;
     let mut from = history.len();
     for (index, message) in history.iter().enumerate().rev() {
         held += size(message);
         let first = from == history.len();
-        if !first && held / BYTES_A_TOKEN > room {
+        if !first && tokens(held, state) > room {
             break;
         }
         if message.role != Role::Tool {

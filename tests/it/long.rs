@@ -273,3 +273,69 @@ fn a_cap_of_n_turns_makes_n_requests() {
         "the fourth passed the cap, no fifth was asked"
     );
 }
+
+/// The most memory that a process has had, in kB, as its status tells while it lives.
+fn peak(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
+}
+
+#[test]
+fn five_hundred_turns_with_a_megabyte_of_results_stay_small_and_resume_at_once() {
+    let world = World::repo(&[("a.txt", "a\n")]);
+    window(&world, 10_000_000);
+    let prices = world.path().join("prices.json").display().to_string();
+    let world = world.env("OVERNIGHT_PRICES", prices);
+    world.file(
+        "big.txt",
+        (0..520)
+            .map(|n| format!("{n} {}\n", "x".repeat(1_990)))
+            .collect::<String>(),
+    );
+    world.commit("big");
+    let read = |n: usize| {
+        call(
+            "read_file",
+            &json!({ "file_path": "big.txt", "start_line": n, "end_line": n }),
+        )
+    };
+    let mut list: Vec<String> = (1..=500).map(read).collect();
+    list.push("text: done".to_owned());
+    let script = format!(
+        "script:{}",
+        world.beside("script.yaml", replies(&list, "{ output: 1 }"))
+    );
+    let policy = world.beside("policy.yaml", POLICY);
+    let out = world.out().display().to_string();
+    let args = [
+        "run",
+        "-p",
+        "go",
+        "--model",
+        &script,
+        "--policy",
+        &policy,
+        "--out",
+        &out,
+        "--max-turns",
+        "500",
+        "--quiet",
+    ];
+    let mut child = world.command(&args).spawn().unwrap();
+    let mut most = 0;
+    let code = loop {
+        most = most.max(peak(child.id()).unwrap_or(0));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status.code();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert_eq!(code, Some(6));
+    assert!(most > 0 && most < 60_000, "{most} kB");
+    let begun = std::time::Instant::now();
+    world.call(&["resume", &out, "--max-turns", "501"]).exits(0);
+    let took = begun.elapsed();
+    // The whole resumed run with its reports, in a debug build on a busy machine.
+    assert!(took.as_millis() < 5_000, "{took:?}");
+}

@@ -32,10 +32,8 @@ fn turn(n: u64, result: usize) -> [Message; 2] {
 }
 
 fn state(window: u64, results: &[usize]) -> State {
-    let mut state = State {
-        window: Some(window),
-        ..State::default()
-    };
+    let mut state = State::default();
+    state.window = Some(window);
     state.apply(&EventKind::Prompted {
         message: Message::user("the task"),
         why: PromptReason::Task,
@@ -127,10 +125,11 @@ fn what_the_service_reports_counts_more_than_bytes() {
     assert_eq!(estimate(4_000, reported), 3_000);
     assert_eq!(estimate(8_000, reported), 4_000);
     assert_eq!(estimate(2_000, reported), 2_500);
-    let mut long = state(100_000, &[1_000; 20]);
+    let mut long = state(100_000, &[4_000; 20]);
+    assert_eq!(due(&long), None);
     long.reported = Some(Reported {
         bytes: long.bytes,
-        input: 90_000,
+        input: 75_000,
     });
     assert!(due(&long).is_some(), "its tokens are many, whatever its bytes");
 }
