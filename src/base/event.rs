@@ -109,6 +109,12 @@ pub enum EventKind {
         history: Vec<Message>,
         keep_from: usize,
         why: String,
+        /// The request that was made for a summary: it counts as a turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<Box<Summarised>>,
+        /// The digest of the request that the service had refused for its length.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        overflow: Option<String>,
     },
     Suspended {
         calls: Vec<CallId>,
@@ -126,6 +132,16 @@ pub enum EventKind {
         outcome: Outcome,
         spent: Spent,
     },
+}
+
+/// One request for a summary and its reply; as in `Replied`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summarised {
+    pub turn: u64,
+    pub reply: Reply,
+    pub asked: String,
+    pub took_ms: u64,
+    pub cost_micros: Option<u64>,
 }
 
 /// All that a resume needs to know of the beginning.
@@ -191,6 +207,9 @@ pub struct Equipped {
     pub discovered: Vec<String>,
     /// SHA-256 of all tool definitions as declared.
     pub definitions: String,
+    /// Tokens that the model's window holds, as far as known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
     /// The system prompt.
     #[serde(default)]
     pub system: String,
@@ -222,6 +241,10 @@ pub enum PromptReason {
     Nudge,
     /// Its reply was cut or could not be read.
     Retry,
+    /// It says the same over and over in one reply.
+    Echo,
+    /// Nothing has changed in the tree for many turns.
+    Idle,
 }
 
 /// A ruling and what it was about.

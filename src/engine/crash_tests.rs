@@ -2,6 +2,7 @@
 
 mod plan;
 
+use super::compact::{self, Compaction};
 use super::next::{Next, next};
 use super::state::State;
 use crate::base::access::Access;
@@ -197,6 +198,21 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                 asked: String::new(),
                 took_ms: 0,
                 cost_micros: None,
+            })
+        }
+        Next::Compact(how) => {
+            let (Compaction::Shrink(from) | Compaction::Summarise(from)) = how;
+            let older = &record.state.history[..from];
+            let history = match how {
+                Compaction::Shrink(_) => compact::shrunk(older),
+                Compaction::Summarise(_) => vec![compact::summarised(older, older.first(), "notes")],
+            };
+            record.put(EventKind::Compacted {
+                history,
+                keep_from: from,
+                why: String::new(),
+                summary: None,
+                overflow: None,
             })
         }
         Next::Call(calls) => call(record, world, &calls[0]),

@@ -223,6 +223,8 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null))
         }
         PromptReason::Nudge | PromptReason::Retry => prompt::nudge(state),
+        PromptReason::Echo => prompt::ECHO.to_owned(),
+        PromptReason::Idle => prompt::idle(state.idle),
     };
     Ok(ledger.record(EventKind::Prompted {
         message: Message::user(text),

@@ -4,6 +4,7 @@
 
 pub mod ask;
 pub mod checks;
+pub mod compact;
 pub mod denial;
 pub mod deps;
 pub mod effects;
@@ -15,6 +16,7 @@ pub mod recording;
 pub mod replayed;
 pub mod response;
 pub mod run;
+pub mod sameness;
 pub mod scheduler;
 pub mod state;
 

@@ -33,6 +33,14 @@ impl Recording {
                 reply: reply.clone(),
                 cost_micros: *cost_micros,
             }),
+            EventKind::Compacted {
+                summary: Some(summary), ..
+            } => Some(RecordedTurn {
+                turn: summary.turn,
+                asked: summary.asked.clone(),
+                reply: summary.reply.clone(),
+                cost_micros: summary.cost_micros,
+            }),
             _ => None,
         });
         turns.collect()
@@ -46,6 +54,8 @@ impl Recording {
                 EventKind::RunStarted(head) => {
                     beside.model = head.replays.clone().unwrap_or_else(|| head.model.clone());
                 }
+                EventKind::Equipped(equipped) => beside.window = beside.window.or(equipped.window),
+                EventKind::Compacted { overflow, .. } => beside.overflows.extend(overflow.clone()),
                 EventKind::CallFinished { call, output, .. } => {
                     beside.results.insert(call.clone(), (**output).clone());
                 }

@@ -63,6 +63,7 @@ impl Turn {
                 self.secret = asked?;
                 Ok(())
             }
+            Next::Compact(how) => self.asking.compact(deps, ledger, &how, None).await,
             Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls, &self.secret).await,
             Next::Interrupted(call) => effects::interrupted(ledger, call),
             Next::Check(index) => effects::check(deps, ledger, ground, index).await,

@@ -8,7 +8,7 @@ use crate::base::ids::CallId;
 use crate::base::message::{Message, Reply, Role};
 use futures_util::future::BoxFuture;
 use similar::{ChangeTag, TextDiff};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The most lines of a difference that are shown, and the longest of them.
@@ -33,6 +33,10 @@ pub struct Recorded {
     pub model: String,
     /// What each call gave.
     pub results: BTreeMap<CallId, ToolOutput>,
+    /// Tokens of that model's window.
+    pub window: Option<u64>,
+    /// Digests of requests that the service had refused for their length.
+    pub overflows: BTreeSet<String>,
     /// The directory of whole results.
     pub kept: PathBuf,
 }
@@ -64,7 +68,7 @@ impl Replay {
         Self {
             info: ModelInfo {
                 id: id.to_owned(),
-                window: None,
+                window: recorded.window,
                 recorded: true,
             },
             turns,
@@ -77,6 +81,10 @@ impl Replay {
         if cx.cancel.is_cancelled() {
             let message = "cancelled before the reply came";
             return Err(ProviderError::new(ProviderClass::Cancelled, message));
+        }
+        if self.recorded.overflows.contains(request.digest) {
+            let message = "the recorded request was longer than the model's window";
+            return Err(ProviderError::new(ProviderClass::ContextOverflow, message));
         }
         let mut of_turn = self.turns.iter().filter(|turn| turn.turn == request.turn).peekable();
         if of_turn.peek().is_none() {

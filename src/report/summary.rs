@@ -50,6 +50,8 @@ pub struct RunSummary<'a> {
     pub cost_micros: u64,
     /// Whether a price was unknown, so that the cost is too low.
     pub unpriced: bool,
+    /// Requests for summaries, besides `turns`.
+    pub summaries: u64,
 }
 
 /// One step that was begun.

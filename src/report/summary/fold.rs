@@ -1,7 +1,7 @@
 //! The fold from events to a summary: one pass, in order. Knows no output.
 
 use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
-use crate::base::event::{Event, EventKind, PromptReason, RunStarted};
+use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised};
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
@@ -54,6 +54,7 @@ fn empty<'a>() -> RunSummary<'a> {
         tokens: 0,
         cost_micros: 0,
         unpriced: false,
+        summaries: 0,
     }
 }
 
@@ -148,7 +149,12 @@ impl<'a> Fold<'a> {
                 step.judged.push((*ok, errors));
                 step.moments.push(Moment::Judged { ok: *ok, errors });
             }
-            EventKind::Compacted { why, .. } => self.here(at).moments.push(Moment::Compacted { at, why }),
+            EventKind::Compacted { why, summary, .. } => {
+                self.here(at).moments.push(Moment::Compacted { at, why });
+                if let Some(summary) = summary {
+                    self.summary(at, summary);
+                }
+            }
             kind => self.call(at, kind),
         }
     }
@@ -254,6 +260,20 @@ impl<'a> Fold<'a> {
         self.sum.unpriced |= cost_micros.is_none() && !invented;
     }
 
+    /// A summary is paid for like any other reply; it is no turn of the conversation.
+    fn summary(&mut self, at: Timestamp, summary: &Summarised) {
+        let (usage, cost) = (summary.reply.usage, summary.cost_micros.unwrap_or_default());
+        let step = self.here(at);
+        step.turns += 1;
+        step.usage.add(usage);
+        step.cost_micros += cost;
+        self.sum.summaries += 1;
+        self.sum.usage.add(usage);
+        self.sum.tokens += usage.total();
+        self.sum.cost_micros += cost;
+        self.sum.unpriced |= summary.cost_micros.is_none() && !self.sum.invented();
+    }
+
     /// Opens a step, or goes on with it when it was begun before a resume.
     fn enter(&mut self, id: &'a str, run: Option<&'a str>, at: Timestamp) {
         let step = self.step(id, at);
@@ -309,5 +329,7 @@ fn reason(why: PromptReason) -> &'static str {
         PromptReason::Repair => "repair",
         PromptReason::Nudge => "nudge",
         PromptReason::Retry => "retry",
+        PromptReason::Echo => "echo",
+        PromptReason::Idle => "idle",
     }
 }

@@ -91,6 +91,7 @@ impl Run {
             }],
             discovered: Vec::new(),
             definitions: "ef".repeat(32),
+            window: None,
             system: String::new(),
             tools: Vec::new(),
         }))
