@@ -17,6 +17,8 @@ use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::provider::Provider;
 use crate::recipe::Plan;
+use crate::tools::mcp::Servers;
+use crate::tools::notices::Notices;
 use crate::tools::{Registry, Scope};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
@@ -155,6 +157,8 @@ pub fn scope(confinement: Confinement, run_dir: &Path, workspace: &Workspace, re
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
+        servers: Servers::default(),
+        notices: Notices::default(),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod private;
 pub mod proxy;
 mod sandbox;
 mod seal;
+pub mod serve;
 mod spawn;
 pub mod toolchains;
 mod tree;

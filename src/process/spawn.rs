@@ -56,7 +56,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     let seal = Seal::take(confinement);
     let frozen = seal.frozen();
     // Declared first, so dropped last: a tree that is given up is dead before the seal is compared.
-    let mut sealed = Sealed(Some(seal));
+    let mut sealed = Sealed::new(seal);
     let mut running = start(&spawn, confinement, frozen)?;
     let program = argv(&spawn.program).swap_remove(0);
     let mut finished = see_through(spawn, &mut running).await;
@@ -69,10 +69,14 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 }
 
 /// A seal that is compared even when nobody waits for the command any more.
-struct Sealed(Option<Seal>);
+pub(super) struct Sealed(Option<Seal>);
 
 impl Sealed {
-    fn mend(&mut self) -> Vec<String> {
+    pub(super) fn new(seal: Seal) -> Self {
+        Self(Some(seal))
+    }
+
+    pub(super) fn mend(&mut self) -> Vec<String> {
         self.0.take().map(|seal| seal.mend()).unwrap_or_default()
     }
 }
@@ -84,17 +88,17 @@ impl Drop for Sealed {
 }
 
 /// A command that has been started.
-struct Running {
-    child: Child,
-    tree: Tree,
-    stdin: Option<ChildStdin>,
-    stdout: Receiver,
-    stderr: Option<Receiver>,
+pub(super) struct Running {
+    pub(super) child: Child,
+    pub(super) tree: Tree,
+    pub(super) stdin: Option<ChildStdin>,
+    pub(super) stdout: Option<Receiver>,
+    pub(super) stderr: Option<Receiver>,
     /// The confined child's own words; `None` when the command is our direct child.
-    channel: Option<Channel>,
+    pub(super) channel: Option<Channel>,
 }
 
-fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
+pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| start_error(&name, source);
@@ -118,7 +122,7 @@ fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Resu
         child,
         tree,
         stdin,
-        stdout: piped.stdout,
+        stdout: Some(piped.stdout),
         stderr: piped.stderr,
         channel: channel.map(|mut channel| {
             channel.close_theirs();
@@ -254,7 +258,7 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     let exit = {
         let outputs = pump(
             (running.stdin.take(), spawn.stdin.as_deref()),
-            (&mut running.stdout, &mut out),
+            (running.stdout.as_mut(), &mut out),
             (running.stderr.as_mut(), &mut err),
         );
         let words = async {
@@ -347,7 +351,7 @@ pub(super) fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
 /// Feeds the input and takes both outputs until they are closed.
 async fn pump(
     (stdin, input): (Option<ChildStdin>, Option<&[u8]>),
-    (stdout, out): (&mut Receiver, &mut Capture),
+    (stdout, out): (Option<&mut Receiver>, &mut Capture),
     (stderr, err): (Option<&mut Receiver>, &mut Capture),
 ) {
     let feed = async {
@@ -357,15 +361,16 @@ async fn pump(
             let _ = stdin.shutdown().await;
         }
     };
-    let take_err = async {
-        if let Some(stderr) = stderr {
-            drain(stderr, err).await;
-        }
-    };
-    tokio::join!(feed, drain(stdout, out), take_err);
+    tokio::join!(feed, drain_if(stdout, out), drain_if(stderr, err));
 }
 
-async fn drain(from: &mut Receiver, into: &mut Capture) {
+async fn drain_if(from: Option<&mut Receiver>, into: &mut Capture) {
+    if let Some(from) = from {
+        drain(from, into).await;
+    }
+}
+
+pub(super) async fn drain(from: &mut Receiver, into: &mut Capture) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match from.read(&mut buffer).await {

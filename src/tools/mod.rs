@@ -4,9 +4,12 @@ pub mod args;
 pub mod background;
 pub mod builtin;
 pub mod diff;
+pub mod discovered;
 pub mod glob;
 pub mod grep_search;
 pub mod list_directory;
+pub mod mcp;
+pub mod notices;
 pub mod page;
 pub mod placeholder;
 pub mod read_file;
@@ -16,7 +19,9 @@ pub mod replace;
 pub mod results;
 pub mod save_memory;
 pub mod schema;
+pub mod schema_dialect;
 pub mod shell;
+pub mod words;
 pub mod write_file;
 pub mod write_todos;
 
@@ -105,6 +110,10 @@ pub struct Scope {
     pub redactor: Arc<Redactor>,
     /// The user's data directory of this repository, for `save_memory`.
     pub memory: PathBuf,
+    /// The MCP servers that stay for the run.
+    pub servers: mcp::Servers,
+    /// What tools must tell the run.
+    pub notices: notices::Notices,
 }
 
 /// Takes passing impressions; loses them when nobody has time.

@@ -80,6 +80,8 @@ impl Bench {
                 results: beside("results"),
                 redactor: Arc::new(Redactor::default()),
                 memory: beside("memory/project"),
+                servers: crate::tools::mcp::Servers::default(),
+                notices: crate::tools::notices::Notices::default(),
             }),
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),

@@ -39,6 +39,8 @@ fn bench() -> Bench {
         results: results.path().join("results"),
         redactor: Arc::new(Redactor::default()),
         memory: results.path().join("memory"),
+        servers: crate::tools::mcp::Servers::default(),
+        notices: crate::tools::notices::Notices::default(),
     });
     Bench {
         _tree: tree,
