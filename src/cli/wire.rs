@@ -63,14 +63,19 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
     policies.protect(own.iter().filter(|path| path.exists()).filter_map(inside));
 }
 
-/// The tools of a run, and the names that a recipe or policy uses and no tool has.
+/// The tools that need nothing but the tree, filtered as a plan wants.
 pub fn registry(plan: Option<&Plan>) -> Result<Registry, Refusal> {
-    let bug = |error: crate::tools::registry::Conflict| Refusal::Environment(error.to_string());
-    let registry = Registry::builtin().map_err(bug)?;
-    let Some(plan) = plan else {
-        return Ok(registry);
-    };
-    let (filtered, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let registry = Registry::builtin().map_err(|error| Refusal::Environment(error.to_string()))?;
+    match plan {
+        Some(plan) => filtered(&registry, plan, &[]),
+        None => Ok(registry),
+    }
+}
+
+/// The tools that a plan wants. Those of the servers that are `absent` cannot be known; other names must be some tool's.
+pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<Registry, Refusal> {
+    let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    unknown.retain(|name| !absent.iter().any(|server| name.starts_with(&format!("{server}__"))));
     if unknown.is_empty() {
         return Ok(filtered);
     }
@@ -82,13 +87,13 @@ pub fn registry(plan: Option<&Plan>) -> Result<Registry, Refusal> {
 }
 
 /// Checks names of tools in policies that could not be known when they were read.
-pub fn check_names(policies: &PolicySet, tools: &Registry, files: &Files) -> Result<(), Refusal> {
+pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], files: &Files) -> Result<(), Refusal> {
     let names: Vec<(String, Kind, Origin)> = tools
         .specs()
         .into_iter()
         .map(|spec| (spec.name.clone(), spec.kind, spec.origin.clone()))
         .collect();
-    let problems = policy::check_names(policies, &names);
+    let problems = policy::check_names(policies, &names, absent);
     if problems.is_empty() { Ok(()) } else { Err(super::settings::refuse(&problems, files)) }
 }
 
@@ -150,15 +155,21 @@ pub fn proxy_rules() -> proxy::Rules {
 }
 
 /// What all calls of a run share.
-pub fn scope(confinement: Confinement, run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>) -> Scope {
+pub fn scope(
+    confinement: Confinement,
+    run_dir: &Path,
+    workspace: &Workspace,
+    redactor: &Arc<Redactor>,
+    (servers, notices): (Servers, Notices),
+) -> Scope {
     Scope {
         confinement,
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
-        servers: Servers::default(),
-        notices: Notices::default(),
+        servers,
+        notices,
     }
 }
 

@@ -145,7 +145,6 @@ async fn go_on(
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let hidden = vec![dir.to_owned()];
     let workspace = wire::workspace(tree.path(), &hidden, Some(&plan))?;
-    let tools = wire::registry(Some(&plan))?;
     let own: Vec<PathBuf> = first.policies.iter().map(|policy| PathBuf::from(&policy.name)).collect();
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
@@ -159,7 +158,7 @@ async fn go_on(
         run_dir: dir.to_owned(),
         plan,
         policies,
-        tools,
+        files: None,
         provider,
         workspace,
         hidden,

@@ -8,7 +8,9 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{Format, Shared};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
+use crate::cli::equip::{self, Equipment};
 use crate::cli::{exit, out, signals, wire};
+use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt};
 use crate::engine::effects::Ground;
 use crate::engine::ledger::Ledger;
@@ -16,12 +18,12 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
+use crate::process::{self, Confinement};
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
-use crate::tools::Registry;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
@@ -34,7 +36,8 @@ pub struct Session {
     pub run_dir: PathBuf,
     pub plan: Plan,
     pub policies: PolicySet,
-    pub tools: Registry,
+    /// Where the names in new policies stand; `None` when they were checked before.
+    pub files: Option<Files>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
     pub hidden: Vec<PathBuf>,
@@ -83,12 +86,13 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
+    let (early, equipment) = prepare(&session, &beginning, &confinement, &redactor, (&shadow, &interrupt, deadline)).await?;
     let sinks = sinks(shared);
     let confined = EventKind::Confined(Confined {
         level: confinement.level.as_str().to_owned(),
         detail,
     });
-    let equipped = equipped(&session.tools, &system);
+    let equipped = equipped(&equipment, &system);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
@@ -111,19 +115,26 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             message,
         })?;
     }
-    let ground = match ledger.state.baseline.clone() {
-        Some(tree) if !fresh => Ground::resumed(tree),
-        _ => Ground::new(baseline(&shadow, &ledger)),
+    for notice in equipment.notices.take() {
+        ledger.record(EventKind::Warned {
+            code: notice.code.to_owned(),
+            message: notice.message,
+        })?;
+    }
+    let ground = match (ledger.state.baseline.clone(), early) {
+        (Some(tree), _) if !fresh => Ground::resumed(tree),
+        (_, Some(early)) => Ground::new(early),
+        _ => Ground::new(baseline(&shadow, commit_of(&ledger))),
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor);
+    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor, (equipment.servers, equipment.notices));
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
         plan: session.plan,
         policies: session.policies,
-        tools: session.tools,
+        tools: equipment.tools,
         provider: session.provider,
         price: Box::new(move |model: &str, usage: Usage| price(&pricing, &id, model, usage)),
         workspace: Arc::new(workspace),
@@ -149,10 +160,54 @@ fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usa
         .or_else(|| pricing.cost_micros(id, &usage))
 }
 
+/// The tools, and the baseline where something is started to get them: it is taken before.
+async fn prepare(
+    session: &Session,
+    beginning: &Beginning,
+    confinement: &Confinement,
+    redactor: &Arc<Redactor>,
+    (shadow, interrupt, deadline): (&Shadow, &Interrupt, Instant),
+) -> Result<(Option<Baseline>, Equipment), Refusal> {
+    let mut early = None;
+    if equip::starts_something(&session.plan) {
+        let level = confinement.level.as_str();
+        process::self_test(confinement)
+            .await
+            .map_err(|why| Refusal::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
+        if let Beginning::New(first) = beginning {
+            let taken = baseline(shadow, first.base.commit.clone()).await;
+            early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
+        }
+    }
+    let ground = equip::Ground {
+        workspace: session.workspace.root(),
+        confinement,
+        redactor,
+        cancel: &interrupt.token,
+        deadline,
+    };
+    let equipment = match equip::equip(Some(&session.plan), &ground).await {
+        Ok(equipment) => equipment,
+        // The run is over before it began: the loop says so, with the right code.
+        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => return Ok((early, Equipment::bare()?)),
+        Err(refusal) => return Err(refusal),
+    };
+    if let Some(files) = &session.files
+        && let Err(refusal) = wire::check_names(&session.policies, &equipment.tools, &equipment.absent(), files)
+    {
+        equipment.servers.close().await;
+        return Err(refusal);
+    }
+    Ok((early, equipment))
+}
+
+fn commit_of(ledger: &Ledger) -> Option<String> {
+    ledger.state.started.as_ref().and_then(|started| started.base.commit.clone())
+}
+
 /// The baseline, beside the first request.
-fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
+fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
     let shadow = shadow.clone();
-    let commit = ledger.state.started.as_ref().and_then(|started| started.base.commit.clone());
     tokio::spawn(async move {
         let snapshot = shadow.baseline().await?;
         let dirty = match commit {
@@ -163,12 +218,12 @@ fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
     })
 }
 
-fn equipped(tools: &Registry, system: &str) -> EventKind {
-    let tools: Vec<_> = tools.specs().into_iter().cloned().collect();
+fn equipped(equipment: &Equipment, system: &str) -> EventKind {
+    let tools: Vec<_> = equipment.tools.specs().into_iter().cloned().collect();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(Equipped {
-        servers: Vec::new(),
-        discovered: Vec::new(),
+        servers: equipment.status.clone(),
+        discovered: equipment.discovered.clone(),
         definitions: sha256_hex(&[text.as_bytes()]),
         system: system.to_owned(),
         tools,

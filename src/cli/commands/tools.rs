@@ -8,7 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, Format, ToolsCommand};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, inputs, out, wire};
+use crate::cli::{equip, exit, inputs, out, wire};
 use crate::diag::Files;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 /// Carries it out.
 pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     match command {
-        ToolsCommand::List { recipe, format, workspace } => list(recipe.as_deref(), format, &workspace),
+        ToolsCommand::List { recipe, format, workspace } => list(recipe.as_deref(), format, &workspace).await,
         ToolsCommand::Call(args) => call(&args).await,
     }
 }
@@ -40,9 +40,18 @@ fn plan_of(recipe: Option<&Path>, workspace: &Path) -> Result<Option<Plan>, Refu
     Ok(Some(plan))
 }
 
-fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
-    let plan = plan_of(recipe, workspace)?;
-    let registry = wire::registry(plan.as_ref())?;
+async fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
+    let Some(plan) = plan_of(recipe, workspace)? else {
+        return print(&wire::registry(None)?, format);
+    };
+    let policies = settings::rulers(&[], None, workspace, &mut Files::default(), &mut Vec::new()).await?;
+    let tree = wire::workspace(workspace, &[], Some(&plan))?;
+    let standalone = equip::standalone(&plan, &policies, &tree).await?;
+    standalone.equipment.servers.close().await;
+    print(&standalone.equipment.tools, format)
+}
+
+fn print(registry: &Registry, format: Format) -> Result<u8, Refusal> {
     let specs = registry.specs();
     match format {
         Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
@@ -88,8 +97,7 @@ struct Answer {
 async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     let arguments = inputs::json(&args.args, "--args")?;
     let plan = plan_of(args.recipe.as_deref(), &args.workspace)?;
-    let registry = wire::registry(plan.as_ref())?;
-    let answer = gate(args, &registry, &arguments).await?;
+    let answer = gate(args, plan.as_ref(), &arguments).await?;
     let text = answer.output.model_text();
     match args.format {
         Format::Text if answer.output.error.is_some() => out::tell(&text),
@@ -118,13 +126,7 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     Ok(answer.code)
 }
 
-async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result<Answer, Refusal> {
-    let failed = |error: ToolError| Answer {
-        status: "error",
-        ruling: None,
-        output: failure(error),
-        code: exit::FAILED,
-    };
+async fn gate(args: &CallArgs, plan: Option<&Plan>, arguments: &Value) -> Result<Answer, Refusal> {
     let mut files = Files::default();
     let mut warnings = Vec::new();
     let mut policies = settings::rulers(&args.policy, None, &args.workspace, &mut files, &mut warnings).await?;
@@ -134,7 +136,33 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     let mut tree = wire::workspace(&args.workspace, &[], None)?;
     let own: Vec<_> = args.policy.iter().map(Into::into).collect();
     wire::guard(&mut policies, &tree, &[], &own);
+    let standalone = match plan {
+        Some(plan) => equip::standalone(plan, &policies, &tree).await?,
+        None => equip::Standalone::builtin()?,
+    };
     wire::hide_unreadable(&mut tree, &policies);
+    let answer = judged(args, &policies, tree, &standalone.equipment, arguments).await;
+    standalone.equipment.servers.close().await;
+    for notice in standalone.equipment.notices.take() {
+        out::tell(&format!("warning: {}", notice.message));
+    }
+    answer
+}
+
+async fn judged(
+    args: &CallArgs,
+    policies: &policy::PolicySet,
+    tree: crate::workspace::Workspace,
+    equipment: &equip::Equipment,
+    arguments: &Value,
+) -> Result<Answer, Refusal> {
+    let failed = |error: ToolError| Answer {
+        status: "error",
+        ruling: None,
+        output: failure(error),
+        code: exit::FAILED,
+    };
+    let registry = &equipment.tools;
     let workspace = Arc::new(tree);
     let Some(found) = registry.find(&args.name) else {
         return Ok(failed(registry.unknown(&args.name)));
@@ -159,7 +187,7 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     let ruling = match secret {
         true => denial::secret(),
         false => workspace
-            .with_terrain(|terrain| policy::decide(&policies, &asked, &prepared.access, terrain, &Uses::default())),
+            .with_terrain(|terrain| policy::decide(policies, &asked, &prepared.access, terrain, &Uses::default())),
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
@@ -172,7 +200,7 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
         Decision::Suspend => return Ok(ruled_out(ruling, "awaiting_approval", exit::SUSPENDED)),
         Decision::Allow | Decision::Modify => {}
     }
-    let output = execute(&policies, workspace, redactor, &ruling, found.tool, &accepted.args, prepared).await?;
+    let output = execute(policies, workspace, redactor, (&ruling, equipment), found.tool, &accepted.args, prepared).await?;
     let error = output.error.is_some();
     Ok(Answer {
         status: if error { "error" } else { "success" },
@@ -194,7 +222,7 @@ async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,
     redactor: Arc<Redactor>,
-    ruling: &Ruling,
+    (ruling, equipment): (&Ruling, &equip::Equipment),
     tool: &Arc<dyn crate::tools::Tool>,
     args: &Value,
     prepared: crate::tools::Prepared,
@@ -203,12 +231,12 @@ async fn execute(
     let own = Private::create().map_err(no_dir)?;
     let results = tempfile::Builder::new().prefix("overnight-").tempdir().map_err(no_dir)?;
     let (confinement, _) = wire::confinement(policies, &workspace, &own, &[]).await?;
-    if tool.spec().kind == crate::base::call::Kind::Execute || ruling.pipe.is_some() {
+    if tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     }
-    let scope = wire::scope(confinement, results.path(), &workspace, &redactor);
+    let scope = wire::scope(confinement, results.path(), &workspace, &redactor, (equipment.servers.clone(), equipment.notices.clone()));
     let cancel = CancellationToken::new();
     let prepared = match &ruling.pipe {
         None => prepared,
