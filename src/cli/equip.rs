@@ -113,7 +113,9 @@ async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Groun
         cancel: ground.cancel,
         deadline: ground.deadline,
     };
-    let found = discovered::discover(commands, &with).await.map_err(Refusal::Environment)?;
+    let found = discovered::discover(commands, &with)
+        .await
+        .map_err(Refusal::Environment)?;
     for warning in found.warnings {
         equipment.notices.tell("discovery", warning);
     }
@@ -122,7 +124,8 @@ async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Groun
         let tool: DiscoveredTool = match equipment.tools.find(&name) {
             None => tool,
             Some(_) => {
-                let message = format!("a tool `{name}` is there already: the discovered one is `discovered_tool_{name}`");
+                let message =
+                    format!("a tool `{name}` is there already: the discovered one is `discovered_tool_{name}`");
                 equipment.notices.tell("tool_name", message);
                 tool.renamed()
             }
@@ -178,11 +181,18 @@ async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> O
                 equipment.status.push(status);
             }
             Err(why) => {
-                let message = ground.redactor.redact(&format!("MCP server {}: {why}", one.name)).into_owned();
+                let message = ground
+                    .redactor
+                    .redact(&format!("MCP server {}: {why}", one.name))
+                    .into_owned();
                 if one.required && refusal.is_none() {
-                    refusal = Some(Refusal::Environment(format!("a required server did not start: {message}")));
+                    refusal = Some(Refusal::Environment(format!(
+                        "a required server did not start: {message}"
+                    )));
                 }
-                equipment.notices.tell("mcp_server", format!("{message}; the run goes on without it"));
+                equipment
+                    .notices
+                    .tell("mcp_server", format!("{message}; the run goes on without it"));
                 equipment.status.push(ServerStatus {
                     name: one.name,
                     status: "failed".to_owned(),
@@ -251,7 +261,10 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
     let mut seen = named.clone();
     seen.push(dir.to_string_lossy().into_owned());
     grants::readable(&mut confinement, &seen, ground.workspace);
-    let env = server.env.iter().map(|(name, value)| Ok((name.clone(), expanded(value)?)));
+    let env = server
+        .env
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), expanded(value)?)));
     Ok(Program {
         words: named,
         dir,
@@ -261,7 +274,10 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
 }
 
 fn address(url: &str, server: &McpServer) -> Result<Address, String> {
-    let headers = server.headers.iter().map(|(name, value)| Ok((name.clone(), expanded(value)?)));
+    let headers = server
+        .headers
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), expanded(value)?)));
     let oauth = match &server.oauth {
         None => None,
         Some(oauth) => Some(Credentials {

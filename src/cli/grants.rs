@@ -16,7 +16,10 @@ pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<S
         rest = &rest[at + 1..];
         let (name, after) = match rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
             Some((name, after)) => (name, after),
-            None => rest.split_at(rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())),
+            None => rest.split_at(
+                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len()),
+            ),
         };
         let legal = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -50,8 +53,14 @@ pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Pat
         let path = lexical(Path::new(word));
         let real = path.canonicalize().ok();
         for path in std::iter::once(path).chain(real) {
-            let Some(place) = place(&path, home.as_deref()) else { continue };
-            let has = confinement.readable.iter().chain([&confinement.workspace]).any(|dir| place.starts_with(dir));
+            let Some(place) = place(&path, home.as_deref()) else {
+                continue;
+            };
+            let has = confinement
+                .readable
+                .iter()
+                .chain([&confinement.workspace])
+                .any(|dir| place.starts_with(dir));
             if !has && !place.starts_with(workspace) && !workspace.starts_with(&place) {
                 confinement.readable.push(place);
             }
@@ -82,21 +91,30 @@ fn place(path: &Path, home: Option<&Path>) -> Option<PathBuf> {
             || home.is_some_and(|home| home.starts_with(dir))
     };
     if path.is_dir() {
-        let of_all = ["/", "/tmp", "/var/tmp", "/home", "/root", "/proc", "/sys", "/dev", "/dev/shm", "/run", "/etc"];
-        let refused = of_all.iter().any(|one| path == Path::new(one)) || home.is_some_and(|home| home.starts_with(path));
+        let of_all = [
+            "/", "/tmp", "/var/tmp", "/home", "/root", "/proc", "/sys", "/dev", "/dev/shm", "/run", "/etc",
+        ];
+        let refused =
+            of_all.iter().any(|one| path == Path::new(one)) || home.is_some_and(|home| home.starts_with(path));
         return (!refused).then(|| path.to_path_buf());
     }
     if !path.is_file() {
         return None;
     }
-    let packages = path.ancestors().find(|dir| dir.file_name().is_some_and(|name| name == "node_modules"));
+    let packages = path
+        .ancestors()
+        .find(|dir| dir.file_name().is_some_and(|name| name == "node_modules"));
     let own = path.parent()?;
     let tree = match (packages, own.file_name().is_some_and(|name| name == "bin")) {
         (Some(packages), _) => packages,
         (None, true) => own.parent().filter(|dir| !shared(dir)).unwrap_or(own),
         (None, false) => own,
     };
-    Some(if shared(tree) { path.to_path_buf() } else { tree.to_path_buf() })
+    Some(if shared(tree) {
+        path.to_path_buf()
+    } else {
+        tree.to_path_buf()
+    })
 }
 
 #[cfg(test)]

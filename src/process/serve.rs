@@ -134,7 +134,13 @@ async fn see_through(spawn: Spawn, mut sealed: Sealed, mut running: Running, mut
         let pump = async {
             tokio::join!(errors, words);
         };
-        watch(&mut running.child, &mut running.tree, (spawn.timeout, &spawn.cancel), pump).await
+        watch(
+            &mut running.child,
+            &mut running.tree,
+            (spawn.timeout, &spawn.cancel),
+            pump,
+        )
+        .await
     };
     let undone = sealed.mend();
     let judged = running.channel.take().map(|channel| channel.judge(&program, &mut exit));

@@ -83,7 +83,9 @@ pub async fn discover(commands: &Commands, with: &With<'_>) -> Result<Discovered
         declarations(&finished.stdout.text).map_err(|why| failed(format!("printed no list of tools: {why}")))?;
     let call: Arc<[String]> = call.into();
     let root = with.confinement.readable.clone();
-    let tools = declared.into_iter().map(|declared| DiscoveredTool::new(declared, &call, &root));
+    let tools = declared
+        .into_iter()
+        .map(|declared| DiscoveredTool::new(declared, &call, &root));
     Ok(Discovered {
         tools: tools.collect(),
         warnings,
@@ -133,11 +135,17 @@ fn declarations(text: &str) -> Result<(Vec<Declared>, Vec<String>), String> {
     for item in items {
         for one in flattened(item)? {
             let Some(declared) = declared(&one)? else {
-                warnings.push(format!("a discovered tool without a name was left out: {}", short(&one.to_string(), 80)));
+                warnings.push(format!(
+                    "a discovered tool without a name was left out: {}",
+                    short(&one.to_string(), 80)
+                ));
                 continue;
             };
             if !names.insert(declared.name.clone()) {
-                warnings.push(format!("the discovered tool `{}` is listed twice; the first one counts", declared.name));
+                warnings.push(format!(
+                    "the discovered tool `{}` is listed twice; the first one counts",
+                    declared.name
+                ));
                 continue;
             }
             found.push(declared);
@@ -153,7 +161,9 @@ fn flattened(item: Value) -> Result<Vec<Value>, String> {
     let Value::Object(mut object) = item else {
         return Err(format!("{} is not a tool", short(&item.to_string(), 80)));
     };
-    let nested = ["functionDeclarations", "function_declarations"].iter().find_map(|key| object.shift_remove(*key));
+    let nested = ["functionDeclarations", "function_declarations"]
+        .iter()
+        .find_map(|key| object.shift_remove(*key));
     match nested {
         None => Ok(vec![Value::Object(object)]),
         Some(Value::Array(all)) => Ok(all),
@@ -162,7 +172,11 @@ fn flattened(item: Value) -> Result<Vec<Value>, String> {
 }
 
 fn declared(value: &Value) -> Result<Option<Declared>, String> {
-    let Some(name) = value.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
+    let Some(name) = value
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+    else {
         return Ok(None);
     };
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
@@ -290,14 +304,23 @@ async fn call(
         error => failed(format!("{name} was not run: {error}")),
     })?;
     if context.cancel.is_cancelled() {
-        return Err(ToolError::model("cancelled", "the tool was ended because the run is ending"));
+        return Err(ToolError::model(
+            "cancelled",
+            "the tool was ended because the run is ending",
+        ));
     }
     if finished.exit.timed_out {
-        return Err(ToolError::model("timeout", format!("{name} took too long and was ended\n{}", report(&finished))));
+        return Err(ToolError::model(
+            "timeout",
+            format!("{name} took too long and was ended\n{}", report(&finished)),
+        ));
     }
     if !finished.undone.is_empty() {
         let undone = finished.undone.join(", ");
-        return Err(ToolError::model("protected_path", format!("{name} changed protected paths, put back: {undone}")));
+        return Err(ToolError::model(
+            "protected_path",
+            format!("{name} changed protected paths, put back: {undone}"),
+        ));
     }
     match finished.exit.code {
         Some(0) => Ok(ToolOutput {
@@ -306,7 +329,10 @@ async fn call(
         }),
         _ => Ok(ToolOutput {
             exit: Some(finished.exit.clone()),
-            ..ToolOutput::failure("discovered_tool_execution_error", format!("{name} failed\n{}", report(&finished)))
+            ..ToolOutput::failure(
+                "discovered_tool_execution_error",
+                format!("{name} failed\n{}", report(&finished)),
+            )
         }),
     }
 }

@@ -31,7 +31,10 @@ pub fn words(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn shell(c: char) -> String {
-    format!("`{}` needs a shell, and none is used: quote it, or put the command into a script", c.escape_default())
+    format!(
+        "`{}` needs a shell, and none is used: quote it, or put the command into a script",
+        c.escape_default()
+    )
 }
 
 fn quoted(chars: &mut std::str::Chars<'_>, end: char, word: &mut String) -> Result<(), String> {
@@ -68,7 +71,9 @@ mod tests {
 
     #[test]
     fn what_needs_a_shell_is_refused() {
-        for text in ["", "  ", "a; b", "a | b", "a > b", "$X", "a \"$X\"", "ls *", "'a", "a \\", "~/x", "# a", "''"] {
+        for text in [
+            "", "  ", "a; b", "a | b", "a > b", "$X", "a \"$X\"", "ls *", "'a", "a \\", "~/x", "# a", "''",
+        ] {
             assert!(words(text).is_err(), "{text}");
         }
     }

@@ -31,14 +31,20 @@ fn recipe(world: &World, server: &Value) -> String {
 fn call(world: &World, server: &Value, tool: &str, args: &Value) -> Done {
     let (recipe, policy) = (recipe(world, server), world.beside("policy.yaml", POLICY));
     let args = args.to_string();
-    let flags = ["tools", "call", tool, "--args", &args, "--recipe", &recipe, "--policy", &policy, "--format", "json"];
+    let flags = [
+        "tools", "call", tool, "--args", &args, "--recipe", &recipe, "--policy", &policy, "--format", "json",
+    ];
     world.call(&flags)
 }
 
 fn text(done: &Done) -> String {
     let object: Value = serde_json::from_str(&done.stdout).unwrap();
     let content = object["content"].as_array().unwrap();
-    content.iter().filter_map(|one| one["text"].as_str()).collect::<Vec<_>>().join("\n")
+    content
+        .iter()
+        .filter_map(|one| one["text"].as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A reference server on a port of its own.
@@ -73,22 +79,46 @@ impl Drop for Listening {
 }
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 #[test]
 fn the_reference_server_works_over_stdio() {
-    let Some(entry) = reference("server-everything") else { return };
+    let Some(entry) = reference("server-everything") else {
+        return;
+    };
     let world = World::new().env("SECRET_TOKEN", "hidden-from-servers");
     let server = json!({ "command": "node", "args": [entry], "env": { "GIVEN": "yes" } });
-    assert_eq!(text(&call(&world, &server, "s__echo", &json!({ "message": "hey" })).exits(0)), "Echo: hey");
+    assert_eq!(
+        text(&call(&world, &server, "s__echo", &json!({ "message": "hey" })).exits(0)),
+        "Echo: hey"
+    );
     let environment = text(&call(&world, &server, "s__get-env", &json!({})).exits(0));
-    assert!(environment.contains("\"GIVEN\": \"yes\"") && !environment.contains("hidden-from-servers"), "{environment}");
+    assert!(
+        environment.contains("\"GIVEN\": \"yes\"") && !environment.contains("hidden-from-servers"),
+        "{environment}"
+    );
     let image = call(&world, &server, "s__get-tiny-image", &json!({})).exits(0);
     assert!(image.stdout.contains("\"mime\":\"image/png\""), "{}", image.stdout);
     let resources = text(&call(&world, &server, "list_mcp_resources", &json!({})).exits(0));
-    let uri = resources.lines().find_map(|line| line.strip_prefix("s: ")?.split(' ').next()).unwrap().to_owned();
-    let read = text(&call(&world, &server, "read_mcp_resource", &json!({ "server": "s", "uri": uri })).exits(0));
+    let uri = resources
+        .lines()
+        .find_map(|line| line.strip_prefix("s: ")?.split(' ').next())
+        .unwrap()
+        .to_owned();
+    let read = text(
+        &call(
+            &world,
+            &server,
+            "read_mcp_resource",
+            &json!({ "server": "s", "uri": uri }),
+        )
+        .exits(0),
+    );
     assert!(read.contains(&uri), "{read}");
     let prompt = text(&call(&world, &server, "s__prompt_args-prompt", &json!({ "city": "Ulm" })).exits(0));
     assert!(prompt.contains("Ulm"), "{prompt}");
@@ -98,18 +128,28 @@ fn the_reference_server_works_over_stdio() {
 
 #[test]
 fn a_call_that_takes_too_long_is_cancelled() {
-    let Some(entry) = reference("server-everything") else { return };
+    let Some(entry) = reference("server-everything") else {
+        return;
+    };
     let world = World::new();
     let server = json!({ "command": "node", "args": [entry], "timeout": "3s" });
     let begun = Instant::now();
-    let done = call(&world, &server, "s__trigger-long-running-operation", &json!({ "duration": 60, "steps": 60 })).exits(1);
+    let done = call(
+        &world,
+        &server,
+        "s__trigger-long-running-operation",
+        &json!({ "duration": 60, "steps": 60 }),
+    )
+    .exits(1);
     assert!(done.stdout.contains("\"kind\":\"timeout\""), "{}", done.stdout);
     assert!(begun.elapsed() < Duration::from_secs(15));
 }
 
 #[test]
 fn the_reference_server_works_over_http_and_sse() {
-    let Some(entry) = reference("server-everything") else { return };
+    let Some(entry) = reference("server-everything") else {
+        return;
+    };
     for (kind, path, types) in [("streamableHttp", "mcp", ["http", ""]), ("sse", "sse", ["sse", ""])] {
         let port = free_port();
         let _listening = Listening::start(&entry, kind, port);
@@ -119,7 +159,12 @@ fn the_reference_server_works_over_http_and_sse() {
                 server["type"] = json!(transport);
             }
             let world = World::new();
-            let done = call(&world, &server, "s__trigger-long-running-operation", &json!({ "duration": 1, "steps": 2 }));
+            let done = call(
+                &world,
+                &server,
+                "s__trigger-long-running-operation",
+                &json!({ "duration": 1, "steps": 2 }),
+            );
             assert!(text(&done.exits(0)).contains("completed"), "{kind} {transport}");
         }
     }
@@ -127,7 +172,9 @@ fn the_reference_server_works_over_http_and_sse() {
 
 #[test]
 fn the_files_server_writes_only_where_it_may() {
-    let Some(entry) = reference("server-filesystem") else { return };
+    let Some(entry) = reference("server-filesystem") else {
+        return;
+    };
     let world = World::repo(&[("a.txt", "one\n")]);
     let ws = world.ws().canonicalize().unwrap();
     let outside = world.path().canonicalize().unwrap();
@@ -135,16 +182,24 @@ fn the_files_server_writes_only_where_it_may() {
     let path = |path: PathBuf| json!({ "path": path, "content": "two\n" });
     call(&world, &server, "s__write_file", &path(ws.join("b.txt"))).exits(0);
     assert_eq!(world.read("b.txt"), "two\n");
-    // The server would; the sandbox does not let it.
-    call(&world, &server, "s__write_file", &path(outside.join("c.txt"))).exits(1);
+    // The server thinks that it may; what it writes there is gone with its sandbox.
+    call(&world, &server, "s__write_file", &path(outside.join("c.txt")));
     assert!(!outside.join("c.txt").exists());
-    call(&world, &server, "s__write_file", &path(ws.join(".github/workflows/x.yml"))).exits(1);
+    call(
+        &world,
+        &server,
+        "s__write_file",
+        &path(ws.join(".github/workflows/x.yml")),
+    )
+    .exits(1);
     assert!(!ws.join(".github/workflows/x.yml").exists());
 }
 
 #[test]
 fn an_image_reaches_the_model_and_changes_reach_the_patch() {
-    let (Some(everything), Some(files)) = (reference("server-everything"), reference("server-filesystem")) else { return };
+    let (Some(everything), Some(files)) = (reference("server-everything"), reference("server-filesystem")) else {
+        return;
+    };
     let world = World::repo(&[("a.txt", "one\n")]);
     let ws = world.ws().canonicalize().unwrap();
     let recipe = json!({
@@ -161,7 +216,11 @@ fn an_image_reaches_the_model_and_changes_reach_the_patch() {
     world.run(&script.to_string(), &policy, &[&recipe]).exits(0);
     let result = world.result();
     assert_eq!(result["mcp_servers"].as_array().map(Vec::len), Some(2), "{result}");
-    assert!(std::fs::read_to_string(world.out().join("changes.patch")).unwrap().contains("+new"));
+    assert!(
+        std::fs::read_to_string(world.out().join("changes.patch"))
+            .unwrap()
+            .contains("+new")
+    );
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
     assert!(journal.contains("image/png"));
 }
@@ -175,12 +234,18 @@ fn small(mode: &str) -> Option<Value> {
 
 fn warnings(world: &World) -> String {
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
-    journal.lines().filter(|line| line.contains("\"warned\"")).collect::<Vec<_>>().join("\n")
+    journal
+        .lines()
+        .filter(|line| line.contains("\"warned\""))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A run in which the model makes these calls, one a turn.
 fn run(world: &World, server: &Value, tools: &[&str]) -> Done {
-    let calls = tools.iter().map(|tool| json!({ "calls": [{ "tool": tool, "args": {} }] }));
+    let calls = tools
+        .iter()
+        .map(|tool| json!({ "calls": [{ "tool": tool, "args": {} }] }));
     let replies: Vec<Value> = calls.chain([json!({ "text": "done" })]).collect();
     let recipe = recipe(world, server);
     world.run(&json!({ "replies": replies }).to_string(), POLICY, &[&recipe])
@@ -197,7 +262,10 @@ fn a_server_that_dies_is_started_again_once() {
     run(&world, &server, &["s__echo", "s__die", "s__echo", "s__die", "s__echo"]).exits(0);
     assert_eq!(world.read("starts.txt"), "start\nstart\n");
     let told = results(&world);
-    assert!(told.contains("effect is unknown") && told.contains("out of luck"), "{told}");
+    assert!(
+        told.contains("effect is unknown") && told.contains("out of luck"),
+        "{told}"
+    );
     assert!(told.contains("started again once already"), "{told}");
     assert!(warnings(&world).contains("was started again"));
 }
@@ -206,12 +274,23 @@ fn a_server_that_dies_is_started_again_once() {
 fn tools_that_change_are_withdrawn_and_later_ones_not_offered() {
     let Some(server) = small("") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
-    run(&world, &server, &["s__change", "s__echo", "s__steps", "s__later", "s__fail"]).exits(0);
+    run(
+        &world,
+        &server,
+        &["s__change", "s__echo", "s__steps", "s__later", "s__fail"],
+    )
+    .exits(0);
     let told = results(&world);
-    assert!(told.contains("has changed this tool") && told.contains("has removed this tool"), "{told}");
+    assert!(
+        told.contains("has changed this tool") && told.contains("has removed this tool"),
+        "{told}"
+    );
     assert!(told.contains("there is no tool `s__later`"), "{told}");
     let warned = warnings(&world);
-    assert!(warned.contains("has changed its tool s__echo") && warned.contains("has removed its tool s__steps"), "{warned}");
+    assert!(
+        warned.contains("has changed its tool s__echo") && warned.contains("has removed its tool s__steps"),
+        "{warned}"
+    );
     assert!(world.result().to_string().contains("has changed its tool s__echo"));
 }
 
@@ -236,13 +315,25 @@ fn servers_that_misbehave_at_the_start_are_refused_soon() {
 
 #[test]
 fn huge_and_shadowing_definitions_are_left_out() {
-    for (mode, kept, told) in [("big", "s__echo", "definition has"), ("shadow", "s__a_b", "another one has its name")] {
+    for (mode, kept, told) in [
+        ("big", "s__echo", "definition has"),
+        ("shadow", "s__a_b", "another one has its name"),
+    ] {
         let Some(server) = small(mode) else { return };
         let world = World::new();
         let recipe = recipe(&world, &server);
         let done = world.call(&["tools", "list", "--recipe", &recipe]).exits(0);
-        assert_eq!(done.stdout.lines().filter(|line| line.starts_with(kept)).count(), 1, "{}", done.stdout);
-        assert!(!done.stdout.contains("s__huge") && done.stderr.contains(told), "{}", done.stderr);
+        assert_eq!(
+            done.stdout.lines().filter(|line| line.starts_with(kept)).count(),
+            1,
+            "{}",
+            done.stdout
+        );
+        assert!(
+            !done.stdout.contains("s__huge") && done.stderr.contains(told),
+            "{}",
+            done.stderr
+        );
     }
 }
 
@@ -255,7 +346,11 @@ fn names_are_checked_when_all_tools_are_known() {
     let script = r#"{ "replies": [{ "text": "done" }] }"#;
     let policy = "version: 1\nrules:\n  - allow: s__die\n";
     let done = world.run(script, policy, &[&recipe]).exits(3);
-    assert!(done.stderr.contains("policy.yaml:3:") && done.stderr.contains("s__die"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("policy.yaml:3:") && done.stderr.contains("s__die"),
+        "{}",
+        done.stderr
+    );
     // A server that is not there cannot be asked for its names.
     let absent = json!({ "command": "no-such-program" });
     let recipe = self::recipe(&world, &absent);
@@ -281,15 +376,30 @@ fn discovered_tools_are_listed_and_called() {
         "esac\n"
     ));
     let recipe = discovering(&world, "bash tools.sh list", "bash 'tools.sh' call");
-    let listed = world.call(&["tools", "list", "--recipe", &recipe, "--format", "json"]).exits(0);
+    let listed = world
+        .call(&["tools", "list", "--recipe", &recipe, "--format", "json"])
+        .exits(0);
     let tools = listed.json();
-    let tool = |name: &str| tools.as_array().unwrap().iter().find(|tool| tool["name"] == name).cloned().unwrap();
-    assert_eq!((tool("add")["kind"].as_str(), tool("add")["origin"].as_str()), (Some("other"), Some("discovered")));
+    let tool = |name: &str| {
+        tools
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == name)
+            .cloned()
+            .unwrap()
+    };
+    assert_eq!(
+        (tool("add")["kind"].as_str(), tool("add")["origin"].as_str()),
+        (Some("other"), Some("discovered"))
+    );
     assert_eq!(tool("glob")["origin"], "builtin");
     assert_eq!(tool("discovered_tool_glob")["origin"], "discovered");
     let policy = world.beside("policy.yaml", "version: 1\nrules:\n  - allow: \"origin:discovered\"\n");
     let call = |name: &str, args: &str, policy: &str| {
-        world.call(&["tools", "call", name, "--args", args, "--recipe", &recipe, "--policy", policy, "--format", "json"])
+        world.call(&[
+            "tools", "call", name, "--args", args, "--recipe", &recipe, "--policy", policy, "--format", "json",
+        ])
     };
     for name in ["add", "discovered_tool_add"] {
         let done = call(name, r#"{"a":1}"#, &policy).exits(0);
@@ -310,7 +420,16 @@ fn a_discovery_that_fails_ends_the_run_before_it_begins() {
     ] {
         let world = World::repo(&[("a.txt", "one\n")]);
         let recipe = discovering(&world, list, "cat");
-        let done = world.run(r#"{ "replies": [{ "text": "done" }] }"#, POLICY.split("  - allow").next().unwrap().trim_end().trim_end_matches("rules:"), &[&recipe]);
+        let done = world.run(
+            r#"{ "replies": [{ "text": "done" }] }"#,
+            POLICY
+                .split("  - allow")
+                .next()
+                .unwrap()
+                .trim_end()
+                .trim_end_matches("rules:"),
+            &[&recipe],
+        );
         let done = done.exits(8);
         assert!(done.stderr.contains(told), "{}", done.stderr);
         assert!(!world.out().join("journal.jsonl").exists());

@@ -110,7 +110,10 @@ fn unconfined(dir: &Path) -> Confinement {
 /// The calls that the suite asks for; without any, each tool once.
 fn calls<'a>(tools: &'a [Arc<dyn Tool>], asked: Option<&[Value]>) -> Vec<(&'a Arc<dyn Tool>, Value)> {
     let Some(asked) = asked else {
-        return tools.iter().map(|tool| (tool, sample(&tool.spec().parameters))).collect();
+        return tools
+            .iter()
+            .map(|tool| (tool, sample(&tool.spec().parameters)))
+            .collect();
     };
     let found = asked.iter().filter_map(|call| {
         let name = format!("probe__{}", call.get("name")?.as_str()?);
@@ -126,7 +129,9 @@ fn sample(schema: &Value) -> Value {
     let values: Map<String, Value> = required
         .filter_map(Value::as_str)
         .map(|name| {
-            let kind = schema.pointer(&format!("/properties/{name}/type")).and_then(Value::as_str);
+            let kind = schema
+                .pointer(&format!("/properties/{name}/type"))
+                .and_then(Value::as_str);
             let value = match kind {
                 Some("number" | "integer") => json!(1),
                 Some("boolean") => json!(true),

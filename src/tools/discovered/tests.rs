@@ -27,7 +27,11 @@ fn every_documented_shape_is_read() {
                     .map(|tool| json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters }))
                     .collect();
                 assert_eq!(json!(tools), case["tools"], "{printed}");
-                assert_eq!(warnings.len() as u64, case["warnings"].as_u64().unwrap_or(0), "{warnings:?}");
+                assert_eq!(
+                    warnings.len() as u64,
+                    case["warnings"].as_u64().unwrap_or(0),
+                    "{warnings:?}"
+                );
             }
         }
     }

@@ -12,7 +12,9 @@ const MOST_MEDIA: usize = 20 << 20;
 /// The result of a call.
 pub fn output(name: &str, result: CallToolResult) -> ToolOutput {
     let mut content: Vec<Content> = result.content.into_iter().map(block).collect();
-    let has_text = content.iter().any(|one| matches!(one, Content::Text { text } if !text.trim().is_empty()));
+    let has_text = content
+        .iter()
+        .any(|one| matches!(one, Content::Text { text } if !text.trim().is_empty()));
     if let (false, Some(structured)) = (has_text, result.structured_content) {
         content.push(Content::text(format!("{structured:#}")));
     }
@@ -40,7 +42,11 @@ pub fn made(name: &str, content: Vec<Content>, failed: bool) -> ToolOutput {
         .collect();
     output.display = Display::Text { text: shown.join("\n") };
     if failed {
-        let message = if text.is_empty() { "the server says that the call failed".to_owned() } else { text };
+        let message = if text.is_empty() {
+            "the server says that the call failed".to_owned()
+        } else {
+            text
+        };
         output.summary = format!("{name} failed");
         output.error = Some(ToolFailure {
             kind: "mcp_tool_error".to_owned(),
@@ -60,7 +66,11 @@ pub fn block(block: ContentBlock) -> Content {
         ContentBlock::Audio(audio) => media(audio.mime_type, audio.data, None),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
         ContentBlock::ResourceLink(link) => {
-            let about = [link.mime_type, link.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
+            let about = [link.mime_type, link.description]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(": ");
             let about = if about.is_empty() { about } else { format!(" ({about})") };
             Content::text(format!("resource {}: {}{about}", link.name, link.uri))
         }
@@ -72,7 +82,9 @@ pub fn block(block: ContentBlock) -> Content {
 pub fn resource(contents: ResourceContents) -> Content {
     match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => Content::text(format!("resource {uri}:\n{text}")),
-        ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+        ResourceContents::BlobResourceContents {
+            uri, mime_type, blob, ..
+        } => {
             let mime = mime_type.unwrap_or_else(|| "application/octet-stream".to_owned());
             let shows = mime.starts_with("image/") || mime.starts_with("audio/") || mime == "application/pdf";
             match shows {
@@ -133,7 +145,10 @@ mod tests {
 
     #[test]
     fn structured_content_is_told_when_there_is_no_text() {
-        assert_eq!(of(json!({ "content": [], "structuredContent": { "n": 1 } })).model_text(), "{\n  \"n\": 1\n}");
+        assert_eq!(
+            of(json!({ "content": [], "structuredContent": { "n": 1 } })).model_text(),
+            "{\n  \"n\": 1\n}"
+        );
         let both = json!({ "content": [{ "type": "text", "text": "one" }], "structuredContent": { "n": 1 } });
         assert_eq!(of(both).model_text(), "one");
         assert_eq!(of(json!({ "content": [] })).model_text(), "(no content)");
@@ -142,6 +157,12 @@ mod tests {
     #[test]
     fn an_error_of_the_server_is_an_error_of_the_tool() {
         let output = of(json!({ "content": [{ "type": "text", "text": "no such page" }], "isError": true }));
-        assert_eq!(output.error.unwrap(), ToolFailure { kind: "mcp_tool_error".to_owned(), message: "no such page".to_owned() });
+        assert_eq!(
+            output.error.unwrap(),
+            ToolFailure {
+                kind: "mcp_tool_error".to_owned(),
+                message: "no such page".to_owned()
+            }
+        );
     }
 }

@@ -9,7 +9,10 @@ pub fn answer(asked: &ElicitRequestParams) -> ElicitResult {
         // A page in a browser: nobody can go there.
         return ElicitResult::new(ElicitationAction::Decline);
     };
-    match serde_json::to_value(requested_schema).ok().and_then(|schema| defaults(&schema)) {
+    match serde_json::to_value(requested_schema)
+        .ok()
+        .and_then(|schema| defaults(&schema))
+    {
         Some(content) => ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content)),
         None => ElicitResult::new(ElicitationAction::Decline),
     }
@@ -23,7 +26,10 @@ fn defaults(schema: &Value) -> Option<Map<String, Value>> {
         .filter_map(|(name, property)| Some((name.clone(), property.get("default")?.clone())))
         .collect();
     let required = schema.get("required").and_then(Value::as_array);
-    let complete = required.into_iter().flatten().all(|name| name.as_str().is_some_and(|name| found.contains_key(name)));
+    let complete = required
+        .into_iter()
+        .flatten()
+        .all(|name| name.as_str().is_some_and(|name| found.contains_key(name)));
     (complete && (!found.is_empty() || properties.is_empty())).then_some(found)
 }
 
@@ -36,7 +42,10 @@ mod tests {
     fn a_form_is_filled_in_only_when_it_can_be() {
         let form = json!({ "properties": { "a": { "default": 1 }, "b": {} }, "required": ["a"] });
         assert_eq!(defaults(&form).map(serde_json::Value::Object), Some(json!({ "a": 1 })));
-        assert_eq!(defaults(&json!({ "properties": { "a": { "default": 1 }, "b": {} }, "required": ["b"] })), None);
+        assert_eq!(
+            defaults(&json!({ "properties": { "a": { "default": 1 }, "b": {} }, "required": ["b"] })),
+            None
+        );
         assert_eq!(defaults(&json!({ "properties": { "a": {} } })), None);
     }
 }

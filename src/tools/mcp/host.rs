@@ -4,12 +4,12 @@ use super::elicit;
 use crate::base::event::Live;
 use crate::base::ids::CallId;
 use crate::tools::LiveSender;
+use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
     FormElicitationCapability, Implementation, ProgressNotificationParam, ProtocolVersion,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
-use rmcp::ClientHandler;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,7 +38,12 @@ impl Host {
     }
 
     fn tell(&self, chunk: String) {
-        let current = self.heard.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self
+            .heard
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some((call, live)) = current {
             live.send(Live::Output { call, chunk });
         }
@@ -68,7 +73,10 @@ impl ClientHandler for Host {
 
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let total = progress.total.map(|total| format!("/{total}")).unwrap_or_default();
-        let message = progress.message.map(|message| format!(" {message}")).unwrap_or_default();
+        let message = progress
+            .message
+            .map(|message| format!(" {message}"))
+            .unwrap_or_default();
         self.tell(format!("{}{total}{message}\n", progress.progress));
     }
 

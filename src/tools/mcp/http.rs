@@ -13,7 +13,9 @@ pub async fn client(url: &str) -> Result<reqwest::Client, String> {
     let url = url.to_owned();
     // Reading the system's certificates takes milliseconds of file access.
     let built = tokio::task::spawn_blocking(move || plain(&url, Duration::from_secs(10))).await;
-    built.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    built
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())
 }
 
 /// The recipe's headers. An error names the header, never its value.
@@ -31,7 +33,10 @@ pub fn headers(given: &[(String, String)]) -> Result<HeaderMap, String> {
 
 /// How rmcp speaks to this address.
 pub fn config(url: &str, headers: &HeaderMap) -> StreamableHttpClientTransportConfig {
-    let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(headers)
         .max_sse_event_size(EVENT)

@@ -4,9 +4,7 @@ use super::host::Host;
 use super::{Address, Config, Program, Transport, Way, With, http, oauth, sse};
 use crate::process::serve::{self, End, Serve, Served};
 use rmcp::model::ProtocolVersion;
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService,
-};
+use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::AuthClient;
 use std::sync::Arc;
@@ -65,7 +63,11 @@ async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
     let serving = serve::serve(what, &program.confinement).map_err(|error| error.to_string())?;
     let host = Host::default();
     let pipes = (serving.stdout, serving.stdin);
-    match host.clone().serve_with_lifecycle(pipes, ClientLifecycleMode::Initialize).await {
+    match host
+        .clone()
+        .serve_with_lifecycle(pipes, ClientLifecycleMode::Initialize)
+        .await
+    {
         Ok(running) => Ok(Link {
             running: Arc::new(running),
             host,
@@ -76,7 +78,11 @@ async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
                 Some(end) => Some(end),
                 None => serving.served.kill().await,
             };
-            Err(format!("{}{}", said(&error), ended.map(|end| ending(&end)).unwrap_or_default()))
+            Err(format!(
+                "{}{}",
+                said(&error),
+                ended.map(|end| ending(&end)).unwrap_or_default()
+            ))
         }
     }
 }
@@ -107,7 +113,9 @@ async fn url(address: &Address) -> Result<Link, String> {
             Ok(link) => Ok(link),
             // Whoever wants a key wants it there too.
             Err((why, true)) => Err(why),
-            Err((first, false)) => legacy(address).await.map_err(|second| format!("streamable HTTP: {first}; SSE: {second}")),
+            Err((first, false)) => legacy(address)
+                .await
+                .map_err(|second| format!("streamable HTTP: {first}; SSE: {second}")),
         },
     }
 }
@@ -120,44 +128,66 @@ fn either() -> ClientLifecycleMode {
     }
 }
 
-/// The flag says whether the server wants to know who we are.
+/// The flag says whether the server wants to know who we are. A server that makes nothing of the newer way of beginning is
+/// asked once more in the older one.
 async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
     let certain = |why: String| (why, true);
     let client = http::client(&address.url).await.map_err(certain)?;
     let headers = http::headers(&address.headers).map_err(certain)?;
     let config = http::config(&address.url, &headers);
-    let host = Host::default();
-    let served = match &address.oauth {
-        None => {
-            let transport = StreamableHttpClientTransport::with_client(client, config);
-            host.clone().serve_with_lifecycle(transport, either()).await
-        }
+    let manager = match &address.oauth {
+        None => None,
         Some(credentials) => {
-            let manager = oauth::authorize(client.clone(), &address.url, credentials).await.map_err(certain)?;
-            let transport = StreamableHttpClientTransport::with_client(AuthClient::new(client, manager), config);
-            host.clone().serve_with_lifecycle(transport, either()).await
+            let manager = oauth::authorize(client.clone(), &address.url, credentials)
+                .await
+                .map_err(certain)?;
+            Some(AuthClient::new(client.clone(), manager))
         }
     };
-    match served {
-        Ok(running) => Ok(Link {
-            running: Arc::new(running),
-            host,
-            served: None,
-        }),
-        Err(error) if error.is_authorization_required() => Err((
-            "the server wants authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`".to_owned(),
-            true,
-        )),
-        Err(error) => Err((said(&error), false)),
+    let mut told = (String::new(), false);
+    for mode in [either(), ClientLifecycleMode::Initialize] {
+        let host = Host::default();
+        let (config, client) = (config.clone(), client.clone());
+        let served = match manager.clone() {
+            None => {
+                let transport = StreamableHttpClientTransport::with_client(client, config);
+                host.clone().serve_with_lifecycle(transport, mode).await
+            }
+            Some(authorized) => {
+                let transport = StreamableHttpClientTransport::with_client(authorized, config);
+                host.clone().serve_with_lifecycle(transport, mode).await
+            }
+        };
+        match served {
+            Ok(running) => {
+                return Ok(Link {
+                    running: Arc::new(running),
+                    host,
+                    served: None,
+                });
+            }
+            Err(error) if error.is_authorization_required() => return Err(certain(UNAUTHORIZED.to_owned())),
+            Err(error) => told = (said(&error), false),
+        }
     }
+    Err(told)
 }
+
+/// What is told when a server wants to know who we are.
+const UNAUTHORIZED: &str =
+    "the server wants authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
 
 async fn legacy(address: &Address) -> Result<Link, String> {
     let client = http::client(&address.url).await?;
     let headers = http::headers(&address.headers)?;
-    let transport = sse::Sse::connect(client, &address.url, headers).await.map_err(|error| error.to_string())?;
+    let transport = sse::Sse::connect(client, &address.url, headers)
+        .await
+        .map_err(|error| error.to_string())?;
     let host = Host::default();
-    let running = host.clone().serve_with_lifecycle(transport, ClientLifecycleMode::Initialize).await;
+    let running = host
+        .clone()
+        .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
+        .await;
     Ok(Link {
         running: Arc::new(running.map_err(|error| said(&error))?),
         host,

@@ -95,7 +95,9 @@ pub struct Credentials {
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("client_id", &self.client_id).finish_non_exhaustive()
+        f.debug_struct("Credentials")
+            .field("client_id", &self.client_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -133,13 +135,19 @@ pub async fn start(configs: Vec<Config>, with: &With) -> (Servers, Vec<Started>)
             servers.push(server);
             tools
         });
-        started.push(Started { name, required, outcome });
+        started.push(Started {
+            name,
+            required,
+            outcome,
+        });
     }
     let servers = Servers(Arc::new(servers));
     for pair in resources::tools(&servers) {
         // The pair belongs to all servers that have resources, and is listed with the first of them.
         let owner = servers.0.iter().find(|server| server.has_resources());
-        let first = started.iter_mut().find(|one| owner.is_some_and(|owner| owner.name() == one.name));
+        let first = started
+            .iter_mut()
+            .find(|one| owner.is_some_and(|owner| owner.name() == one.name));
         if let Some(Started { outcome: Ok(tools), .. }) = first {
             tools.push(pair);
         }

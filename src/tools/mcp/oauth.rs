@@ -4,8 +4,7 @@
 use super::Credentials;
 use reqwest::Client;
 use rmcp::transport::auth::{
-    AuthorizationManager, ClientCredentialsConfig, OAuthHttpClient, OAuthHttpClientFuture,
-    OAuthHttpRequest, OAuthState,
+    AuthorizationManager, ClientCredentialsConfig, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest, OAuthState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,9 @@ const MOST: usize = 1 << 20;
 pub async fn authorize(client: Client, url: &str, with: &Credentials) -> Result<AuthorizationManager, String> {
     let trouble = |error: rmcp::transport::auth::AuthError| format!("OAuth: {error}");
     let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client));
-    let mut state = OAuthState::new_with_oauth_http_client(url, http).await.map_err(trouble)?;
+    let mut state = OAuthState::new_with_oauth_http_client(url, http)
+        .await
+        .map_err(trouble)?;
     let config = ClientCredentialsConfig::ClientSecret {
         client_id: with.client_id.clone(),
         client_secret: with.client_secret.clone(),
@@ -25,7 +26,9 @@ pub async fn authorize(client: Client, url: &str, with: &Credentials) -> Result<
         resource: Some(url.to_owned()),
     };
     state.authenticate_client_credentials(config).await.map_err(trouble)?;
-    state.into_authorization_manager().ok_or_else(|| "OAuth: no token was given".to_owned())
+    state
+        .into_authorization_manager()
+        .ok_or_else(|| "OAuth: no token was given".to_owned())
 }
 
 /// The way out for every request of the OAuth protocol. Redirects are not followed.

@@ -24,12 +24,20 @@ impl PromptTool {
     /// From the server's own definition.
     pub fn new(server: &Arc<Server>, prompt: &Prompt) -> Self {
         let name = tool_name(server.name(), &format!("prompt_{}", prompt.name));
-        let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or(&prompt.name);
+        let about = prompt
+            .description
+            .as_deref()
+            .or(prompt.title.as_deref())
+            .unwrap_or(&prompt.name);
         Self {
             spec: ToolSpec {
                 display_name: name.clone(),
                 name,
-                description: format!("Gives the text of the prompt `{}`: {}", prompt.name, short(about, DESCRIPTION)),
+                description: format!(
+                    "Gives the text of the prompt `{}`: {}",
+                    prompt.name,
+                    short(about, DESCRIPTION)
+                ),
                 kind: Kind::Other,
                 origin: Origin::Mcp(server.name().to_owned()),
                 parameters: parameters(prompt),
@@ -48,7 +56,10 @@ fn parameters(prompt: &Prompt) -> Value {
         .iter()
         .map(|argument| {
             let about = argument.description.as_deref().unwrap_or_default();
-            (argument.name.clone(), json!({ "type": "string", "description": short(about, 1_000) }))
+            (
+                argument.name.clone(),
+                json!({ "type": "string", "description": short(about, 1_000) }),
+            )
         })
         .collect();
     let required = arguments.iter().filter(|argument| argument.required == Some(true));
@@ -74,6 +85,8 @@ impl Tool for PromptTool {
     }
 
     fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
-        Ok(prepared(&self.server, &self.spec, args, |args| Ask::Prompt(self.name.clone(), args)))
+        Ok(prepared(&self.server, &self.spec, args, |args| {
+            Ask::Prompt(self.name.clone(), args)
+        }))
     }
 }

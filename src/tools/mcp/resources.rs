@@ -17,7 +17,10 @@ pub fn tools(servers: &Servers) -> Vec<Arc<dyn Tool>> {
     if !servers.all().iter().any(|server| server.has_resources()) {
         return Vec::new();
     }
-    vec![Arc::new(List::new(servers.clone())), Arc::new(Read::new(servers.clone()))]
+    vec![
+        Arc::new(List::new(servers.clone())),
+        Arc::new(Read::new(servers.clone())),
+    ]
 }
 
 fn spec(name: &str, display_name: &str, description: &str, parameters: Value) -> ToolSpec {
@@ -56,12 +59,20 @@ struct Read {
 impl Read {
     fn new(servers: Servers) -> Self {
         let properties = [
-            ("server", schema::string("The server, as list_mcp_resources names it. May be left out when there is only one.")),
+            (
+                "server",
+                schema::string("The server, as list_mcp_resources names it. May be left out when there is only one."),
+            ),
             ("uri", schema::string("The URI, as list_mcp_resources names it.")),
         ];
         let about = "Reads one resource of an MCP server.";
         Self {
-            spec: spec("read_mcp_resource", "ReadMcpResource", about, schema::object(properties, &["uri"])),
+            spec: spec(
+                "read_mcp_resource",
+                "ReadMcpResource",
+                about,
+                schema::object(properties, &["uri"]),
+            ),
             servers,
         }
     }
@@ -69,7 +80,12 @@ impl Read {
 
 /// The servers that a call is about.
 fn chosen(servers: &Servers, args: &Value) -> Result<Vec<Arc<Server>>, ToolError> {
-    let with: Vec<Arc<Server>> = servers.all().iter().filter(|server| server.has_resources()).cloned().collect();
+    let with: Vec<Arc<Server>> = servers
+        .all()
+        .iter()
+        .filter(|server| server.has_resources())
+        .cloned()
+        .collect();
     let Some(name) = args.get("server").and_then(Value::as_str) else {
         return Ok(with);
     };
@@ -125,13 +141,19 @@ impl Tool for Read {
     fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
         let uri = args.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
         let servers = chosen(&self.servers, args)?;
-        let [server] = <[Arc<Server>; 1]>::try_from(servers)
-            .map_err(|_| ToolError::model("invalid_tool_params", "several servers have resources: name one as `server`"))?;
+        let [server] = <[Arc<Server>; 1]>::try_from(servers).map_err(|_| {
+            ToolError::model(
+                "invalid_tool_params",
+                "several servers have resources: name one as `server`",
+            )
+        })?;
         Ok(Prepared {
             title: format!("read {uri} of {}", server.name()),
             access: Access::none(),
             preview: None,
-            work: Box::new(move |context| Box::pin(async move { server.ask(Ask::Resource(uri.clone()), &uri, &context).await })),
+            work: Box::new(move |context| {
+                Box::pin(async move { server.ask(Ask::Resource(uri.clone()), &uri, &context).await })
+            }),
         })
     }
 }

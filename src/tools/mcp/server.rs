@@ -8,8 +8,8 @@ use crate::base::ids::sha256_hex;
 use crate::tools::discovered::short;
 use crate::tools::{Tool, ToolContext, ToolError};
 use rmcp::model::{
-    CallToolRequestParams, GetPromptRequestParams, JsonObject, PaginatedRequestParams, Prompt, ReadResourceRequestParams,
-    Resource, Tool as Definition,
+    CallToolRequestParams, GetPromptRequestParams, JsonObject, PaginatedRequestParams, Prompt,
+    ReadResourceRequestParams, Resource, Tool as Definition,
 };
 use rmcp::service::ServiceError;
 use std::collections::BTreeMap;
@@ -71,7 +71,8 @@ impl Server {
         };
         let (tools, left_out) = chosen(&config, listed.tools);
         for why in left_out {
-            with.notices.tell("mcp_tool", format!("MCP server {}: {why}", config.name));
+            with.notices
+                .tell("mcp_tool", format!("MCP server {}: {why}", config.name));
         }
         let definitions = tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect();
         let server = Arc::new(Self {
@@ -119,7 +120,10 @@ impl Server {
         let undone = end.map(|end| end.undone).unwrap_or_default();
         if !undone.is_empty() {
             let undone = undone.join(", ");
-            let message = format!("MCP server {}: changed protected paths, put back: {undone}", self.name());
+            let message = format!(
+                "MCP server {}: changed protected paths, put back: {undone}",
+                self.name()
+            );
             self.with.notices.tell("protected_path", message);
         }
     }
@@ -144,11 +148,15 @@ impl Server {
         let asked = async {
             match what {
                 Ask::Tool(name, args) => {
-                    let result = running.call_tool(CallToolRequestParams::new(name).with_arguments(args)).await?;
+                    let result = running
+                        .call_tool(CallToolRequestParams::new(name).with_arguments(args))
+                        .await?;
                     Ok(content::output(label, result))
                 }
                 Ask::Prompt(name, args) => {
-                    let result = running.get_prompt(GetPromptRequestParams::new(name).with_arguments(args)).await?;
+                    let result = running
+                        .get_prompt(GetPromptRequestParams::new(name).with_arguments(args))
+                        .await?;
                     Ok(prompts::output(label, result))
                 }
                 Ask::Resource(uri) => {
@@ -159,13 +167,20 @@ impl Server {
             }
         };
         let answer = bounded(label, asked, self.config.call, context).await;
-        let lost = matches!(&answer, Err(Failed::Service(ServiceError::TransportClosed | ServiceError::TransportSend(_))));
+        let lost = matches!(
+            &answer,
+            Err(Failed::Service(
+                ServiceError::TransportClosed | ServiceError::TransportSend(_)
+            ))
+        );
         drop(running);
         match answer {
             Ok(output) => Ok(output),
             Err(Failed::Told(error)) => Err(error),
             Err(Failed::Service(_)) if lost => Err(self.lost(label).await),
-            Err(Failed::Service(error)) => Err(ToolError::model("mcp_tool_error", format!("{label}: {}", told(&error)))),
+            Err(Failed::Service(error)) => {
+                Err(ToolError::model("mcp_tool_error", format!("{label}: {}", told(&error))))
+            }
         }
     }
 
@@ -194,9 +209,10 @@ impl Server {
         match bounded(self.name(), asked, self.config.call, context).await {
             Ok(all) => Ok(all),
             Err(Failed::Told(error)) => Err(error),
-            Err(Failed::Service(error)) => {
-                Err(ToolError::model("mcp_tool_error", format!("{}: {}", self.name(), told(&error))))
-            }
+            Err(Failed::Service(error)) => Err(ToolError::model(
+                "mcp_tool_error",
+                format!("{}: {}", self.name(), told(&error)),
+            )),
         }
     }
 
@@ -211,7 +227,10 @@ impl Server {
         self.tell_end(end);
         let message = format!("MCP server {} was lost in the middle of a call{how}", self.name());
         self.with.notices.tell("mcp_server", message);
-        ToolError::model("mcp_server_lost", format!("{label}: the server was lost in the middle of the call; its effect is unknown{how}"))
+        ToolError::model(
+            "mcp_server_lost",
+            format!("{label}: the server was lost in the middle of the call; its effect is unknown{how}"),
+        )
     }
 
     /// A connection that stands, with tools that are what they were.
@@ -235,14 +254,20 @@ impl Server {
             return Err(gone(self.name(), ": it was started again once already"));
         }
         state.restarted = true;
-        let time = self.config.start.min(context.deadline.saturating_duration_since(Instant::now()));
+        let time = self
+            .config
+            .start
+            .min(context.deadline.saturating_duration_since(Instant::now()));
         let opened = tokio::select! {
             opened = tokio::time::timeout(time, Link::open(&self.config, &self.with)) => opened,
             () = context.cancel.cancelled() => return Err(ToolError::model("cancelled", "the run is ending")),
         };
         match opened {
             Ok(Ok(link)) => {
-                self.with.notices.tell("mcp_server", format!("MCP server {} ended and was started again", self.name()));
+                self.with.notices.tell(
+                    "mcp_server",
+                    format!("MCP server {} ended and was started again", self.name()),
+                );
                 state.link = Some(link);
                 self.compare(state).await;
                 Ok(())
@@ -274,7 +299,10 @@ impl Server {
             };
             if state.withdrawn.insert(name.clone(), why).is_none() {
                 let tool = names::tool_name(self.name(), name);
-                let message = format!("MCP server {} has {why} its tool {tool}: it is not used any more", self.name());
+                let message = format!(
+                    "MCP server {} has {why} its tool {tool}: it is not used any more",
+                    self.name()
+                );
                 self.with.notices.tell("mcp_tool_changed", message);
             }
         }
@@ -282,7 +310,10 @@ impl Server {
 }
 
 fn gone(name: &str, why: &str) -> ToolError {
-    ToolError::model("mcp_server_lost", format!("the MCP server {name} is not there any more{why}"))
+    ToolError::model(
+        "mcp_server_lost",
+        format!("the MCP server {name} is not there any more{why}"),
+    )
 }
 
 /// What a server offers.
@@ -350,8 +381,13 @@ fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition>, Vec<Stri
         if tool.name.is_empty() || tool.name.len() > 200 || tool.name.chars().any(char::is_control) {
             left_out.push(format!("a tool was left out: `{}` is no name", name.escape_debug()));
         } else if bytes > DEFINITION {
-            left_out.push(format!("the tool `{name}` was left out: its definition has {bytes} bytes"));
-        } else if kept.iter().any(|one| names::tool_name("", &one.name) == names::tool_name("", &tool.name)) {
+            left_out.push(format!(
+                "the tool `{name}` was left out: its definition has {bytes} bytes"
+            ));
+        } else if kept
+            .iter()
+            .any(|one| names::tool_name("", &one.name) == names::tool_name("", &tool.name))
+        {
             left_out.push(format!("the tool `{name}` was left out: another one has its name"));
         } else {
             kept.push(tool);

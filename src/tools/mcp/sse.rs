@@ -33,28 +33,45 @@ impl Sse {
     /// Opens the stream and waits for the address to write to, which must be of the same origin.
     pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
         let url = Url::parse(url).map_err(|error| SseError(format!("bad address: {error}")))?;
-        let request = client.get(url.clone()).headers(headers.clone()).header(ACCEPT, "text/event-stream");
+        let request = client
+            .get(url.clone())
+            .headers(headers.clone())
+            .header(ACCEPT, "text/event-stream");
         let response = request.send().await.map_err(|error| SseError(said(&error)))?;
         let status = response.status().as_u16();
         if status != 200 {
             return Err(SseError(format!("the server answers {status}")));
         }
-        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            return Err(SseError(format!("the server answers with `{kind}`, not with an event stream")));
+            return Err(SseError(format!(
+                "the server answers with `{kind}`, not with an event stream"
+            )));
         }
         let mut stream = Stream::new(response);
         let post = stream.endpoint(&url).await?;
         let (tell, messages) = mpsc::channel(WAITING);
         let reader = tokio::spawn(async move {
             while let Some(frame) = stream.next().await {
-                let Ok(message) = serde_json::from_str(&frame.data) else { continue };
+                let Ok(message) = serde_json::from_str(&frame.data) else {
+                    continue;
+                };
                 if tell.send(message).await.is_err() {
                     return;
                 }
             }
         });
-        Ok(Self { client, headers, post, messages, reader })
+        Ok(Self {
+            client,
+            headers,
+            post,
+            messages,
+            reader,
+        })
     }
 }
 
@@ -91,15 +108,23 @@ impl Stream {
         let frame = loop {
             let frame = self.next().await;
             match frame {
-                None => return Err(SseError("the stream ended before it named an address to write to".to_owned())),
+                None => {
+                    return Err(SseError(
+                        "the stream ended before it named an address to write to".to_owned(),
+                    ));
+                }
                 Some(frame) if frame.event == "endpoint" => break frame,
                 Some(_) => {}
             }
         };
-        let post = own.join(frame.data.trim()).map_err(|error| SseError(format!("bad address to write to: {error}")))?;
+        let post = own
+            .join(frame.data.trim())
+            .map_err(|error| SseError(format!("bad address to write to: {error}")))?;
         match post.origin() == own.origin() {
             true => Ok(post),
-            false => Err(SseError("the server names an address of another origin to write to".to_owned())),
+            false => Err(SseError(
+                "the server names an address of another origin to write to".to_owned(),
+            )),
         }
     }
 }
@@ -116,7 +141,10 @@ fn said(error: &reqwest::Error) -> String {
 impl Transport<RoleClient> for Sse {
     type Error = SseError;
 
-    fn send(&mut self, item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
         let body = serde_json::to_vec(&item).map_err(|error| SseError(error.to_string()));
         let request = self.client.post(self.post.clone()).headers(self.headers.clone());
         async move {

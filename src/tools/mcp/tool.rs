@@ -51,7 +51,9 @@ impl Tool for McpTool {
     }
 
     fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
-        Ok(prepared(&self.server, &self.spec, args, |args| Ask::Tool(self.name.clone(), args)))
+        Ok(prepared(&self.server, &self.spec, args, |args| {
+            Ask::Tool(self.name.clone(), args)
+        }))
     }
 }
 
