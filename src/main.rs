@@ -7,10 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|first| first == confine::ARGUMENT)
-    {
+    if std::env::args_os().nth(1).is_some_and(|first| first == confine::ARGUMENT) {
         return confine::entry();
     }
     let started = Instant::now();
@@ -35,9 +32,7 @@ fn main() -> ExitCode {
     };
     let work = std::panic::AssertUnwindSafe(|| runtime.block_on(cli::commands::carry_out(command, started)));
     let code = std::panic::catch_unwind(work).unwrap_or_else(|_| {
-        out::tell(
-            "error: this is a bug in overnight; the journal of the run is whole up to here (see the run directory)",
-        );
+        out::tell("error: this is a bug in overnight; the journal of the run is whole up to here (see the run directory)");
         exit::BUG
     });
     runtime.shutdown_background();

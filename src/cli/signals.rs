@@ -35,10 +35,7 @@ pub fn watch(interrupt: &Arc<Interrupt>, deadline: Instant) -> std::io::Result<(
     Ok(())
 }
 
-#[expect(
-    clippy::exit,
-    reason = "a second signal asks for the end at once; the journal is whole at any moment"
-)]
+#[expect(clippy::exit, reason = "a second signal asks for the end at once; the journal is whole at any moment")]
 fn leave(code: i32) {
     std::process::exit(code);
 }

@@ -5,17 +5,17 @@ use super::refusal::Refusal;
 use crate::base::call::{Kind, Origin};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
-use crate::net::addresses;
-use crate::net::client::Limits;
-use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
 use crate::process::{self, Confinement, Level, Network, proxy};
-use crate::provider::Provider;
+use crate::net::addresses;
+use crate::net::client::Limits;
+use crate::net::retry::Schedule;
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
+use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
@@ -32,9 +32,7 @@ pub fn variable(name: &str) -> Option<String> {
 /// The whole environment, as far as it is text.
 pub fn environment() -> Vec<(String, String)> {
     let pairs = std::env::vars_os();
-    pairs
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
+    pairs.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
 }
 
 /// Opens the tree; run directories in it are hidden.
@@ -96,11 +94,7 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], fi
         .map(|spec| (spec.name.clone(), spec.kind, spec.origin.clone()))
         .collect();
     let problems = policy::check_names(policies, &names, absent);
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(super::settings::refuse(&problems, files))
-    }
+    if problems.is_empty() { Ok(()) } else { Err(super::settings::refuse(&problems, files)) }
 }
 
 /// The sandbox of a run. `own` holds the home and the temporary files of its commands.
@@ -152,10 +146,7 @@ pub async fn confinement(
 pub fn proxy_rules() -> proxy::Rules {
     proxy::Rules {
         host_fits: |host, port, patterns| {
-            let patterns: Vec<HostPattern> = patterns
-                .iter()
-                .filter_map(|text| HostPattern::parse(text).ok())
-                .collect();
+            let patterns: Vec<HostPattern> = patterns.iter().filter_map(|text| HostPattern::parse(text).ok()).collect();
             let scheme = if port == 80 { "http" } else { "https" };
             hosts::judge(&format!("{scheme}://{host}:{port}/"), &patterns).is_ok()
         },
@@ -184,9 +175,7 @@ pub fn scope(
 
 /// The user's data directory of this repository.
 fn memory_dir(root: &Path) -> PathBuf {
-    let data = variable("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
+    let data = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share");
     let repository = patch::repository(root).map_or_else(|| root.to_owned(), |found| found.common_dir);
     let key = crate::base::ids::sha256_hex(&[repository.to_string_lossy().as_bytes()]);
@@ -199,8 +188,9 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
     if names.is_empty() {
         return (Vec::new(), Vec::new());
     }
-    let may_read =
-        |place: &crate::base::access::Place| place.inside && !policies.unreadable("read_file", Kind::Read, &place.path);
+    let may_read = |place: &crate::base::access::Place| {
+        place.inside && !policies.unreadable("read_file", Kind::Read, &place.path)
+    };
     let gathered = context::gather(workspace, &names, &may_read);
     (gathered.render().into_iter().collect(), gathered.warnings)
 }
@@ -209,8 +199,7 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(
-            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe"
-                .to_owned(),
+            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe".to_owned(),
         ));
     };
     if let Some(run) = model.strip_prefix("replay:") {

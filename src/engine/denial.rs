@@ -4,11 +4,7 @@ use crate::base::ruling::{Decision, Ruling};
 
 /// The text that answers a denied call: rule, code, reason, and what would be allowed.
 pub fn told(ruling: &Ruling) -> String {
-    let rule = ruling
-        .rule
-        .as_deref()
-        .map(|rule| format!(" by rule {rule}"))
-        .unwrap_or_default();
+    let rule = ruling.rule.as_deref().map(|rule| format!(" by rule {rule}")).unwrap_or_default();
     let text = format!("Denied{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix);
     text.trim_end().to_owned()
 }

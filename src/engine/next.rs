@@ -352,7 +352,6 @@ fn finish(state: &State, plan: &Plan) -> Next {
 
 /// Whether a call of this tool carries its arguments out of the run: into files, commands, requests.
 pub fn is_outgoing(spec: &ToolSpec) -> bool {
-    let stays =
-        matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
+    let stays = matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
     !stays || spec.origin != Origin::Builtin || spec.name == "read_mcp_resource"
 }

@@ -1,8 +1,8 @@
 //! A recorded run as requests and replies, for replay. A fold; asks nobody.
 
 use super::state::State;
-use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
+use crate::base::call::ToolSpec;
 use crate::provider::replay::{RecordedRequest, RecordedTurn};
 
 /// What a journal tells of requests and replies.
@@ -12,9 +12,7 @@ pub struct Recording {
 
 /// The recording in these events.
 pub fn of(events: &[Event]) -> Recording {
-    Recording {
-        events: events.to_vec(),
-    }
+    Recording { events: events.to_vec() }
 }
 
 impl Recording {

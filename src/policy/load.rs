@@ -99,9 +99,7 @@ pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)], absent: &[
                     .iter()
                     .any(|(name, kind, origin)| pattern.fits(name, *kind, origin))
                 && !is_builtin(pattern)
-                && !absent
-                    .iter()
-                    .any(|server| pattern.text().starts_with(&format!("{server}__")))
+                && !absent.iter().any(|server| pattern.text().starts_with(&format!("{server}__")))
             {
                 let text = pattern.text();
                 let problem = Diagnostic::error("unknown-tool", rule.span, format!("no tool is named `{text}`"));

@@ -188,10 +188,7 @@ impl Done {
     pub fn of(output: Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         Self {
-            code: output
-                .status
-                .code()
-                .unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
+            code: output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }

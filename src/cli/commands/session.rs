@@ -6,9 +6,9 @@ use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
 use crate::cli::args::{Format, Shared};
-use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
+use crate::cli::equip::{self, Equipment};
 use crate::cli::{exit, out, signals, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt};
@@ -73,8 +73,10 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) = wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+    let own = Private::create()
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let (confinement, detail) =
+        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -84,14 +86,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
-    let (early, equipment) = prepare(
-        &session,
-        &beginning,
-        &confinement,
-        &redactor,
-        (&shadow, &interrupt, deadline),
-    )
-    .await?;
+    let (early, equipment) = prepare(&session, &beginning, &confinement, &redactor, (&shadow, &interrupt, deadline)).await?;
     let sinks = sinks(shared);
     let confined = EventKind::Confined(Confined {
         level: confinement.level.as_str().to_owned(),
@@ -101,10 +96,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
-            (
-                Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?,
-                true,
-            )
+            (Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?, true)
         }
         Beginning::Resumed(events) => {
             let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
@@ -136,13 +128,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
-    let scope = wire::scope(
-        confinement,
-        &session.run_dir,
-        &session.workspace,
-        &redactor,
-        (equipment.servers, equipment.notices),
-    );
+    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor, (equipment.servers, equipment.notices));
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
@@ -203,9 +189,7 @@ async fn prepare(
     let equipment = match equip::equip(Some(&session.plan), &ground).await {
         Ok(equipment) => equipment,
         // The run is over before it began: the loop says so, with the right code.
-        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => {
-            return Ok((early, Equipment::bare()?));
-        }
+        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => return Ok((early, Equipment::bare()?)),
         Err(refusal) => return Err(refusal),
     };
     if let Some(files) = &session.files
@@ -218,11 +202,7 @@ async fn prepare(
 }
 
 fn commit_of(ledger: &Ledger) -> Option<String> {
-    ledger
-        .state
-        .started
-        .as_ref()
-        .and_then(|started| started.base.commit.clone())
+    ledger.state.started.as_ref().and_then(|started| started.base.commit.clone())
 }
 
 /// The baseline, beside the first request.

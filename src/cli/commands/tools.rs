@@ -26,11 +26,7 @@ use tokio_util::sync::CancellationToken;
 /// Carries it out.
 pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     match command {
-        ToolsCommand::List {
-            recipe,
-            format,
-            workspace,
-        } => list(recipe.as_deref(), format, &workspace).await,
+        ToolsCommand::List { recipe, format, workspace } => list(recipe.as_deref(), format, &workspace).await,
         ToolsCommand::Call(args) => call(&args).await,
     }
 }
@@ -59,16 +55,8 @@ fn print(registry: &Registry, format: Format) -> Result<u8, Refusal> {
     let specs = registry.specs();
     match format {
         Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
-        Format::Json => printed(&format!(
-            "{:#}\n",
-            Value::Array(specs.iter().map(|spec| object(spec)).collect())
-        )),
-        Format::StreamJson => printed(
-            &specs
-                .iter()
-                .map(|spec| format!("{}\n", object(spec)))
-                .collect::<String>(),
-        ),
+        Format::Json => printed(&format!("{:#}\n", Value::Array(specs.iter().map(|spec| object(spec)).collect()))),
+        Format::StreamJson => printed(&specs.iter().map(|spec| format!("{}\n", object(spec))).collect::<String>()),
     }
 }
 
@@ -83,12 +71,7 @@ fn origin(spec: &ToolSpec) -> String {
 fn row(spec: &ToolSpec) -> String {
     let first = spec.description.lines().next().unwrap_or_default();
     let short = first.split_inclusive(". ").next().unwrap_or(first).trim_end();
-    format!(
-        "{:<28} {:<8} {:<12} {short}\n",
-        spec.name,
-        spec.kind.as_str(),
-        origin(spec)
-    )
+    format!("{:<28} {:<8} {:<12} {short}\n", spec.name, spec.kind.as_str(), origin(spec))
 }
 
 fn object(spec: &ToolSpec) -> Value {
@@ -119,11 +102,7 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     match args.format {
         Format::Text if answer.output.error.is_some() => out::tell(&text),
         Format::Text => {
-            printed(&if text.ends_with('\n') {
-                text
-            } else {
-                format!("{text}\n")
-            })?;
+            printed(&if text.ends_with('\n') { text } else { format!("{text}\n") })?;
         }
         Format::Json | Format::StreamJson => {
             if answer.output.error.is_some() {
@@ -221,16 +200,7 @@ async fn judged(
         Decision::Suspend => return Ok(ruled_out(ruling, "awaiting_approval", exit::SUSPENDED)),
         Decision::Allow | Decision::Modify => {}
     }
-    let output = execute(
-        policies,
-        workspace,
-        redactor,
-        (&ruling, equipment),
-        found.tool,
-        &accepted.args,
-        prepared,
-    )
-    .await?;
+    let output = execute(policies, workspace, redactor, (&ruling, equipment), found.tool, &accepted.args, prepared).await?;
     let error = output.error.is_some();
     Ok(Answer {
         status: if error { "error" } else { "success" },
@@ -259,26 +229,14 @@ async fn execute(
 ) -> Result<ToolOutput, Refusal> {
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
     let own = Private::create().map_err(no_dir)?;
-    let results = tempfile::Builder::new()
-        .prefix("overnight-")
-        .tempdir()
-        .map_err(no_dir)?;
+    let results = tempfile::Builder::new().prefix("overnight-").tempdir().map_err(no_dir)?;
     let (confinement, _) = wire::confinement(policies, &workspace, &own, &[]).await?;
-    if tool.spec().kind == crate::base::call::Kind::Execute
-        || tool.spec().origin == Origin::Discovered
-        || ruling.pipe.is_some()
-    {
+    if tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     }
-    let scope = wire::scope(
-        confinement,
-        results.path(),
-        &workspace,
-        &redactor,
-        (equipment.servers.clone(), equipment.notices.clone()),
-    );
+    let scope = wire::scope(confinement, results.path(), &workspace, &redactor, (equipment.servers.clone(), equipment.notices.clone()));
     let cancel = CancellationToken::new();
     let prepared = match &ruling.pipe {
         None => prepared,
@@ -290,16 +248,9 @@ async fn execute(
                 cancel: &cancel,
             };
             let rewritten = pipe.rewrite(tool, args, &prepared, ruling).await;
-            match rewritten
-                .map_err(|why| ToolError::model("denied", why))
-                .and_then(|args| {
-                    crate::engine::modify::prepare(
-                        &wire::registry(None).map_err(|e| ToolError::Fatal(e.to_string()))?,
-                        &workspace,
-                        tool,
-                        &args,
-                    )
-                }) {
+            match rewritten.map_err(|why| ToolError::model("denied", why)).and_then(|args| {
+                crate::engine::modify::prepare(&wire::registry(None).map_err(|e| ToolError::Fatal(e.to_string()))?, &workspace, tool, &args)
+            }) {
                 Ok(prepared) => prepared,
                 Err(error) => return Ok(failure(error)),
             }
@@ -315,9 +266,7 @@ async fn execute(
         live: LiveSender::none(),
     };
     let fitted = context.clone();
-    let done = (prepared.work)(context)
-        .await
-        .and_then(|output| results::fit(output, &fitted));
+    let done = (prepared.work)(context).await.and_then(|output| results::fit(output, &fitted));
     scope.jobs.kill_all().await;
     Ok(done.unwrap_or_else(failure))
 }
