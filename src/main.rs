@@ -4,10 +4,16 @@ use clap::Parser;
 use overnight::cli::{self, args::Cli, exit, out};
 use overnight::process::{confine, proxy, use_helper};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
+static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
+
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|first| first == confine::ARGUMENT) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == confine::ARGUMENT)
+    {
         return confine::entry();
     }
     let started = Instant::now();
@@ -23,6 +29,10 @@ fn main() -> ExitCode {
         use_helper(own);
     }
     proxy::use_rules(cli::wire::proxy_rules());
+    // A parser of ours may panic on hostile text and is caught where it is called; only what comes up to here is told.
+    std::panic::set_hook(Box::new(|panic| {
+        let _ = LAST_PANIC.lock().map(|mut last| *last = Some(panic.to_string()));
+    }));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -32,7 +42,13 @@ fn main() -> ExitCode {
     };
     let work = std::panic::AssertUnwindSafe(|| runtime.block_on(cli::commands::carry_out(command, started)));
     let code = std::panic::catch_unwind(work).unwrap_or_else(|_| {
-        out::tell("error: this is a bug in overnight; the journal of the run is whole up to here (see the run directory)");
+        let told = LAST_PANIC
+            .lock()
+            .ok()
+            .and_then(|mut last| last.take())
+            .unwrap_or_default();
+        let place = cli::commands::session::current().unwrap_or_else(|| "no run had begun".to_owned());
+        out::tell(&format!("error: this is a bug in overnight: {told}\n{place}"));
         exit::BUG
     });
     runtime.shutdown_background();

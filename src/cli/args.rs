@@ -317,7 +317,9 @@ fn duration(text: &str) -> Result<u64, String> {
 }
 
 fn whole(text: &str) -> Result<u64, String> {
-    text.replace('_', "").parse().map_err(|_| "write a whole number, as 2000000 or 2_000_000".to_owned())
+    text.replace('_', "")
+        .parse()
+        .map_err(|_| "write a whole number, as 2000000 or 2_000_000".to_owned())
 }
 
 fn dollars(text: &str) -> Result<u64, String> {

@@ -31,6 +31,8 @@ pub struct Ground<'a> {
     pub cancel: &'a CancellationToken,
     /// When the wall clock of the run ends.
     pub deadline: Instant,
+    /// A replay: nothing outside this machine is asked.
+    pub hermetic: bool,
 }
 
 /// All tools of a run.
@@ -48,9 +50,9 @@ pub struct Equipment {
 
 impl Equipment {
     /// The built-in tools alone, unfiltered: for a run that is over before it began.
-    pub fn bare() -> Result<Self, Refusal> {
+    pub fn bare(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
-            tools: wire::registry(None)?,
+            tools: wire::registry(None, searches)?,
             ..Self::default()
         })
     }
@@ -67,13 +69,18 @@ pub fn starts_something(plan: &Plan) -> bool {
     plan.tools.discovery.is_some() || !plan.tools.mcp_servers.is_empty()
 }
 
-/// Gathers the tools. What was started is ended again when the run must not begin.
+/// Gathers the tools; without `ground` only those for which nothing is started. What was started is ended again when the run
+/// must not begin.
 ///
 /// # Errors
 /// A discovery that failed, a required server that did not start (both code 8), names of tools that nobody has (code 3).
-pub async fn equip(plan: Option<&Plan>, ground: &Ground<'_>) -> Result<Equipment, Refusal> {
-    let mut equipment = Equipment::bare()?;
+pub async fn equip(plan: Option<&Plan>, searches: bool, ground: Option<&Ground<'_>>) -> Result<Equipment, Refusal> {
+    let mut equipment = Equipment::bare(searches)?;
     let Some(plan) = plan else {
+        return Ok(equipment);
+    };
+    let Some(ground) = ground else {
+        equipment.tools = wire::filtered(&equipment.tools, plan, &[])?;
         return Ok(equipment);
     };
     if let Some(discovery) = &plan.tools.discovery {
@@ -226,6 +233,7 @@ fn added(equipment: &mut Equipment, name: String, tools: Vec<Arc<dyn Tool>>) -> 
 fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config, String> {
     let way = match (&server.command, &server.url) {
         (Some(command), None) => Way::Stdio(program(command, server, ground)?),
+        (None, Some(url)) if ground.hermetic && !is_here(url) => return Err("a replay asks nothing outside".to_owned()),
         (None, Some(url)) => Way::Url(address(url, server)?),
         _ => return Err("it needs exactly one of `command` and `url`".to_owned()),
     };
@@ -239,6 +247,11 @@ fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config,
         include: server.include_tools.clone(),
         exclude: server.exclude_tools.clone(),
     })
+}
+
+/// Whether an address means this machine.
+fn is_here(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(crate::net::client::is_loopback))
 }
 
 fn expanded(text: &str) -> Result<String, String> {
@@ -256,6 +269,7 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
     confinement.network = match (confinement.level, server.network.is_empty()) {
         (Level::None, _) => Network::Open,
         (_, true) => Network::None,
+        _ if ground.hermetic => Network::None,
         (_, false) => Network::Hosts(server.network.clone()),
     };
     let mut seen = named.clone();
@@ -307,9 +321,9 @@ pub struct Standalone {
 
 impl Standalone {
     /// The built-in tools.
-    pub fn builtin() -> Result<Self, Refusal> {
+    pub fn builtin(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
-            equipment: Equipment::bare()?,
+            equipment: Equipment::bare(searches)?,
             _own: None,
         })
     }
@@ -319,13 +333,23 @@ impl Standalone {
 ///
 /// # Errors
 /// As for [`equip`], and a sandbox that cannot be had.
-pub async fn standalone(plan: &Plan, policies: &PolicySet, workspace: &Workspace) -> Result<Standalone, Refusal> {
-    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, _) = wire::confinement(policies, workspace, &own, &[]).await?;
-    if starts_something(plan) {
-        let tested = crate::process::self_test(&confinement).await;
-        tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
+pub async fn standalone(
+    plan: &Plan,
+    searches: bool,
+    policies: &PolicySet,
+    workspace: &Workspace,
+) -> Result<Standalone, Refusal> {
+    if !starts_something(plan) {
+        return Ok(Standalone {
+            equipment: equip(Some(plan), searches, None).await?,
+            _own: None,
+        });
     }
+    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let made = wire::confinement(policies, workspace.root(), &own, &[]).await;
+    let (confinement, _) = made.map_err(Refusal::Environment)?;
+    let tested = crate::process::self_test(&confinement).await;
+    tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let ground = Ground {
         workspace: workspace.root(),
@@ -333,8 +357,9 @@ pub async fn standalone(plan: &Plan, policies: &PolicySet, workspace: &Workspace
         redactor: &Arc::new(Redactor::from_env(wire::environment())),
         cancel: &CancellationToken::new(),
         deadline: Instant::now() + wall,
+        hermetic: false,
     };
-    let equipment = equip(Some(plan), &ground).await?;
+    let equipment = equip(Some(plan), searches, Some(&ground)).await?;
     for notice in equipment.notices.take() {
         super::out::tell(&format!("warning: {}", notice.message));
     }

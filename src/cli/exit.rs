@@ -91,7 +91,19 @@ mod tests {
 
     #[test]
     fn codes_follow_the_stated_precedence() {
-        let order = [BUG, OUTPUT, 130, INVALID, ENVIRONMENT, SUSPENDED, PROVIDER, BUDGET, DENIED, FAILED, PASSED];
+        let order = [
+            BUG,
+            OUTPUT,
+            130,
+            INVALID,
+            ENVIRONMENT,
+            SUSPENDED,
+            PROVIDER,
+            BUDGET,
+            DENIED,
+            FAILED,
+            PASSED,
+        ];
         for (place, strong) in order.iter().enumerate() {
             for weak in &order[place..] {
                 assert_eq!(stronger(*strong, *weak), *strong);

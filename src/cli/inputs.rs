@@ -21,11 +21,16 @@ pub fn text(path: &Path) -> Result<String, Refusal> {
 
 fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     if bytes.len() as u64 > SIZE {
-        return Err(Refusal::Invalid(format!("{name}:1:1: error[too-large]: more than {} MiB", SIZE >> 20)));
+        return Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[too-large]: more than {} MiB",
+            SIZE >> 20
+        )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
-        Refusal::Invalid(format!("{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\nhelp: save it as UTF-8"))
+        Refusal::Invalid(format!(
+            "{name}:1:1: error[not-utf8]: byte {place} is not UTF-8\nhelp: save it as UTF-8"
+        ))
     })
 }
 
@@ -122,7 +127,9 @@ async fn committed(spec: &str, workspace: &Path) -> Result<String, Refusal> {
     let git_dir = repository.git_dir.to_string_lossy();
     let object = format!("{revision}:{path}");
     let args = ["--git-dir", git_dir.as_ref(), "cat-file", "blob", &object];
-    let printed = plain::git(&args, &repository.top, &[], None).await.map_err(Refusal::Environment)?;
+    let printed = plain::git(&args, &repository.top, &[], None)
+        .await
+        .map_err(Refusal::Environment)?;
     if !printed.ok {
         return Err(bad(&printed.stderr));
     }

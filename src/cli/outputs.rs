@@ -4,10 +4,10 @@ use super::args::{Format as Stdout, Shared};
 use super::{exit, out};
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::{self, JournalError, artefacts};
+use crate::report::export::{self, Beside, Format};
 use crate::report::result::{Ending, RunResult};
 use crate::report::summary::RunSummary;
 use crate::report::transcript::Declared;
-use crate::report::export::{self, Beside, Format};
 use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,8 @@ impl Files<'_> {
 
     fn name(&mut self, format: Format) {
         if let Some(path) = self.path(format) {
-            self.names.insert(format.as_str().to_owned(), path.display().to_string());
+            self.names
+                .insert(format.as_str().to_owned(), path.display().to_string());
         }
     }
 
@@ -147,7 +148,12 @@ impl Files<'_> {
     /// A file of an earlier session, or of an earlier run at the same place, would pass for this run's.
     fn remove_stale(&mut self, format: Format, copy: Option<&Path>) {
         let own = self.path(format);
-        for stale in own.iter().map(PathBuf::as_path).chain(copy).filter(|path| path.is_file()) {
+        for stale in own
+            .iter()
+            .map(PathBuf::as_path)
+            .chain(copy)
+            .filter(|path| path.is_file())
+        {
             if let Err(error) = std::fs::remove_file(stale) {
                 self.problems.push(format!("{}: {error}", stale.display()));
             }
@@ -167,18 +173,15 @@ pub fn patch_bytes(dir: &Path, sum: &RunSummary<'_>) -> Result<Vec<u8>, JournalE
 pub fn declared<'a>(sum: &RunSummary<'a>) -> Declared<'a> {
     Declared {
         system: sum.equipped.map(|equipped| equipped.system.as_str()),
-        tools: sum.equipped.map(|equipped| equipped.tools.as_slice()).unwrap_or_default(),
+        tools: sum
+            .equipped
+            .map(|equipped| equipped.tools.as_slice())
+            .unwrap_or_default(),
     }
 }
 
 /// Writes what there is of a run that never started: `result.json` and JUnit.
-pub fn write_unstarted(
-    dir: Option<&Path>,
-    copies: &Copies,
-    recipe: &str,
-    verdict: Verdict,
-    message: &str,
-) -> Written {
+pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdict: Verdict, message: &str) -> Written {
     let outcome = Outcome::new(verdict, verdict.as_str(), message);
     let mut code = exit::code(&outcome);
     let mut problems = Vec::new();
@@ -199,9 +202,13 @@ pub fn write_unstarted(
     }
     if let Some(dir) = dir {
         if put(&dir.join("junit.xml"), xml.as_bytes()) {
-            ending.artefacts.insert("junit".to_owned(), dir.join("junit.xml").display().to_string());
+            ending
+                .artefacts
+                .insert("junit".to_owned(), dir.join("junit.xml").display().to_string());
         }
-        ending.artefacts.insert("result".to_owned(), dir.join("result.json").display().to_string());
+        ending
+            .artefacts
+            .insert("result".to_owned(), dir.join("result.json").display().to_string());
     }
     let mut object = result::unstarted(verdict, recipe, message, &ending);
     if let Some(dir) = dir {
@@ -242,7 +249,9 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
 
 /// The files that a run directory has, by name.
 pub fn existing(dir: &Path) -> BTreeMap<String, String> {
-    let files = Format::ALL.into_iter().filter_map(|format| Some((format.as_str(), dir.join(format.file()?))));
+    let files = Format::ALL
+        .into_iter()
+        .filter_map(|format| Some((format.as_str(), dir.join(format.file()?))));
     files
         .chain([("journal", dir.join("journal.jsonl"))])
         .filter(|(_, path)| path.exists())

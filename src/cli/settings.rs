@@ -51,11 +51,22 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         let own = own_policy.iter().cloned().collect::<Vec<_>>();
         rulers(&own, None, workspace, &mut files, &mut warnings).await?
     } else {
-        rulers(&args.shared.policy, own_policy.as_deref(), workspace, &mut files, &mut warnings).await?
+        rulers(
+            &args.shared.policy,
+            own_policy.as_deref(),
+            workspace,
+            &mut files,
+            &mut warnings,
+        )
+        .await?
     };
     let edits = plan.expect == Expect::Change || plan.steps.iter().any(|step| step.expect == Expect::Change);
     if edits && args.shared.policy.is_empty() && !args.sample {
-        let name = args.recipe.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let name = args
+            .recipe
+            .as_ref()
+            .map(|path| path.display().to_string())
+            .unwrap_or_default();
         return Err(Refusal::Invalid(format!(
             "{name}:1:1: error[no-policy]: this recipe expects a change, and without --policy nothing may be written\n\
              help: name who rules, as --policy FILE, --policy git:origin/main:ci/policy.yaml or --policy builtin:edit; the recipe's own policy only narrows"
@@ -106,7 +117,9 @@ impl Typed {
 fn parse_input(text: &str) -> Result<Value, Refusal> {
     serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line(), error.column().max(1));
-        Refusal::Invalid(format!("input:{line}:{column}: error[not-json]: {error}\nhelp: --input takes one JSON document"))
+        Refusal::Invalid(format!(
+            "input:{line}:{column}: error[not-json]: {error}\nhelp: --input takes one JSON document"
+        ))
     })
 }
 
@@ -212,4 +225,3 @@ fn load(sources: &[Source], files: &mut Files, warnings: &mut Vec<String>) -> Re
 pub fn refuse(problems: &[Diagnostic], files: &Files) -> Refusal {
     Refusal::Invalid(diag::render_all(files, problems))
 }
-

@@ -2,27 +2,33 @@
 
 use super::inputs;
 use super::refusal::Refusal;
+use super::search;
+use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
+use crate::base::event::EventKind;
+use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
-use crate::policy::hosts::{self, HostPattern};
-use crate::policy::{self, PolicySet, WishedLevel};
-use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Level, Network, proxy};
+use crate::engine::deps::Sandbox;
 use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
+use crate::policy::hosts::{self, HostPattern};
+use crate::policy::{self, PolicySet, Uses, WishedLevel};
+use crate::process::private::{self, Private, Wishes};
+use crate::process::{self, Confinement, Level, Network, proxy};
+use crate::provider::Provider;
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
-use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
-use crate::tools::{Registry, Scope};
+use crate::tools::web::{Search, Web};
+use crate::tools::{Registry, Scope, save_memory, web_search};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A variable of the environment, if it is text.
 pub fn variable(name: &str) -> Option<String> {
@@ -32,7 +38,9 @@ pub fn variable(name: &str) -> Option<String> {
 /// The whole environment, as far as it is text.
 pub fn environment() -> Vec<(String, String)> {
     let pairs = std::env::vars_os();
-    pairs.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+    pairs
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// Opens the tree; run directories in it are hidden.
@@ -63,9 +71,15 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
     policies.protect(own.iter().filter(|path| path.exists()).filter_map(inside));
 }
 
-/// The tools that need nothing but the tree, filtered as a plan wants.
-pub fn registry(plan: Option<&Plan>) -> Result<Registry, Refusal> {
-    let registry = Registry::builtin().map_err(|error| Refusal::Environment(error.to_string()))?;
+/// The tools of a run, and the names that a recipe or policy uses and no tool has.
+///
+/// `searches`: whether a search is configured, so that `google_web_search` is offered.
+pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal> {
+    let bug = |error: crate::tools::registry::Conflict| Refusal::Environment(error.to_string());
+    let mut registry = Registry::builtin().map_err(bug)?;
+    if searches {
+        registry.add(Arc::new(web_search::tool())).map_err(bug)?;
+    }
     match plan {
         Some(plan) => filtered(&registry, plan, &[]),
         None => Ok(registry),
@@ -75,6 +89,8 @@ pub fn registry(plan: Option<&Plan>) -> Result<Registry, Refusal> {
 /// The tools that a plan wants. Those of the servers that are `absent` cannot be known; other names must be some tool's.
 pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<Registry, Refusal> {
     let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    // A recipe may name the search whether or not there is one here.
+    unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
     unknown.retain(|name| !absent.iter().any(|server| name.starts_with(&format!("{server}__"))));
     if unknown.is_empty() {
         return Ok(filtered);
@@ -94,16 +110,20 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], fi
         .map(|spec| (spec.name.clone(), spec.kind, spec.origin.clone()))
         .collect();
     let problems = policy::check_names(policies, &names, absent);
-    if problems.is_empty() { Ok(()) } else { Err(super::settings::refuse(&problems, files)) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(super::settings::refuse(&problems, files))
+    }
 }
 
 /// The sandbox of a run. `own` holds the home and the temporary files of its commands.
 pub async fn confinement(
     policies: &PolicySet,
-    workspace: &Workspace,
+    root: &Path,
     own: &Private,
     hidden: &[PathBuf],
-) -> Result<(Confinement, String), Refusal> {
+) -> Result<(Confinement, String), String> {
     let wish = policies.sandbox();
     let wanted = match wish.level {
         WishedLevel::Auto => None,
@@ -120,7 +140,7 @@ pub async fn confinement(
         Some(Level::None) => (Level::None, "switched off by the policy".to_owned()),
         _ => {
             let probe = process::probe().await;
-            let level = process::choose(probe, wanted, &network).map_err(Refusal::Environment)?;
+            let level = process::choose(probe, wanted, &network)?;
             let detail = match level {
                 Level::Full => probe.full.clone(),
                 _ => probe.landlock.clone(),
@@ -130,7 +150,7 @@ pub async fn confinement(
     };
     let wishes = Wishes {
         level,
-        workspace: workspace.root(),
+        workspace: root,
         hidden: &hidden.iter().map(|path| absolute(path)).collect::<Vec<_>>(),
         protected: &protected(policies),
         network: &network,
@@ -138,7 +158,7 @@ pub async fn confinement(
         pass: &policies.env_pass(),
         parent: &environment(),
     };
-    let confinement = private::confinement(&wishes, own).map_err(Refusal::Environment)?;
+    let confinement = private::confinement(&wishes, own)?;
     Ok((confinement, detail))
 }
 
@@ -146,7 +166,10 @@ pub async fn confinement(
 pub fn proxy_rules() -> proxy::Rules {
     proxy::Rules {
         host_fits: |host, port, patterns| {
-            let patterns: Vec<HostPattern> = patterns.iter().filter_map(|text| HostPattern::parse(text).ok()).collect();
+            let patterns: Vec<HostPattern> = patterns
+                .iter()
+                .filter_map(|text| HostPattern::parse(text).ok())
+                .collect();
             let scheme = if port == 80 { "http" } else { "https" };
             hosts::judge(&format!("{scheme}://{host}:{port}/"), &patterns).is_ok()
         },
@@ -154,52 +177,131 @@ pub fn proxy_rules() -> proxy::Rules {
     }
 }
 
-/// What all calls of a run share.
-pub fn scope(
-    confinement: Confinement,
-    run_dir: &Path,
-    workspace: &Workspace,
-    redactor: &Arc<Redactor>,
-    (servers, notices): (Servers, Notices),
-) -> Scope {
+/// As above, later: what can be had is found out meanwhile. A hermetic run (a replay) has no network, whatever the policy
+/// grants.
+pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf], hermetic: bool) -> Sandbox {
+    if policies.sandbox().level != WishedLevel::None {
+        tokio::spawn(process::probe());
+    }
+    let (policies, own) = (policies.clone(), Arc::clone(own));
+    let (root, hidden) = (root.to_owned(), hidden.to_vec());
+    let make = async move {
+        let (mut made, detail) = confinement(&policies, &root, &own, &hidden).await?;
+        if hermetic && made.level != Level::None {
+            made.network = Network::None;
+        }
+        Ok((made, detail))
+    };
+    Box::new(move || Box::pin(make))
+}
+
+/// What all calls of a run share, but the sandbox.
+pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> Scope {
     Scope {
-        confinement,
+        confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
-        servers,
-        notices,
+        web,
+        servers: Servers::default(),
+        notices: Notices::default(),
     }
+}
+
+/// The network of a run: redirects are judged as a call with that URL would be.
+pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search>) -> Web {
+    let (policies, redactor) = (policies.clone(), Arc::clone(redactor));
+    let judge = move |url: &str| {
+        if redactor.find(url.as_bytes()).is_some() {
+            return Err("the URL holds a secret".to_owned());
+        }
+        let args = serde_json::json!({ "url": url });
+        let asked = Asked {
+            tool: "web_fetch",
+            kind: Kind::Fetch,
+            origin: &Origin::Builtin,
+            args: &args,
+        };
+        let access = Access {
+            urls: vec![url.to_owned()],
+            ..Access::none()
+        };
+        // A URL is judged without looking at the tree.
+        let terrain = Terrain {
+            locate: &|path| Place {
+                asked: path.to_owned(),
+                path: path.to_owned(),
+                inside: false,
+                found: Found::Nothing,
+            },
+            expand: &|_| Vec::new(),
+        };
+        let ruling = policy::decide(&policies, &asked, &access, &terrain, &Uses::default());
+        match ruling.decision {
+            Decision::Allow => Ok(()),
+            Decision::Deny | Decision::Suspend | Decision::Modify => Err(ruling.reason),
+        }
+    };
+    Web {
+        judge: Some(Arc::new(judge)),
+        search,
+        ..Web::default()
+    }
+}
+
+/// The search of a run. A replay offers one where the recorded run did, so that its requests are the same.
+pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> Option<Search> {
+    let Some(run) = model.and_then(|model| model.strip_prefix("replay:")) else {
+        return search::of(model, base_url);
+    };
+    let dir = crate::journal::store::locate(run, workspace).ok()?;
+    let events = crate::journal::read(&dir).ok()?.events;
+    let offered = events.iter().any(|event| match &event.kind {
+        EventKind::Equipped(equipped) => equipped.tools.iter().any(|tool| tool.name == "google_web_search"),
+        _ => false,
+    });
+    offered.then(|| search::of(None, None).unwrap_or_else(search::none))
 }
 
 /// The user's data directory of this repository.
 fn memory_dir(root: &Path) -> PathBuf {
-    let data = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = variable("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share");
     let repository = patch::repository(root).map_or_else(|| root.to_owned(), |found| found.common_dir);
     let key = crate::base::ids::sha256_hex(&[repository.to_string_lossy().as_bytes()]);
     data.unwrap_or_else(home).join("overnight/memory").join(&key[..16])
 }
 
-/// Context files as blocks of the system prompt, and what is to be told of them.
+/// Saved notes and context files as blocks of the system prompt, and what is to be told of them.
 pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) -> (Vec<String>, Vec<String>) {
     let names: Vec<String> = plan.context.iter().chain(&plan.skills).cloned().collect();
-    if names.is_empty() {
-        return (Vec::new(), Vec::new());
+    let (mut blocks, mut warnings) = (Vec::new(), Vec::new());
+    if plan.memory {
+        match save_memory::recall(&memory_dir(workspace.root())) {
+            Ok(notes) => blocks.extend(notes),
+            Err(error) => warnings.push(format!("the notes of earlier runs cannot be read: {error}")),
+        }
     }
-    let may_read = |place: &crate::base::access::Place| {
-        place.inside && !policies.unreadable("read_file", Kind::Read, &place.path)
-    };
+    if names.is_empty() {
+        return (blocks, warnings);
+    }
+    let may_read =
+        |place: &crate::base::access::Place| place.inside && !policies.unreadable("read_file", Kind::Read, &place.path);
     let gathered = context::gather(workspace, &names, &may_read);
-    (gathered.render().into_iter().collect(), gathered.warnings)
+    blocks.extend(gathered.render());
+    warnings.extend(gathered.warnings);
+    (blocks, warnings)
 }
 
 /// The model of a run.
 pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(
-            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe".to_owned(),
+            "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe"
+                .to_owned(),
         ));
     };
     if let Some(run) = model.strip_prefix("replay:") {
@@ -225,9 +327,10 @@ fn replay(run: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let dir = crate::journal::store::locate(run, workspace)?;
     let events = crate::journal::read(&dir)?.events;
     let recording = crate::engine::recording::of(&events);
-    let turns = recording.turns();
+    let (turns, mut beside) = (recording.turns(), recording.beside());
+    beside.kept = dir.join("results");
     let recall = Box::new(move |turn| recording.request(turn));
-    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, recall)))
+    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, beside, recall)))
 }
 
 /// The price of replies: the built-in table, and before it the rows of the file that `OVERNIGHT_PRICES` names.

@@ -73,7 +73,7 @@ impl Asking {
         number_calls(&mut reply, ledger.state.calls_asked);
         let secret = calls_with_secrets(deps, &reply);
         let cost_micros = match deps.provider.info().recorded {
-            true => Some(0),
+            true => deps.provider.charged(turn, &digest),
             false => (deps.price)(&reply.model, reply.usage),
         };
         ledger.record(EventKind::Replied {
@@ -111,7 +111,7 @@ fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
 }
 
 fn failure(deps: &Deps, error: ProviderError) -> Stop {
-    if let Some(outcome) = deps.interrupt.outcome(&deps.plan) {
+    if let Some(outcome) = deps.interrupted() {
         return Stop::Ended(outcome);
     }
     let verdict = match error.class {

@@ -4,17 +4,22 @@ use crate::base::message::Usage;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
+use crate::process::Confinement;
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::tools::{Registry, Scope};
 use crate::workspace::Workspace;
 use crate::workspace::patch::{Shadow, Snapshot};
+use futures_util::future::BoxFuture;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+/// The price of a reply of this model with this usage.
+pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
 
 /// What a run is made of.
 pub struct Deps {
@@ -23,7 +28,7 @@ pub struct Deps {
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
     /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.
-    pub price: Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>,
+    pub price: Price,
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub redactor: Arc<Redactor>,
@@ -38,8 +43,22 @@ pub struct Deps {
     pub command_time: std::time::Duration,
 }
 
+impl Deps {
+    /// The end that a signal or the wall clock brings, if one came. The clock is looked at here too: a wait that ends
+    /// at the deadline may be over before the watcher of the clock had its turn.
+    pub fn interrupted(&self) -> Option<Outcome> {
+        if Instant::now() >= self.deadline {
+            self.interrupt.wall();
+        }
+        self.interrupt.outcome(&self.plan)
+    }
+}
+
 /// The baseline, taken beside the first request.
 pub type Baseline = JoinHandle<Result<(Snapshot, bool), String>>;
+
+/// Makes the sandbox of commands as soon as it is known what can be had; with the detail for the record.
+pub type Sandbox = Box<dyn FnOnce() -> BoxFuture<'static, Result<(Confinement, String), String>> + Send>;
 
 /// Why a run must stop, set from outside; the token wakes whoever waits.
 #[derive(Debug, Default)]

@@ -1,15 +1,16 @@
 //! The `modify` rule: a program rewrites what is about to be written, or the arguments as JSON. Rules on nothing.
 
 use super::deps::Deps;
+use super::effects::{self, Stop};
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
 use crate::process::{self, Confinement, Program, Spawn};
 use crate::tools::{Prepared, Registry, Tool, ToolError};
 use crate::workspace::Workspace;
-use tokio_util::sync::CancellationToken;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// How long a rewriting program may take.
 const TIME: Duration = Duration::from_secs(60);
@@ -26,13 +27,13 @@ pub struct Pipe<'a> {
 
 impl<'a> Pipe<'a> {
     /// As the run has it.
-    pub fn of(deps: &'a Deps) -> Self {
-        Self {
+    pub fn of(deps: &'a Deps) -> Result<Self, Stop> {
+        Ok(Self {
             workspace: &deps.workspace,
-            confinement: &deps.scope.confinement,
+            confinement: effects::confinement(deps)?,
             redactor: &deps.redactor,
             cancel: &deps.interrupt.token,
-        }
+        })
     }
 
     /// The arguments after the rule's program has seen them.
@@ -40,55 +41,55 @@ impl<'a> Pipe<'a> {
     /// For a tool that writes a file the program gets the whole proposed content and gives the new one, and the call
     /// becomes one that writes the whole file. For any other tool it gets the arguments as JSON and gives JSON.
     pub async fn rewrite(
-    &self,
-    tool: &Arc<dyn Tool>,
-    args: &Value,
-    prepared: &Prepared,
-    ruling: &Ruling,
-) -> Result<Value, String> {
-    let program = ruling.pipe.as_deref().ok_or("the rule names no program")?;
-    let proposed = prepared.preview.as_ref().and_then(|preview| preview.new.clone());
-    let is_edit = tool.spec().kind == crate::base::call::Kind::Edit;
-    let input = match &proposed {
-        Some(content) if is_edit => content.clone(),
-        _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
-        _ => args.to_string(),
-    };
-    let output = self.run(program, &input).await?;
-    if !is_edit {
-        return serde_json::from_str(&output).map_err(|error| format!("the program gave no JSON: {error}"));
+        &self,
+        tool: &Arc<dyn Tool>,
+        args: &Value,
+        prepared: &Prepared,
+        ruling: &Ruling,
+    ) -> Result<Value, String> {
+        let program = ruling.pipe.as_deref().ok_or("the rule names no program")?;
+        let proposed = prepared.preview.as_ref().and_then(|preview| preview.new.clone());
+        let is_edit = tool.spec().kind == crate::base::call::Kind::Edit;
+        let input = match &proposed {
+            Some(content) if is_edit => content.clone(),
+            _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
+            _ => args.to_string(),
+        };
+        let output = self.run(program, &input).await?;
+        if !is_edit {
+            return serde_json::from_str(&output).map_err(|error| format!("the program gave no JSON: {error}"));
+        }
+        if output == input {
+            return Ok(args.clone());
+        }
+        let path = args.get("file_path").cloned().ok_or("the call names no file")?;
+        Ok(json!({ "file_path": path, "content": output }))
     }
-    if output == input {
-        return Ok(args.clone());
-    }
-    let path = args.get("file_path").cloned().ok_or("the call names no file")?;
-    Ok(json!({ "file_path": path, "content": output }))
-}
 
-async fn run(&self, program: &str, input: &str) -> Result<String, String> {
-    let spawn = Spawn {
-        program: Program::Shell(format!("{{ {program}\n}} 2>/dev/null")),
-        dir: self.workspace.root().to_owned(),
-        env: Vec::new(),
-        stdin: Some(input.as_bytes().to_vec()),
-        timeout: TIME,
-        cancel: self.cancel.child_token(),
-        on_output: None,
-        keep: None,
-        shown: SIZE,
-        redactor: Arc::clone(self.redactor),
-    };
-    let finished = process::run(spawn, self.confinement)
-        .await
-        .map_err(|error| error.to_string())?;
-    if finished.exit.code != Some(0) {
-        return Err(format!("`{program}` ended with {}", ended(finished.exit.code)));
+    async fn run(&self, program: &str, input: &str) -> Result<String, String> {
+        let spawn = Spawn {
+            program: Program::Shell(format!("{{ {program}\n}} 2>/dev/null")),
+            dir: self.workspace.root().to_owned(),
+            env: Vec::new(),
+            stdin: Some(input.as_bytes().to_vec()),
+            timeout: TIME,
+            cancel: self.cancel.child_token(),
+            on_output: None,
+            keep: None,
+            shown: SIZE,
+            redactor: Arc::clone(self.redactor),
+        };
+        let finished = process::run(spawn, self.confinement)
+            .await
+            .map_err(|error| error.to_string())?;
+        if finished.exit.code != Some(0) {
+            return Err(format!("`{program}` ended with {}", ended(finished.exit.code)));
+        }
+        if finished.stdout.cut {
+            return Err(format!("`{program}` gave more than {SIZE} bytes"));
+        }
+        Ok(finished.stdout.text)
     }
-    if finished.stdout.cut {
-        return Err(format!("`{program}` gave more than {SIZE} bytes"));
-    }
-    Ok(finished.stdout.text)
-}
 }
 
 fn ended(code: Option<i32>) -> String {

@@ -74,6 +74,11 @@ pub fn next(state: &State, plan: &Plan) -> Next {
     }
 }
 
+/// Whether a denial so far ends the run at once.
+pub fn ends_the_run(state: &State, plan: &Plan) -> bool {
+    denied_end(state, plan).is_some()
+}
+
 fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
     let secret = state.denials.iter().find(|denial| denial.code == "secret_hit");
     let first = match plan.on_deny {
@@ -142,7 +147,7 @@ fn call(state: &State, plan: &Plan) -> Next {
     match first.state {
         CallState::Executing if !first.read_only => Next::Interrupted(first.call.id.clone()),
         CallState::AwaitingApproval => Next::Suspend(vec![first.call.id.clone()]),
-        CallState::Scheduled if first.approved || first.tool.is_some() => {
+        CallState::Scheduled if !first.refused && (first.approved || first.tool.is_some()) => {
             let tool = first.tool.as_deref().unwrap_or(&first.call.tool);
             match call_limit(state, plan, tool, 0) {
                 Some(hit) => Next::Finish(Outcome::limit(&hit)),
@@ -352,6 +357,7 @@ fn finish(state: &State, plan: &Plan) -> Next {
 
 /// Whether a call of this tool carries its arguments out of the run: into files, commands, requests.
 pub fn is_outgoing(spec: &ToolSpec) -> bool {
-    let stays = matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
+    let stays =
+        matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
     !stays || spec.origin != Origin::Builtin || spec.name == "read_mcp_resource"
 }

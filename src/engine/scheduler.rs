@@ -5,7 +5,8 @@ use super::deps::Deps;
 use super::effects::{Ground, Stop};
 use super::ledger::Ledger;
 use super::modify;
-use super::next::{call_limit, is_outgoing};
+use super::next::{call_limit, ends_the_run, is_outgoing};
+use super::replayed;
 use super::state::CallRecord;
 use crate::base::call::{CallState, Kind, Origin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
@@ -31,10 +32,10 @@ struct Ready {
 
 /// What became of a call before it could run.
 enum Ruled {
-    Ready(Ready),
+    Ready(Box<Ready>),
     /// It has its answer already: an error or a denial.
     Settled,
-    /// It waits for a reviewer, or a limit was reached: nothing after it may run.
+    /// It waits for a reviewer, a limit was reached, or its denial ends the run: nothing after it may run.
     Barrier,
 }
 
@@ -51,6 +52,10 @@ pub async fn settle(
         let Some(record) = ledger.state.calls.get(id).cloned() else {
             continue;
         };
+        if record.refused {
+            finish(ledger, id, Ok(ToolOutput::failure("denied", denial::REFUSED)), 0)?;
+            continue;
+        }
         let Some(found) = deps.tools.find(&record.call.tool) else {
             finish(ledger, id, Err(deps.tools.unknown(&record.call.tool)), 0)?;
             continue;
@@ -62,7 +67,7 @@ pub async fn settle(
         }
         match rule(deps, ledger, ground, &record, &tool, secret.contains(id), wave.len()).await? {
             Ruled::Ready(ready) => {
-                wave.push(ready);
+                wave.push(*ready);
                 if !joins {
                     break;
                 }
@@ -122,7 +127,7 @@ async fn rule(
     }
     if ruling.decision == Decision::Modify && record.modified.is_none() {
         ground.prepare_for_commands(deps, ledger).await?;
-        match modify::Pipe::of(deps).rewrite(tool, &args, &prepared, &ruling).await {
+        match modify::Pipe::of(deps)?.rewrite(tool, &args, &prepared, &ruling).await {
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
                 args = rewritten;
@@ -143,12 +148,15 @@ async fn rule(
         ruling.decision = Decision::Allow;
     }
     let decision = ruling.decision;
-    let told = denial::told(&ruling);
+    let told = denial::told(&ruling, deps.policies.names());
     record_ruling(ledger, record, tool, &prepared, ruling, None)?;
     match decision {
         Decision::Deny => {
             finish(ledger, id, Ok(ToolOutput::failure("denied", told)), 0)?;
-            Ok(Ruled::Settled)
+            match ends_the_run(&ledger.state, &deps.plan) {
+                true => Ok(Ruled::Barrier),
+                false => Ok(Ruled::Settled),
+            }
         }
         Decision::Suspend => Ok(Ruled::Barrier),
         Decision::Allow | Decision::Modify => {
@@ -156,12 +164,13 @@ async fn rule(
             if call_limit(&ledger.state, &deps.plan, name, in_wave as u64).is_some() {
                 return Ok(Ruled::Barrier);
             }
-            Ok(Ruled::Ready(Ready {
+            let recorded = deps.provider.recorded();
+            Ok(Ruled::Ready(Box::new(Ready {
                 id: id.clone(),
-                prepared,
+                prepared: replayed::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == Origin::Builtin,
-            }))
+            })))
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct CallRecord {
     pub read_only: bool,
     /// A reviewer said yes.
     pub approved: bool,
+    /// A reviewer said no: it gets that as its answer and never runs.
+    pub refused: bool,
     /// The arguments after a `modify` rule.
     pub modified: Option<Value>,
     pub output: Option<ToolOutput>,
@@ -214,6 +216,7 @@ impl State {
                     tool: None,
                     read_only: false,
                     approved: false,
+                    refused: false,
                     modified: None,
                     output: None,
                 };
@@ -266,12 +269,24 @@ impl State {
     }
 
     fn approved(&mut self, call: &CallId, allow: bool) {
-        if let Some(record) = self.calls.get_mut(call)
-            && record.state == CallState::AwaitingApproval
-            && allow
-        {
-            record.approved = true;
-            record.state = CallState::Scheduled;
+        let Some(record) = self.calls.get_mut(call) else {
+            return;
+        };
+        if record.state != CallState::AwaitingApproval {
+            return;
+        }
+        record.state = CallState::Scheduled;
+        record.approved = allow;
+        record.refused = !allow;
+        if !allow {
+            self.denials.push(Denial {
+                call: call.clone(),
+                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
+                code: "not_approved".to_owned(),
+                reason: "a reviewer refused this call".to_owned(),
+                rule: None,
+                read: record.read_only,
+            });
         }
     }
 

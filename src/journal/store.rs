@@ -22,6 +22,8 @@ pub fn new_run_id(now: Timestamp) -> RunId {
 
 /// The default directory of a run.
 pub fn default_dir(workspace: &Path, run: &RunId) -> PathBuf {
+    // `.overnight/…` reads better than `./.overnight/…` and is the same.
+    let workspace = workspace.strip_prefix(".").unwrap_or(workspace);
     workspace.join(RUNS).join(run.as_str())
 }
 

@@ -56,12 +56,13 @@ impl<'a> Need<'a> {
     }
 }
 
-/// A place for people; the root of the workspace is `.`.
+/// A place for people and models; the root of the workspace is `.`. What lies outside is shown as it was asked for, so
+/// that no text names where the workspace itself lies.
 pub fn shown(place: &Place) -> &str {
-    if place.inside && place.path.is_empty() {
-        "."
-    } else {
-        &place.path
+    match (place.inside, place.path.as_str()) {
+        (true, "") => ".",
+        (true, path) => path,
+        (false, _) => &place.asked,
     }
 }
 

@@ -1,6 +1,12 @@
 //! The door to processes. The only room that starts one; the only room that confines one.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the door that the lint keeps others from"
+)]
+
 mod capture;
+mod channel;
 pub mod confine;
 pub mod env;
 pub mod jobs;
@@ -10,6 +16,7 @@ pub mod proxy;
 mod sandbox;
 mod seal;
 pub mod serve;
+pub mod session;
 mod spawn;
 pub mod toolchains;
 mod tree;
@@ -35,7 +42,8 @@ pub struct Confinement {
     pub readable: Vec<PathBuf>,
     /// Further directories that may be written (caches of `toolchains`).
     pub writable: Vec<PathBuf>,
-    /// Never readable: run directories, secret-like places.
+    /// Never readable: run directories. Landlock cannot take a place out of one that it grants, so at that level this holds only
+    /// for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
     /// Paths, relative to the workspace, that must not be written, with all below them: `a/b` at the top, `**/a/b` below any
     /// directory, a last `*` for names that begin so, `!a/b` for what a rule opened by name. Case does not count.

@@ -2,8 +2,10 @@
 //! protocol.
 
 use super::capture::Capture;
+use super::channel::Channel;
 use super::seal::Seal;
 use super::spawn::{Running, Sealed, SpawnError, argv, drain, start, watch};
+use super::tree::Tree;
 use super::{Confinement, Program, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::secret::Redactor;
@@ -11,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::unix::pipe::Receiver;
-use tokio::process::ChildStdin;
+use tokio::process::{Child, ChildStdin};
 use tokio::sync::watch as hold;
 use tokio_util::sync::CancellationToken;
 
@@ -103,11 +105,18 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     let seal = Seal::take(confinement);
     let frozen = seal.frozen();
     let sealed = Sealed::new(seal);
-    let mut running = start(&spawn, confinement, frozen)?;
-    let pipes = (running.stdin.take(), running.stdout.take(), running.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+    let Running {
+        child,
+        tree,
+        stdin: Some(stdin),
+        stdout,
+        stderr: Some(stderr),
+        channel,
+    } = start(&spawn, confinement, frozen)?
+    else {
         return Err(SpawnError::Sandbox("a pipe is missing".to_owned()));
     };
+    let running = (child, tree, channel);
     let (tell, end) = hold::channel(None);
     tokio::spawn(async move {
         let ended = see_through(spawn, sealed, running, stderr).await;
@@ -121,12 +130,12 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     Ok(Serving { stdin, stdout, served })
 }
 
-async fn see_through(spawn: Spawn, mut sealed: Sealed, mut running: Running, mut stderr: Receiver) -> End {
+async fn see_through(spawn: Spawn, mut sealed: Sealed, (mut child, mut tree, mut channel): (Child, Tree, Option<Channel>), mut stderr: Receiver) -> End {
     let program = argv(&spawn.program).swap_remove(0);
     let mut err = Capture::new(&spawn.redactor, spawn.shown, None, None);
     let mut exit = {
         let words = async {
-            if let Some(channel) = &mut running.channel {
+            if let Some(channel) = &mut channel {
                 channel.listen().await;
             }
         };
@@ -135,15 +144,15 @@ async fn see_through(spawn: Spawn, mut sealed: Sealed, mut running: Running, mut
             tokio::join!(errors, words);
         };
         watch(
-            &mut running.child,
-            &mut running.tree,
+            &mut child,
+            &mut tree,
             (spawn.timeout, &spawn.cancel),
             pump,
         )
         .await
     };
     let undone = sealed.mend();
-    let judged = running.channel.take().map(|channel| channel.judge(&program, &mut exit));
+    let judged = channel.map(|channel| channel.judge(&program, &mut exit));
     End {
         exit,
         stderr: err.finish().text,

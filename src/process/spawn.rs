@@ -1,9 +1,10 @@
 //! Starting one command and seeing it to its end: output, time limit, cancellation, and its whole tree gone afterwards.
 
 use super::capture::{Capture, OnOutput};
+use super::channel::Channel;
 use super::confine::spec::{PROXY_PORT, Task};
 use super::proxy;
-use super::sandbox::{self, Channel};
+use super::sandbox;
 use super::seal::Seal;
 use super::tree::{Tree, new_mark};
 use super::{Confinement, Finished, Level, Network, Program, Spawn};
@@ -72,11 +73,11 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 pub(super) struct Sealed(Option<Seal>);
 
 impl Sealed {
-    pub(super) fn new(seal: Seal) -> Self {
+    pub fn new(seal: Seal) -> Self {
         Self(Some(seal))
     }
 
-    pub(super) fn mend(&mut self) -> Vec<String> {
+    pub fn mend(&mut self) -> Vec<String> {
         self.0.take().map(|seal| seal.mend()).unwrap_or_default()
     }
 }
@@ -89,13 +90,13 @@ impl Drop for Sealed {
 
 /// A command that has been started.
 pub(super) struct Running {
-    pub(super) child: Child,
-    pub(super) tree: Tree,
-    pub(super) stdin: Option<ChildStdin>,
-    pub(super) stdout: Option<Receiver>,
-    pub(super) stderr: Option<Receiver>,
+    pub child: Child,
+    pub tree: Tree,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Receiver,
+    pub stderr: Option<Receiver>,
     /// The confined child's own words; `None` when the command is our direct child.
-    pub(super) channel: Option<Channel>,
+    pub channel: Option<Channel>,
 }
 
 pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
@@ -122,7 +123,7 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBu
         child,
         tree,
         stdin,
-        stdout: Some(piped.stdout),
+        stdout: piped.stdout,
         stderr: piped.stderr,
         channel: channel.map(|mut channel| {
             channel.close_theirs();
@@ -137,7 +138,8 @@ pub(super) fn launch(command: &mut Command, channel: Option<&Channel>) -> io::Re
     on_start(command, mark, channel.map(Channel::handed).unwrap_or_default());
     let child = command.kill_on_drop(true).spawn()?;
     let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-    Ok((child, Tree::new(root, mark)))
+    let all_gone = channel.map(Channel::all_gone).unwrap_or_default();
+    Ok((child, Tree::new(root, mark, all_gone)))
 }
 
 pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {
@@ -258,7 +260,7 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     let exit = {
         let outputs = pump(
             (running.stdin.take(), spawn.stdin.as_deref()),
-            (running.stdout.as_mut(), &mut out),
+            (&mut running.stdout, &mut out),
             (running.stderr.as_mut(), &mut err),
         );
         let words = async {
@@ -351,7 +353,7 @@ pub(super) fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
 /// Feeds the input and takes both outputs until they are closed.
 async fn pump(
     (stdin, input): (Option<ChildStdin>, Option<&[u8]>),
-    (stdout, out): (Option<&mut Receiver>, &mut Capture),
+    (stdout, out): (&mut Receiver, &mut Capture),
     (stderr, err): (Option<&mut Receiver>, &mut Capture),
 ) {
     let feed = async {
@@ -361,13 +363,12 @@ async fn pump(
             let _ = stdin.shutdown().await;
         }
     };
-    tokio::join!(feed, drain_if(stdout, out), drain_if(stderr, err));
-}
-
-async fn drain_if(from: Option<&mut Receiver>, into: &mut Capture) {
-    if let Some(from) = from {
-        drain(from, into).await;
-    }
+    let take_err = async {
+        if let Some(stderr) = stderr {
+            drain(stderr, err).await;
+        }
+    };
+    tokio::join!(feed, drain(stdout, out), take_err);
 }
 
 pub(super) async fn drain(from: &mut Receiver, into: &mut Capture) {

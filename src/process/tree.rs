@@ -7,8 +7,8 @@
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::BTreeSet;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// A process as the kernel lists it.
@@ -96,16 +96,19 @@ pub(crate) struct Tree {
     mark: u64,
     root_reaped: bool,
     ended: bool,
+    /// Set by a helper below that has ended the whole tree itself.
+    all_gone: Arc<AtomicBool>,
 }
 
 impl Tree {
     /// The tree of `root`, which was started with `mark`, as the leader of a new session.
-    pub fn new(root: i32, mark: u64) -> Self {
+    pub fn new(root: i32, mark: u64, all_gone: Arc<AtomicBool>) -> Self {
         Self {
             root,
             mark,
             root_reaped: false,
             ended: false,
+            all_gone,
         }
     }
 
@@ -172,10 +175,15 @@ impl Tree {
         living.len()
     }
 
+    /// Nothing is left, by the word of a helper that saw its last child end and is gone itself.
+    fn is_gone(&self) -> bool {
+        self.root_reaped && self.all_gone.load(Ordering::Acquire)
+    }
+
     /// Gives those that have closed their outputs a moment to be gone too.
     pub async fn settle(&self) {
         for _ in 0..10 {
-            if self.living().is_empty() {
+            if self.is_gone() || self.living().is_empty() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(4)).await;
@@ -184,6 +192,10 @@ impl Tree {
 
     /// Kills all that is left and waits until it is gone, at most two seconds. Gives how many were found first.
     pub async fn end(&mut self) -> usize {
+        if self.is_gone() {
+            self.ended = true;
+            return 0;
+        }
         let found = self.strike();
         let mut left = found;
         for _ in 0..400 {

@@ -284,7 +284,7 @@ async fn call(
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
     let scope = &context.scope;
-    let mut confinement = scope.confinement.clone();
+    let mut confinement = scope.confinement()?.clone();
     confinement.readable = readable;
     let spawn = Spawn {
         program: Program::Argv(words),

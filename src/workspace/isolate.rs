@@ -17,7 +17,8 @@ pub struct Isolated {
 /// Makes a worktree of `HEAD` for the repository that `workspace` lies in.
 pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
-    let repository = patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is in none")?;
+    let repository =
+        patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is in none")?;
     let dir = tempfile::Builder::new()
         .prefix("overnight-worktree-")
         .tempdir()
@@ -26,7 +27,16 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     let git_dir = repository.git_dir.clone();
     let name = tree.to_string_lossy();
     let own = git_dir.to_string_lossy();
-    let args = ["--git-dir", own.as_ref(), "worktree", "add", "--quiet", "--detach", name.as_ref(), "HEAD"];
+    let args = [
+        "--git-dir",
+        own.as_ref(),
+        "worktree",
+        "add",
+        "--quiet",
+        "--detach",
+        name.as_ref(),
+        "HEAD",
+    ];
     let made = plain::git(&args, &repository.top, &[], None).await?;
     if !made.ok {
         return Err(format!("no worktree could be made: {}", made.stderr));
@@ -51,7 +61,14 @@ impl Isolated {
         let tree = self.dir.path().join("tree");
         let name = tree.to_string_lossy().into_owned();
         let own = self.git_dir.to_string_lossy().into_owned();
-        let args = ["--git-dir", own.as_str(), "worktree", "remove", "--force", name.as_str()];
+        let args = [
+            "--git-dir",
+            own.as_str(),
+            "worktree",
+            "remove",
+            "--force",
+            name.as_str(),
+        ];
         // What git cannot remove, the removal of the directory and a prune do.
         let _ = plain::git(&args, &self.top, &[], None).await;
         drop(self.dir);

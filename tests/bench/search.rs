@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     reason = "a bench that cannot make its tree has nothing to measure"
 )]
 
@@ -71,11 +72,13 @@ impl Ours {
                     protected: Vec::new(),
                     network: Network::None,
                     env: Vec::new(),
-                },
+                }
+                .into(),
                 jobs: overnight::process::jobs::Jobs::default(),
                 results: root.join(".overnight/results"),
                 redactor: Arc::default(),
                 memory: root.join(".overnight/memory"),
+                web: overnight::tools::web::Web::default(),
             }),
             cancel: tokio_util::sync::CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),

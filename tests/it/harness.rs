@@ -134,6 +134,14 @@ impl World {
         self.call(&args)
     }
 
+    /// As `run`, of a recipe.
+    pub fn recipe(&self, recipe: &str, script: &str, policy: &str, more: &[&str]) -> Done {
+        let recipe = self.beside("recipe.yaml", recipe);
+        let mut args = vec![recipe.as_str()];
+        args.extend(more);
+        self.run(script, policy, &args)
+    }
+
     /// The run directory of `run`.
     pub fn out(&self) -> PathBuf {
         self.dir.path().join("out")
@@ -144,6 +152,48 @@ impl World {
         let text = std::fs::read_to_string(self.out().join("result.json")).unwrap();
         serde_json::from_str(&text).unwrap()
     }
+}
+
+/// A policy that lets everything in the tree be edited and these commands run, without a sandbox where none is tested.
+pub fn open_policy(commands: &[&str]) -> String {
+    let rule = match commands.is_empty() {
+        true => String::new(),
+        false => format!(
+            "  - {{ allow: run_shell_command, commands: {}, args: any }}\n",
+            serde_json::json!(commands)
+        ),
+    };
+    format!(
+        "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ allow: write_todos }}\n{rule}sandbox: {{ level: none }}\n"
+    )
+}
+
+/// A script of these replies.
+pub fn script(replies: &[Value]) -> String {
+    serde_json::json!({ "replies": replies }).to_string()
+}
+
+/// A reply that only says something.
+pub fn says(text: &str) -> Value {
+    serde_json::json!({ "text": text })
+}
+
+/// A reply that asks for one call.
+pub fn calls(tool: &str, args: Value) -> Value {
+    serde_json::json!({ "calls": [{ "tool": tool, "args": args }] })
+}
+
+/// A reply that asks for a command.
+pub fn shell(command: &str) -> Value {
+    calls("run_shell_command", serde_json::json!({ "command": command }))
+}
+
+/// A reply that asks for a file to be written.
+pub fn writes(path: &str, content: &str) -> Value {
+    calls(
+        "write_file",
+        serde_json::json!({ "file_path": path, "content": content }),
+    )
 }
 
 fn home() -> PathBuf {
@@ -188,7 +238,10 @@ impl Done {
     pub fn of(output: Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         Self {
-            code: output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
+            code: output
+                .status
+                .code()
+                .unwrap_or_else(|| -output.status.signal().unwrap_or(0)),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }

@@ -62,7 +62,10 @@ fn arrows_point_down() {
         }
         for (at, _) in code.match_indices("crate::") {
             let rest = &code[at + "crate::".len()..];
-            let target: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            let target: String = rest
+                .chars()
+                .take_while(|c| c.is_ascii_lowercase() || *c == '_')
+                .collect();
             if let Some(below) = row(&target)
                 && target != room
                 && below <= own
@@ -81,7 +84,10 @@ fn files_stay_readable() {
     let mut long = Vec::new();
     let mut silent = Vec::new();
     for (name, text) in all() {
-        let ceiling = CEILINGS.iter().find(|(file, _)| *file == name).map_or(400, |(_, lines)| *lines);
+        let ceiling = CEILINGS
+            .iter()
+            .find(|(file, _)| *file == name)
+            .map_or(400, |(_, lines)| *lines);
         let lines = text.lines().count();
         if lines > ceiling {
             long.push(format!("{name}: {lines} lines, {ceiling} allowed"));
@@ -91,7 +97,11 @@ fn files_stay_readable() {
         }
     }
     assert!(long.is_empty(), "too long:\n{}", long.join("\n"));
-    assert!(silent.is_empty(), "without a first sentence of what they own:\n{}", silent.join("\n"));
+    assert!(
+        silent.is_empty(),
+        "without a first sentence of what they own:\n{}",
+        silent.join("\n")
+    );
 }
 
 #[test]

@@ -3,9 +3,31 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test that cannot go on has failed"
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod cases;
+mod cli;
+mod exit_codes;
+mod feedback;
+mod gemini;
 mod harness;
+mod hostile;
+mod inputs;
+mod journal;
 mod layering;
+mod limits;
+mod long;
 mod mcp;
+mod parallel;
+mod patch;
+mod process;
+mod readme;
+mod real_crate;
+mod references;
+mod replay;
+mod rulings;
+mod scheduler;
+mod tools;
+mod validators;

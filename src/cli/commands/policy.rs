@@ -46,7 +46,11 @@ async fn check(names: &[String]) -> Result<u8, Refusal> {
             Ok((set, mut warnings)) => {
                 warnings.extend(lint::lint(&set));
                 out::tell(&diag::render_all(&files, &warnings));
-                printed(&format!("{name}: valid, {}\n{}", warned(&warnings), words::describe(&set)))?;
+                printed(&format!(
+                    "{name}: valid, {}\n{}",
+                    warned(&warnings),
+                    words::describe(&set)
+                ))?;
             }
             Err(problems) => {
                 out::tell(&diag::render_all(&files, &problems));
@@ -70,10 +74,16 @@ async fn test(name: &str, cases_file: &Path, workspace: &Path) -> Result<u8, Ref
     let mut files = Files::default();
     let file = files.add(cases_file.display().to_string(), inputs::text(cases_file)?);
     let table = cases::parse(&files, file).map_err(|problems| settings::refuse(&problems, &files))?;
-    let report = cases::run(&table, |case| judge.rule(&case.tool, &case.args).map(|judged| judged.ruling));
+    let report = cases::run(&table, |case| {
+        judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
+    });
     out::tell(&diag::render_all(&files, &report.failed));
     printed(&format!("{}\n", report.summary()))?;
-    Ok(if report.failed.is_empty() { exit::PASSED } else { exit::FAILED })
+    Ok(if report.failed.is_empty() {
+        exit::PASSED
+    } else {
+        exit::FAILED
+    })
 }
 
 async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
@@ -126,7 +136,7 @@ impl Judge {
         }
         Ok(Self {
             policies,
-            tools: wire::registry(None)?,
+            tools: wire::registry(None, true)?,
             workspace: Arc::new(wire::workspace(dir, &[], None)?),
         })
     }
@@ -143,10 +153,19 @@ impl Judge {
             }
             Some(found) => {
                 let accepted = found.accept(args).map_err(|error| error.to_string())?;
-                let prepared = found.tool.prepare(&accepted.args, &self.workspace).map_err(|error| error.to_string())?;
+                let prepared = found
+                    .tool
+                    .prepare(&accepted.args, &self.workspace)
+                    .map_err(|error| error.to_string())?;
                 let spec = found.tool.spec();
                 let title = Some(prepared.title);
-                (spec.name.clone(), spec.kind, spec.origin.clone(), prepared.access, title)
+                (
+                    spec.name.clone(),
+                    spec.kind,
+                    spec.origin.clone(),
+                    prepared.access,
+                    title,
+                )
             }
         };
         let asked = Asked {

@@ -8,6 +8,7 @@ use crate::cli::{exit, out, wire};
 use crate::process::{Confinement, Level, Network};
 use crate::tools::mcp::{self, Address, Config, Credentials, Servers, Transport, Way};
 use crate::tools::notices::Notices;
+use crate::tools::web::Web;
 use crate::tools::{LiveSender, Tool, ToolContext, ToolError};
 use crate::workspace::Workspace;
 use serde_json::{Map, Value, json};
@@ -65,9 +66,11 @@ async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, wi
     let trouble = |error: std::io::Error| Refusal::Environment(error.to_string());
     let dir = tempfile::tempdir().map_err(trouble)?;
     let workspace = Workspace::open(dir.path()).map_err(|error| Refusal::Environment(error.to_string()))?;
-    let confinement = unconfined(dir.path());
-    let stays = (servers.clone(), with.notices.clone());
-    let scope = Arc::new(wire::scope(confinement, dir.path(), &workspace, &with.redactor, stays));
+    let mut scope = wire::scope(dir.path(), &workspace, &with.redactor, Web::default());
+    scope.confinement = unconfined(dir.path()).into();
+    scope.servers = servers.clone();
+    scope.notices = with.notices.clone();
+    let scope = Arc::new(scope);
     let workspace = Arc::new(workspace);
     let asked = wanted.get("toolCalls").and_then(Value::as_array).cloned();
     for (number, (tool, args)) in calls(tools, asked.as_deref()).into_iter().enumerate() {
@@ -121,6 +124,15 @@ fn calls<'a>(tools: &'a [Arc<dyn Tool>], asked: Option<&[Value]>) -> Vec<(&'a Ar
         Some((tool, call.get("arguments").cloned().unwrap_or_else(|| json!({}))))
     });
     found.collect()
+}
+
+/// Where a tool wants to see a schema, it is shown what we hold of the first other tool.
+fn with_schema(tools: &[Arc<dyn Tool>], tool: &Arc<dyn Tool>, mut args: Value) -> Value {
+    let other = tools.iter().find(|other| other.spec().name != tool.spec().name);
+    if let (Some(schema), Some(other)) = (args.get_mut("schema").filter(|schema| schema.is_object()), other) {
+        *schema = other.spec().parameters.clone();
+    }
+    args
 }
 
 /// Arguments that fit a simple schema: one value for everything that is required.

@@ -21,7 +21,13 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
             }
             Ok(code)
         }
-        RecipeCommand::Show { file, param, params, input, json } => {
+        RecipeCommand::Show {
+            file,
+            param,
+            params,
+            input,
+            json,
+        } => {
             let typed = Typed::from_flags(&param, params.as_deref(), input.as_deref())?;
             let mut warnings = Vec::new();
             let mut files = Files::default();
@@ -148,7 +154,11 @@ async fn test(files: Vec<PathBuf>, started: Instant) -> Result<u8, Refusal> {
         printed(&format!("{}: {verdict}\n", recipe.display()))?;
     }
     printed(&format!("{ran} samples, {failed} failed\n"))?;
-    Ok(if failed == 0 && ran > 0 { exit::PASSED } else { exit::FAILED })
+    Ok(if failed == 0 && ran > 0 {
+        exit::PASSED
+    } else {
+        exit::FAILED
+    })
 }
 
 fn arguments(recipe: &Path, run: &Path) -> RunArgs {

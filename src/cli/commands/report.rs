@@ -18,9 +18,18 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         for problem in &written.problems {
             out::tell(&format!("error: not written: {problem}"));
         }
-        let files: String = written.result.artefacts.values().map(|path| format!("{path}\n")).collect();
+        let files: String = written
+            .result
+            .artefacts
+            .values()
+            .map(|path| format!("{path}\n"))
+            .collect();
         printed(&files)?;
-        return Ok(if written.problems.is_empty() { exit::PASSED } else { exit::OUTPUT });
+        return Ok(if written.problems.is_empty() {
+            exit::PASSED
+        } else {
+            exit::OUTPUT
+        });
     };
     let events = journal::read(&dir)?.events;
     let sum = RunSummary::fold(&events);

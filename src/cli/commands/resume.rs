@@ -41,7 +41,9 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
         && is_final(outcome)
     {
         if !args.approve.is_empty() || !args.deny.is_empty() {
-            return Err(Refusal::Usage("the run has ended: no call waits for approval".to_owned()));
+            return Err(Refusal::Usage(
+                "the run has ended: no call waits for approval".to_owned(),
+            ));
         }
         let written = outputs::write(&dir, &Copies::from(&args.shared))?;
         return Ok(outputs::print(args.shared.format, &written));
@@ -72,7 +74,11 @@ fn approvals(args: &ResumeArgs, state: &State) -> Result<Vec<EventKind>, Refusal
         .filter(|record| record.state == crate::base::call::CallState::AwaitingApproval)
         .map(|record| &record.call.id)
         .collect();
-    let answers = args.approve.iter().map(|id| (id, true)).chain(args.deny.iter().map(|id| (id, false)));
+    let answers = args
+        .approve
+        .iter()
+        .map(|id| (id, true))
+        .chain(args.deny.iter().map(|id| (id, false)));
     let mut events = Vec::new();
     for (id, allow) in answers {
         let call = CallId::from(id.as_str());
@@ -102,9 +108,16 @@ impl Tree {
     async fn find(args: &ResumeArgs, first: &RunStarted) -> Result<Self, Refusal> {
         if let Some(origin) = &first.isolated_from {
             let origin = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(origin));
-            return isolate::make(&origin).await.map(Tree::Isolated).map_err(Refusal::Environment);
+            return isolate::make(&origin)
+                .await
+                .map(Tree::Isolated)
+                .map_err(Refusal::Environment);
         }
-        let path = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(&first.workspace));
+        let path = args
+            .shared
+            .workspace
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(&first.workspace));
         if !path.is_dir() {
             return Err(Refusal::Environment(format!(
                 "the workspace {} is not there: name it with --workspace",
@@ -145,7 +158,12 @@ async fn go_on(
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let hidden = vec![dir.to_owned()];
     let workspace = wire::workspace(tree.path(), &hidden, Some(&plan))?;
-    let own: Vec<PathBuf> = first.policies.iter().map(|policy| PathBuf::from(&policy.name)).collect();
+    let search = wire::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
+    let own: Vec<PathBuf> = first
+        .policies
+        .iter()
+        .map(|policy| PathBuf::from(&policy.name))
+        .collect();
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
     put_tree_right(dir, events, &workspace).await?;
@@ -159,6 +177,7 @@ async fn go_on(
         plan,
         policies,
         files: None,
+        search,
         provider,
         workspace,
         hidden,
@@ -183,7 +202,9 @@ async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Resu
     };
     let mut load = |sources: &[Source]| {
         let loaded = policy::load(&mut files, sources, &KnownTools::builtin());
-        loaded.map(|(set, _)| set).map_err(|problems| settings::refuse(&problems, &files))
+        loaded
+            .map(|(set, _)| set)
+            .map_err(|problems| settings::refuse(&problems, &files))
     };
     let mut set = load(&sources(false))?;
     let own = sources(true);
@@ -207,14 +228,18 @@ async fn put_tree_right(dir: &Path, events: &[Event], workspace: &crate::workspa
     let shadow = Shadow::open(&dir.join("git"), workspace.root(), &[dir.to_owned()])
         .map_err(|error| Refusal::Environment(format!("{}: {error}", dir.display())))?;
     let now = shadow.snapshot().await.map_err(Refusal::Environment)?;
-    let left = state.patch.as_ref().map_or(baseline.clone(), |patch| patch.tree.clone());
+    let left = state
+        .patch
+        .as_ref()
+        .map_or(baseline.clone(), |patch| patch.tree.clone());
     if now.tree == left {
         return Ok(());
     }
     let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
     if now != (Snapshot { tree: baseline }) {
         return Err(Refusal::Environment(
-            "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run".to_owned(),
+            "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
+                .to_owned(),
         ));
     }
     if let Some(blob) = blob {

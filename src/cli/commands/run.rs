@@ -3,13 +3,13 @@
 use super::session::{self, Beginning, Session};
 use super::{printed, sample};
 use crate::base::event::{Base, RunStarted};
-use crate::base::ids::{RunId, sha256_hex};
+use crate::base::ids::RunId;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{equip, out, wire};
+use crate::cli::{equip, out, search, wire};
 use crate::journal::{format, store};
-use crate::recipe::show;
+use crate::recipe::{Plan, show};
 use crate::workspace::{isolate, patch};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -26,10 +26,14 @@ pub async fn run(args: RunArgs, started: Instant) -> u8 {
 pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
     let recipe = recipe_name(&args);
     let shared = args.shared.clone();
+    let out = args.out.clone();
     let mut place = Place::of(&args);
     match attempt(args, &mut place, started).await {
         Ok(code) => code,
-        Err(refusal) => session::refused(&refusal, place.as_ref().ok().map(Place::dir), &recipe, &shared),
+        Err(refusal) => {
+            let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
+            session::refused(&refusal, dir, &recipe, &shared)
+        }
     }
 }
 
@@ -90,9 +94,8 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         isolated.remove().await;
         return ended;
     }
-    let _held = store::hold_workspace(&place.workspace).map_err(|_| {
-        Refusal::Environment(format!("another run holds the workspace {}", place.workspace.display()))
-    })?;
+    let _held = store::hold_workspace(&place.workspace)
+        .map_err(|_| Refusal::Environment(format!("another run holds the workspace {}", place.workspace.display())))?;
     begin(&args.shared, settings, place, None, started).await
 }
 
@@ -113,19 +116,26 @@ async fn begin(
     let tree = isolated.map_or(place.workspace.as_path(), isolate::Isolated::workspace);
     let hidden = vec![place.dir.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
+    let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
     wire::guard(&mut policies, &workspace, &hidden, &own_files);
     let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
+    // Two models at one task have one plan.
+    let task = Plan {
+        model: None,
+        ..plan.clone()
+    };
     let first = RunStarted {
         format: format::FORMAT,
         run: place.run.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         recipe: plan.name.clone(),
-        plan_digest: sha256_hex(&[value.to_string().as_bytes()]),
+        plan_digest: task.digest(),
         plan: value,
         policies: texts,
         model: provider.info().id.clone(),
+        replays: provider.recorded().map(|recorded| recorded.model.clone()),
         workspace: workspace.root().to_string_lossy().into_owned(),
         isolated_from: isolated.map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
         base: Base {
@@ -138,6 +148,7 @@ async fn begin(
         plan,
         policies,
         files: Some(files),
+        search,
         provider,
         workspace,
         hidden,
@@ -155,8 +166,9 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 
 /// What would be done, with no model and no journal.
 async fn dry_run(settings: &Settings, workspace: &Path) -> Result<u8, Refusal> {
+    let searches = search::of(settings.plan.model.as_deref(), None).is_some();
     let workspace = wire::workspace(workspace, &[], Some(&settings.plan))?;
-    let standalone = equip::standalone(&settings.plan, &settings.policies, &workspace).await?;
+    let standalone = equip::standalone(&settings.plan, searches, &settings.policies, &workspace).await?;
     let equipment = &standalone.equipment;
     let tools = &equipment.tools;
     wire::check_names(&settings.policies, tools, &equipment.absent(), &settings.files)?;

@@ -47,7 +47,11 @@ fn verify(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
         match journal::read(&dir) {
             Ok(journal) => {
                 let torn = if journal.torn { ", the last line is torn" } else { "" };
-                printed(&format!("{name}: {} events, chain {}{torn}\n", journal.events.len(), &journal.chain[..16]))?;
+                printed(&format!(
+                    "{name}: {} events, chain {}{torn}\n",
+                    journal.events.len(),
+                    &journal.chain[..16]
+                ))?;
             }
             Err(error) => {
                 out::tell(&format!("error: {name}: {error}"));

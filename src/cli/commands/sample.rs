@@ -11,7 +11,11 @@ use std::time::Instant;
 /// Where a recipe's sample lies: `samples/STEM` beside it.
 pub fn dir(recipe: &Path) -> PathBuf {
     let stem = recipe.file_stem().unwrap_or_default();
-    recipe.parent().unwrap_or_else(|| Path::new("")).join("samples").join(stem)
+    recipe
+        .parent()
+        .unwrap_or_else(|| Path::new(""))
+        .join("samples")
+        .join(stem)
 }
 
 /// Runs the sample of a recipe. The run directory stays where the user is.
@@ -37,13 +41,19 @@ pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     );
     let dir = args.out.clone().unwrap_or_default();
     let code = run::in_tree(args, started).await;
-    tell(&format!("SAMPLE: the replies were recorded. The run's files are in {}", dir.display()));
+    tell(&format!(
+        "SAMPLE: the replies were recorded. The run's files are in {}",
+        dir.display()
+    ));
     Ok(code)
 }
 
 /// The arguments of a sample's run, and the copy that lives as long as it.
 async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refusal> {
-    let recipe = args.recipe.clone().ok_or_else(|| Refusal::Usage("--sample needs a recipe".to_owned()))?;
+    let recipe = args
+        .recipe
+        .clone()
+        .ok_or_else(|| Refusal::Usage("--sample needs a recipe".to_owned()))?;
     let sample = dir(&recipe);
     let (repo, replies) = (sample.join("repo"), sample.join("replies.yaml"));
     if !repo.is_dir() || !replies.is_file() {
@@ -91,11 +101,16 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Makes the copy a repository of one commit, so that the patch has a base.
 async fn first_commit(tree: &Path) -> Result<(), Refusal> {
-    let who: Vec<(String, String)> = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]
-        .iter()
-        .map(|name| ((*name).to_owned(), "sample@example.org".to_owned()))
-        .chain(["GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"].map(|name| (name.to_owned(), "2026-01-01T00:00:00Z".to_owned())))
-        .collect();
+    let who: Vec<(String, String)> = [
+        "GIT_AUTHOR_NAME",
+        "GIT_COMMITTER_NAME",
+        "GIT_AUTHOR_EMAIL",
+        "GIT_COMMITTER_EMAIL",
+    ]
+    .iter()
+    .map(|name| ((*name).to_owned(), "sample@example.org".to_owned()))
+    .chain(["GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"].map(|name| (name.to_owned(), "2026-01-01T00:00:00Z".to_owned())))
+    .collect();
     for args in [
         &["init", "--quiet", "--initial-branch", "main"][..],
         &["add", "--all"],

@@ -1,6 +1,6 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
-use crate::base::event::{Confined, Equipped, EventKind, RunStarted, Sink};
+use crate::base::event::{Equipped, EventKind, RunStarted, Sink};
 use crate::base::ids::sha256_hex;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
@@ -9,9 +9,9 @@ use crate::cli::args::{Format, Shared};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::equip::{self, Equipment};
-use crate::cli::{exit, out, signals, wire};
 use crate::diag::Files;
-use crate::engine::deps::{Baseline, Deps, Interrupt};
+use crate::cli::{exit, out, signals, wire};
+use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
 use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
@@ -24,11 +24,12 @@ use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
+use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a session is made of, when all of it is known to be good.
@@ -38,6 +39,8 @@ pub struct Session {
     pub policies: PolicySet,
     /// Where the names in new policies stand; `None` when they were checked before.
     pub files: Option<Files>,
+    /// Behind `google_web_search`, where that is among the tools.
+    pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
     pub hidden: Vec<PathBuf>,
@@ -52,9 +55,21 @@ pub enum Beginning {
     Resumed(Vec<EventKind>),
 }
 
+/// The run that this process has begun, for the report of a bug.
+static CURRENT: OnceLock<String> = OnceLock::new();
+
+/// Which run, and where its journal is.
+pub fn current() -> Option<String> {
+    CURRENT.get().cloned()
+}
+
 /// Runs a session to its end and writes everything. The number is the exit code.
 pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
+    let _ = CURRENT.set(format!(
+        "the journal is whole up to here: {}",
+        run_dir.join("journal.jsonl").display()
+    ));
     let told = drive(session, beginning, shared).await?;
     let copies = Copies::from(shared);
     let mut written = outputs::write(&run_dir, &copies)?;
@@ -74,9 +89,8 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
     let own = Private::create()
+        .map(Arc::new)
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) =
-        wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -86,17 +100,18 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
-    let (early, equipment) = prepare(&session, &beginning, &confinement, &redactor, (&shadow, &interrupt, deadline)).await?;
+    let hermetic = session.provider.recorded().is_some();
+    let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, &interrupt, deadline)).await?;
+    let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     let sinks = sinks(shared);
-    let confined = EventKind::Confined(Confined {
-        level: confinement.level.as_str().to_owned(),
-        detail,
-    });
     let equipped = equipped(&equipment, &system);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
-            (Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?, true)
+            (
+                Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?,
+                true,
+            )
         }
         Beginning::Resumed(events) => {
             let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
@@ -106,9 +121,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             (ledger, false)
         }
     };
-    for event in [confined, equipped] {
-        ledger.record(event)?;
-    }
+    ledger.record(equipped)?;
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
@@ -121,14 +134,21 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             message: notice.message,
         })?;
     }
+    let sandbox: Sandbox = match made {
+        Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
+        None => wire::sandbox(&session.policies, session.workspace.root(), &own, &session.hidden, hermetic),
+    };
     let ground = match (ledger.state.baseline.clone(), early) {
-        (Some(tree), _) if !fresh => Ground::resumed(tree),
-        (_, Some(early)) => Ground::new(early),
-        _ => Ground::new(baseline(&shadow, commit_of(&ledger))),
+        (Some(tree), _) if !fresh => Ground::resumed(tree, sandbox),
+        (_, Some(early)) => Ground::new(early, sandbox),
+        _ => Ground::new(baseline(&shadow, commit_of(&ledger)), sandbox),
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor, (equipment.servers, equipment.notices));
+    let web = wire::web(&session.policies, &redactor, session.search);
+    let mut scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
+    scope.servers = equipment.servers;
+    scope.notices = equipment.notices;
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
@@ -160,49 +180,70 @@ fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usa
         .or_else(|| pricing.cost_micros(id, &usage))
 }
 
-/// The tools, and the baseline where something is started to get them: it is taken before.
+/// What stands before the record begins.
+struct Prepared {
+    /// Taken already, where something was started to get the tools.
+    baseline: Option<Baseline>,
+    /// Made already, where something was started to get the tools.
+    sandbox: Option<(Confinement, String)>,
+    equipment: Equipment,
+}
+
+/// Gathers the tools. Where a program is started for that, the baseline is taken and the sandbox tested before.
 async fn prepare(
     session: &Session,
     beginning: &Beginning,
-    confinement: &Confinement,
+    own: &Arc<Private>,
     redactor: &Arc<Redactor>,
     (shadow, interrupt, deadline): (&Shadow, &Interrupt, Instant),
-) -> Result<(Option<Baseline>, Equipment), Refusal> {
-    let mut early = None;
+) -> Result<Prepared, Refusal> {
+    let searches = session.search.is_some();
+    let hermetic = session.provider.recorded().is_some();
+    let (mut early, mut sandbox) = (None, None);
     if equip::starts_something(&session.plan) {
-        let level = confinement.level.as_str();
-        process::self_test(confinement)
+        let make = wire::sandbox(&session.policies, session.workspace.root(), own, &session.hidden, hermetic);
+        let (made, detail) = make().await.map_err(Refusal::Environment)?;
+        let level = made.level.as_str();
+        process::self_test(&made)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
+        sandbox = Some((made, detail));
         if let Beginning::New(first) = beginning {
             let taken = baseline(shadow, first.base.commit.clone()).await;
             early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
         }
     }
-    let ground = equip::Ground {
+    let ground = sandbox.as_ref().map(|(made, _)| equip::Ground {
         workspace: session.workspace.root(),
-        confinement,
+        confinement: made,
         redactor,
         cancel: &interrupt.token,
         deadline,
-    };
-    let equipment = match equip::equip(Some(&session.plan), &ground).await {
+        hermetic,
+    });
+    let equipment = match equip::equip(Some(&session.plan), searches, ground.as_ref()).await {
         Ok(equipment) => equipment,
         // The run is over before it began: the loop says so, with the right code.
-        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => return Ok((early, Equipment::bare()?)),
+        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Equipment::bare(searches)?,
         Err(refusal) => return Err(refusal),
     };
     if let Some(files) = &session.files
+        && interrupt.outcome(&session.plan).is_none()
         && let Err(refusal) = wire::check_names(&session.policies, &equipment.tools, &equipment.absent(), files)
     {
         equipment.servers.close().await;
         return Err(refusal);
     }
-    Ok((early, equipment))
+    Ok(Prepared {
+        baseline: early,
+        sandbox,
+        equipment,
+    })
 }
 
 fn commit_of(ledger: &Ledger) -> Option<String> {
-    ledger.state.started.as_ref().and_then(|started| started.base.commit.clone())
+    let started = ledger.state.started.as_ref();
+    started.and_then(|started| started.base.commit.clone())
 }
 
 /// The baseline, beside the first request.

@@ -8,7 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, Format, ToolsCommand};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{equip, exit, inputs, out, wire};
+use crate::cli::{equip, exit, inputs, out, search, wire};
 use crate::diag::Files;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
@@ -16,6 +16,7 @@ use crate::process;
 use crate::process::private::Private;
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
+use crate::tools::web::Search;
 use crate::tools::{LiveSender, Registry, ToolContext, ToolError, results};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -26,7 +27,11 @@ use tokio_util::sync::CancellationToken;
 /// Carries it out.
 pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     match command {
-        ToolsCommand::List { recipe, format, workspace } => list(recipe.as_deref(), format, &workspace).await,
+        ToolsCommand::List {
+            recipe,
+            format,
+            workspace,
+        } => list(recipe.as_deref(), format, &workspace).await,
         ToolsCommand::Call(args) => call(&args).await,
     }
 }
@@ -40,13 +45,19 @@ fn plan_of(recipe: Option<&Path>, workspace: &Path) -> Result<Option<Plan>, Refu
     Ok(Some(plan))
 }
 
+fn search_of(plan: Option<&Plan>) -> Option<Search> {
+    search::of(plan.and_then(|plan| plan.model.as_deref()), None)
+}
+
 async fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
-    let Some(plan) = plan_of(recipe, workspace)? else {
-        return print(&wire::registry(None)?, format);
+    let plan = plan_of(recipe, workspace)?;
+    let searches = search_of(plan.as_ref()).is_some();
+    let Some(plan) = plan else {
+        return print(&wire::registry(None, searches)?, format);
     };
     let policies = settings::rulers(&[], None, workspace, &mut Files::default(), &mut Vec::new()).await?;
     let tree = wire::workspace(workspace, &[], Some(&plan))?;
-    let standalone = equip::standalone(&plan, &policies, &tree).await?;
+    let standalone = equip::standalone(&plan, searches, &policies, &tree).await?;
     standalone.equipment.servers.close().await;
     print(&standalone.equipment.tools, format)
 }
@@ -55,8 +66,16 @@ fn print(registry: &Registry, format: Format) -> Result<u8, Refusal> {
     let specs = registry.specs();
     match format {
         Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
-        Format::Json => printed(&format!("{:#}\n", Value::Array(specs.iter().map(|spec| object(spec)).collect()))),
-        Format::StreamJson => printed(&specs.iter().map(|spec| format!("{}\n", object(spec))).collect::<String>()),
+        Format::Json => printed(&format!(
+            "{:#}\n",
+            Value::Array(specs.iter().map(|spec| object(spec)).collect())
+        )),
+        Format::StreamJson => printed(
+            &specs
+                .iter()
+                .map(|spec| format!("{}\n", object(spec)))
+                .collect::<String>(),
+        ),
     }
 }
 
@@ -71,7 +90,12 @@ fn origin(spec: &ToolSpec) -> String {
 fn row(spec: &ToolSpec) -> String {
     let first = spec.description.lines().next().unwrap_or_default();
     let short = first.split_inclusive(". ").next().unwrap_or(first).trim_end();
-    format!("{:<28} {:<8} {:<12} {short}\n", spec.name, spec.kind.as_str(), origin(spec))
+    format!(
+        "{:<28} {:<8} {:<12} {short}\n",
+        spec.name,
+        spec.kind.as_str(),
+        origin(spec)
+    )
 }
 
 fn object(spec: &ToolSpec) -> Value {
@@ -102,7 +126,11 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     match args.format {
         Format::Text if answer.output.error.is_some() => out::tell(&text),
         Format::Text => {
-            printed(&if text.ends_with('\n') { text } else { format!("{text}\n") })?;
+            printed(&if text.ends_with('\n') {
+                text
+            } else {
+                format!("{text}\n")
+            })?;
         }
         Format::Json | Format::StreamJson => {
             if answer.output.error.is_some() {
@@ -136,9 +164,10 @@ async fn gate(args: &CallArgs, plan: Option<&Plan>, arguments: &Value) -> Result
     let mut tree = wire::workspace(&args.workspace, &[], None)?;
     let own: Vec<_> = args.policy.iter().map(Into::into).collect();
     wire::guard(&mut policies, &tree, &[], &own);
+    let searches = search_of(plan).is_some();
     let standalone = match plan {
-        Some(plan) => equip::standalone(plan, &policies, &tree).await?,
-        None => equip::Standalone::builtin()?,
+        Some(plan) => equip::standalone(plan, searches, &policies, &tree).await?,
+        None => equip::Standalone::builtin(searches)?,
     };
     wire::hide_unreadable(&mut tree, &policies);
     let answer = judged(args, &policies, tree, &standalone.equipment, arguments).await;
@@ -191,7 +220,7 @@ async fn judged(
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
-        output: ToolOutput::failure("denied", denial::told(&ruling)),
+        output: ToolOutput::failure("denied", denial::told(&ruling, args.policy.iter().map(String::as_str))),
         ruling: Some(ruling),
         code,
     };
@@ -200,7 +229,16 @@ async fn judged(
         Decision::Suspend => return Ok(ruled_out(ruling, "awaiting_approval", exit::SUSPENDED)),
         Decision::Allow | Decision::Modify => {}
     }
-    let output = execute(policies, workspace, redactor, (&ruling, equipment), found.tool, &accepted.args, prepared).await?;
+    let output = execute(
+        policies,
+        workspace,
+        redactor,
+        (&ruling, equipment),
+        found.tool,
+        &accepted.args,
+        prepared,
+    )
+    .await?;
     let error = output.error.is_some();
     Ok(Answer {
         status: if error { "error" } else { "success" },
@@ -229,33 +267,50 @@ async fn execute(
 ) -> Result<ToolOutput, Refusal> {
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
     let own = Private::create().map_err(no_dir)?;
-    let results = tempfile::Builder::new().prefix("overnight-").tempdir().map_err(no_dir)?;
-    let (confinement, _) = wire::confinement(policies, &workspace, &own, &[]).await?;
-    if tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered || ruling.pipe.is_some() {
+    let results = tempfile::Builder::new()
+        .prefix("overnight-")
+        .tempdir()
+        .map_err(no_dir)?;
+    let (confinement, _) = wire::confinement(policies, workspace.root(), &own, &[])
+        .await
+        .map_err(Refusal::Environment)?;
+    let runs = tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered;
+    if runs || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     }
-    let scope = wire::scope(confinement, results.path(), &workspace, &redactor, (equipment.servers.clone(), equipment.notices.clone()));
+    let web = wire::web(policies, &redactor, search_of(None));
+    let mut scope = wire::scope(results.path(), &workspace, &redactor, web);
     let cancel = CancellationToken::new();
     let prepared = match &ruling.pipe {
         None => prepared,
         Some(_) => {
             let pipe = crate::engine::modify::Pipe {
                 workspace: &workspace,
-                confinement: &scope.confinement,
+                confinement: &confinement,
                 redactor: &redactor,
                 cancel: &cancel,
             };
             let rewritten = pipe.rewrite(tool, args, &prepared, ruling).await;
-            match rewritten.map_err(|why| ToolError::model("denied", why)).and_then(|args| {
-                crate::engine::modify::prepare(&wire::registry(None).map_err(|e| ToolError::Fatal(e.to_string()))?, &workspace, tool, &args)
-            }) {
+            match rewritten
+                .map_err(|why| ToolError::model("denied", why))
+                .and_then(|args| {
+                    crate::engine::modify::prepare(
+                        &wire::registry(None, false).map_err(|e| ToolError::Fatal(e.to_string()))?,
+                        &workspace,
+                        tool,
+                        &args,
+                    )
+                }) {
                 Ok(prepared) => prepared,
                 Err(error) => return Ok(failure(error)),
             }
         }
     };
+    scope.confinement = confinement.into();
+    scope.servers = equipment.servers.clone();
+    scope.notices = equipment.notices.clone();
     let scope = Arc::new(scope);
     let context = ToolContext {
         call: CallId::nth(1),
@@ -266,7 +321,9 @@ async fn execute(
         live: LiveSender::none(),
     };
     let fitted = context.clone();
-    let done = (prepared.work)(context).await.and_then(|output| results::fit(output, &fitted));
+    let done = (prepared.work)(context)
+        .await
+        .and_then(|output| results::fit(output, &fitted));
     scope.jobs.kill_all().await;
     Ok(done.unwrap_or_else(failure))
 }

@@ -30,6 +30,12 @@ pub enum Class {
     Target,
     /// Whatever: paths in it must lie inside.
     Loose,
+    /// The mode of `tar` that lists (`tzf`).
+    Listing,
+    /// A format of `date` (`+%F`).
+    Format,
+    /// A plain word, no path.
+    Label,
     /// A jq program.
     Jq,
     /// A remote of git: a name, no URL.
@@ -76,6 +82,8 @@ pub struct Section {
     pub runs_input: bool,
     /// Flags with which the files that would be read are written (`sed -i`).
     pub in_place: Vec<String>,
+    /// One of these must be given.
+    pub needs: Vec<String>,
     /// Options that a rule's prefix passes over.
     pub passed: Vec<String>,
 }
@@ -179,6 +187,7 @@ fn entry(section: &mut Section, key: &str, value: &str) -> Result<(), String> {
                 .extend(owned().map(|name| (name, Arity::Attached(class))));
         }
         ["operands"] => operands(section, &words)?,
+        ["needs"] => section.needs.extend(owned()),
         ["unless"] => section.unless.extend(owned()),
         ["rest"] => section.rest = Some(class(value.trim())?),
         ["is"] => {
@@ -224,6 +233,9 @@ fn class(name: &str) -> Result<Class, String> {
         "program" => Class::Program,
         "target" => Class::Target,
         "loose" => Class::Loose,
+        "listing" => Class::Listing,
+        "format" => Class::Format,
+        "label" => Class::Label,
         "jq" => Class::Jq,
         "remote" => Class::Remote,
         "header" => Class::Header,

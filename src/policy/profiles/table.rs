@@ -33,6 +33,10 @@ pub const ALL: &[(&str, &str)] = &[
     ("grep egrep fgrep zgrep", include_str!("tables/grep.txt")),
     ("gzip gunzip bzip2 xz zstd", include_str!("tables/gzip.txt")),
     ("head tail", include_str!("tables/head.txt")),
+    (
+        "hostname arch tty whoami uname nproc",
+        include_str!("tables/hostname.txt"),
+    ),
     ("install", include_str!("tables/install.txt")),
     ("java javac ruby perl php lua Rscript", include_str!("tables/java.txt")),
     ("jest vitest mocha", include_str!("tables/jest.txt")),
@@ -74,10 +78,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("rustfmt", include_str!("tables/rustfmt.txt")),
     ("rustup", include_str!("tables/rustup.txt")),
     ("sed gsed", include_str!("tables/sed.txt")),
-    (
-        "seq sleep nproc uname whoami id hostname arch tty",
-        include_str!("tables/seq.txt"),
-    ),
+    ("seq sleep id", include_str!("tables/seq.txt")),
     ("shellcheck", include_str!("tables/shellcheck.txt")),
     ("sort", include_str!("tables/sort.txt")),
     ("stat", include_str!("tables/stat.txt")),

@@ -213,10 +213,10 @@ impl Judge {
             if covering.is_empty() {
                 return Some(format!("no_rule: {}", simple.program));
             }
-            if let Some(concern) = &simple.concern {
-                if !covering.iter().any(|prefix| lifts(prefix, simple)) {
-                    return Some(format!("{}: {}", concern.code, concern.reason));
-                }
+            if let Some(concern) = &simple.concern
+                && !covering.iter().any(|prefix| lifts(prefix, simple))
+            {
+                return Some(format!("{}: {}", concern.code, concern.reason));
             }
         }
         let host = |url: &String| {
@@ -254,8 +254,11 @@ impl Judge {
     }
 }
 
-/// A corpus of `fixtures/policy/commands`, by its text: `(class, policy, command)`.
-pub fn cases(text: &str) -> (BTreeMap<String, Judge>, Vec<(String, String, String)>) {
+/// `(class, policy, command)`.
+type Row = (String, String, String);
+
+/// A corpus of `fixtures/policy/commands`, by its text.
+pub fn cases(text: &str) -> (BTreeMap<String, Judge>, Vec<Row>) {
     let options = serde_saphyr::options! { budget: None };
     let corpus: Corpus = serde_saphyr::from_str_with_options(text, options).unwrap();
     let judges = corpus

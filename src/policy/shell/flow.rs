@@ -114,7 +114,7 @@ fn plain_flags(rest: &[&Word]) -> bool {
 fn keeps_names(text: &str) -> bool {
     matches!(
         text,
-        "-d" | "-s" | "\\n" | "\\0" | "\\t" | " " | "," | ":" | "\\r" | "\n" | "[:space:]" | "\\n\\r" | "\\000"
+        "-d" | "-s" | "\\n" | "\\0" | "\\t" | " " | "\\r" | "\n" | "[:space:]" | "\\n\\r" | "\\000"
     )
 }
 

@@ -118,6 +118,10 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
             at += 1;
         }
     }
+    if !section.needs.is_empty() && !section.needs.iter().any(|name| pass.given.contains(name)) {
+        let reason = format!("without one of {} it does more than read", section.needs.join(" "));
+        concern(pass, 0, "program_argument", &reason);
+    }
     classify(pass, section);
 }
 
@@ -134,6 +138,10 @@ fn option_text(word: &Word) -> Option<String> {
 /// Reads the option at `at`; gives the index behind it and its value.
 fn option(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) -> usize {
     if section.numbers && text.len() > 1 && text[1..].bytes().all(|byte| byte.is_ascii_digit()) && is_exact(pass, at) {
+        return at + 1;
+    }
+    if is_exact(pass, at) && section.options.get(text) == Some(&Arity::Flag) {
+        pass.given.push(text.to_owned());
         return at + 1;
     }
     let (name, attached) = match text.split_once('=') {
@@ -219,6 +227,14 @@ fn valued(
             if let Some(value) = pass.words.get(at + 1).cloned() {
                 if value.range.many && !section.harmless && value.kind == WordKind::Opaque {
                     opaque(pass, at + 1);
+                }
+                // Should the program not take the next word as a value, an option would hide there.
+                let hidden = value
+                    .text
+                    .strip_prefix('-')
+                    .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()));
+                if hidden && !section.harmless && !section.single {
+                    unknown(pass, section, at + 1, &value.text);
                 }
                 take(pass, class, at + 1, &value);
             }

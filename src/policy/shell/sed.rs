@@ -51,25 +51,51 @@ fn addresses(chars: &[char], start: usize) -> Result<usize, String> {
 
 /// The index behind the next unescaped `mark`. A newline in a part is refused: sed reads it as an end.
 fn delimited(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
-    if mark == '\n' || mark == '\\' {
-        return Err("a delimiter is a newline or backslash".to_owned());
+    if mark == '\n' || mark == '\\' || mark == '[' {
+        return Err("a delimiter is a newline, backslash or bracket".to_owned());
     }
     let mut at = start;
-    let mut bracket = false;
     while let Some(&next) = chars.get(at) {
         match next {
             '\\' => at += 1,
             '\n' => return Err("a newline inside a pattern".to_owned()),
-            // GNU sed ends a pattern at the delimiter even inside brackets or not, by version: both readings must agree.
-            '[' => bracket = true,
-            ']' => bracket = false,
-            _ if next == mark && bracket => return Err("the delimiter stands inside brackets".to_owned()),
+            '[' => at = bracket(chars, at, mark)?,
             _ if next == mark => return Ok(at + 1),
             _ => {}
         }
         at += 1;
     }
     Err("a pattern is not closed".to_owned())
+}
+
+/// The index of the `]` that closes the bracket at `start`. What seds read differently is refused.
+fn bracket(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
+    let mut at = start + 1 + usize::from(chars.get(start + 1) == Some(&'^'));
+    let first = at;
+    let (mut marked, mut odd) = (false, false);
+    loop {
+        match (chars.get(at), chars.get(at + 1)) {
+            (None | Some('\n'), _) => return Err("a bracket is not closed".to_owned()),
+            (Some('\\'), Some(']')) => return Err("a backslash closes a bracket".to_owned()),
+            (Some('['), Some(kind @ (':' | '.' | '='))) => {
+                let rest = chars.get(at + 2..).unwrap_or_default();
+                let length = rest.windows(2).position(|pair| pair[0] == *kind && pair[1] == ']');
+                let length = length.filter(|&length| rest[..length].iter().all(char::is_ascii_alphanumeric));
+                at += 3 + length.ok_or("a class in brackets is not closed")?;
+                odd = true;
+            }
+            (Some(']'), _) if at > first => break,
+            (Some(next), _) => {
+                marked |= *next == mark;
+                odd |= matches!(next, '[' | ']' | '\\');
+            }
+        }
+        at += 1;
+    }
+    if marked && odd {
+        return Err("the delimiter stands inside brackets".to_owned());
+    }
+    Ok(at)
 }
 
 /// The text of a replacement ends at its delimiter; brackets mean nothing in it.
@@ -173,6 +199,9 @@ mod tests {
             "/^$/d",
             r"s/\(a\)/\1/",
             "s/[a-z]*//2",
+            "s/[[:space:]]*$//",
+            "s/[^/]*$//",
+            "s/[]x]/y/",
             ":a;N;$!ba;s/\\n/ /g",
             "/re/I,+3p",
             "5,$ d",

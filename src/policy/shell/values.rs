@@ -85,27 +85,19 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
             &format!("`{}` names a program or code to run", word.text),
         ),
         Class::Loose => loose(pass, at, word),
-        Class::Remote
-            if word.kind == WordKind::Known
-                && !word.text.contains("::")
-                && !word.text.contains("://")
-                && !word.text.contains('@') =>
-        {
-            if word.text.starts_with(['/', '.', '~']) {
+        Class::Listing
+        | Class::Format
+        | Class::Label
+        | Class::Target
+        | Class::Header
+        | Class::Stdout
+        | Class::Remote => {
+            if !is_plain(class, word) {
+                let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
+                concern(pass, at, "program_argument", &reason);
+            } else if class == Class::Remote && word.text.starts_with(['/', '.', '~']) {
                 read(pass, at, word);
             }
-        }
-        Class::Target if matches!(word.exact(), Some("V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1")) => {}
-        Class::Target if !word.text.contains('=') && word.kind == WordKind::Known => {}
-        Class::Header if !word.text.starts_with('@') && word.kind == WordKind::Known => {}
-        Class::Stdout if word.exact() == Some("-") => {}
-        Class::Target | Class::Header | Class::Stdout | Class::Remote => {
-            concern(
-                pass,
-                at,
-                "program_argument",
-                &format!("`{}` sets more than the profile knows to be harmless", word.text),
-            );
         }
         // `@file` holds more arguments for many programs.
         Class::In if word.text.starts_with('@') => {
@@ -120,13 +112,40 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Rev => revision(pass, at, word),
         Class::Out => write(pass, at, word),
         Class::Url => match &word.range.values {
-            Some(values) if !word.range.glob => pass.used.hosts.extend(values.iter().cloned()),
+            Some(values) if !word.range.glob && values.iter().all(|url| is_web(url)) => {
+                pass.used.hosts.extend(values.iter().cloned())
+            }
             _ => opaque(pass, at),
         },
         Class::Sed => program(pass, at, word, "sed", sed::check),
         Class::Awk => program(pass, at, word, "awk", awk::check),
         Class::Jq => program(pass, at, word, "jq", jq::check),
     }
+}
+
+/// Whether a known word of a narrow class is what the class allows.
+fn is_plain(class: Class, word: &Word) -> bool {
+    let Some(text) = word.exact() else {
+        return false;
+    };
+    match class {
+        Class::Listing => text.starts_with('t') && text.chars().all(|next| "tvzjJf".contains(next)),
+        Class::Format => text.starts_with('+'),
+        Class::Target => !text.contains('=') || matches!(text, "V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1"),
+        Class::Label => text
+            .chars()
+            .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next)),
+        Class::Header => !text.starts_with('@'),
+        Class::Stdout => text == "-",
+        Class::Remote => !text.contains("::") && !text.contains("://") && !text.contains('@'),
+        _ => false,
+    }
+}
+
+/// `http`, `https`, or no scheme at all.
+fn is_web(url: &str) -> bool {
+    url.split_once("://")
+        .is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
 }
 
 /// A program in a language that has a reader of its own.

@@ -119,6 +119,10 @@ pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<Ra
 /// # Errors
 /// A [`Refusal`].
 pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<Ends, Refusal> {
+    if state.dirs.is_empty() {
+        // Behind an `exit`: judged as if it ran from the root.
+        state.dirs.push(String::new());
+    }
     let mut ends = Ends {
         ok: state.dirs.clone(),
         failed: state.dirs.clone(),
@@ -132,13 +136,13 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
                 "use `is_background` of the tool, or leave the command in the foreground",
             ));
         }
-        state.dirs = ends.all()?;
+        state.dirs = reached(ends.all()?, &start);
         ends = pipeline(walk, state, &item.0.first)?;
         for next in &item.0.additional {
             let output = std::mem::replace(&mut ends.output, Range::wild());
             match next {
                 AndOr::And(then) => {
-                    state.dirs = ends.ok;
+                    state.dirs = reached(ends.ok, &start);
                     let after = pipeline(walk, state, then)?;
                     ends = Ends {
                         ok: after.ok,
@@ -152,7 +156,7 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
                     };
                 }
                 AndOr::Or(otherwise) => {
-                    state.dirs = ends.failed;
+                    state.dirs = reached(ends.failed, &start);
                     let after = pipeline(walk, state, otherwise)?;
                     ends = Ends {
                         ok: union(&ends.ok, &after.ok)?,
@@ -169,6 +173,11 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
     }
     state.dirs = start;
     Ok(ends)
+}
+
+/// Behind an `exit` nothing runs; it is judged all the same, from the start of the list.
+fn reached(dirs: Vec<String>, start: &[String]) -> Vec<String> {
+    if dirs.is_empty() { start.to_vec() } else { dirs }
 }
 
 fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Result<Ends, Refusal> {

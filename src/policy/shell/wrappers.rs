@@ -88,6 +88,8 @@ const GRAMMARS: [Grammar; 8] = [
             "--verbose",
             "-x",
             "--exit",
+            "-0r",
+            "-r0",
         ],
         valued: &[
             "-n",
@@ -321,7 +323,11 @@ fn xargs(state: &State, words: &[Word]) -> Step {
     let mark_at = words.iter().position(|word| word.text.starts_with("-I"));
     let mut mark = None;
     let mut rest = words.to_vec();
-    if let Some(at) = mark_at.filter(|&at| words[1..at].iter().all(|word| word.text.starts_with('-'))) {
+    if let Some(at) = mark_at.filter(|&at| {
+        words[1..at]
+            .iter()
+            .all(|word| word.exact().is_some_and(|text| grammar.flags.contains(&text)))
+    }) {
         let glued = words[at]
             .exact()
             .and_then(|text| text.strip_prefix("-I"))

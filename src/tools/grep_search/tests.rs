@@ -1,5 +1,10 @@
 //! Caps, order and parity with `rg`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the other program is started to compare with it"
+)]
+
 use crate::tools::args::Args;
 use crate::tools::testing::Bench;
 use serde_json::{Value, json};

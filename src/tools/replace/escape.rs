@@ -93,31 +93,52 @@ pub(super) fn resolve(text: &str, set: Kinds) -> String {
 }
 
 /// The same for the text that shall stand there instead: resolved if it shows the same slip, as it is if it does not,
-/// `None` if it shows both.
-pub(super) fn resolve_like(text: &str, used: Kinds) -> Option<String> {
-    let (mut escaped, mut bare) = (false, false);
-    for piece in pieces(text, used) {
-        match piece {
-            // A backslash that is doubled tells nothing by itself.
-            Piece::Escape('\\') => {}
-            Piece::Escape(_) => escaped = true,
-            Piece::Plain('\n') => bare |= used.breaks,
-            Piece::Plain('\t') => bare |= used.tabs,
-            Piece::Plain('"') => bare |= used.double,
-            Piece::Plain('\'' | '`') => bare |= used.single,
-            Piece::Plain(_) => {}
-        }
-    }
-    let quotes = used.double || used.single;
-    let only_slashes = !(used.breaks || used.tabs || quotes);
-    // With doubled backslashes as well, quotes are resolved together with them.
-    let set = if quotes { Kinds { slashes: true, ..used } } else { used };
-    match (escaped, bare) {
+/// `None` if it shows both. `slip`: the kinds that the old text showed.
+pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
+    let inner_break = text.trim_matches('\n').contains('\n');
+    let count = |set: Kinds| {
+        pieces(text, set)
+            .filter(|piece| matches!(piece, Piece::Escape(_)))
+            .count()
+    };
+    let double = count(Kinds {
+        double: true,
+        ..Kinds::default()
+    });
+    let single = count(Kinds {
+        single: true,
+        ..Kinds::default()
+    });
+    let breaks = count(Kinds {
+        breaks: true,
+        tabs: true,
+        slashes: true,
+        ..Kinds::default()
+    });
+    let bare = |sign: char, escaped: usize| text.matches(sign).count() > escaped;
+    let escaped = slip.double && double > 0 || slip.single && single > 0;
+    let plain = slip.double && bare('"', double) || slip.single && bare('\'', single);
+    match (escaped, plain) {
         (true, true) => None,
-        (true, false) => Some(resolve(text, set)),
+        // Quotes one level too deep, but lines broken as they should be, where the old text had escapes for both.
+        (true, false) if slip.breaks && inner_break => None,
         (false, true) => Some(text.to_owned()),
-        (false, false) if only_slashes => Some(resolve(text, set)),
-        (false, false) => Some(text.to_owned()),
+        // Real line breaks: then the escapes in it are meant.
+        (false, false) if slip.breaks && inner_break => Some(text.to_owned()),
+        (false, false) if !(slip.slashes || slip.breaks || slip.tabs) || breaks == 0 => Some(text.to_owned()),
+        _ => {
+            // Quotes that occur with a backslash only are one level too deep as well.
+            let double_too = double > 0 && !bare('"', double);
+            let single_too = single > 0 && !bare('\'', single);
+            let slashes = slip.slashes || slip.double || slip.single || double_too || single_too;
+            let set = Kinds {
+                double: slip.double || double_too,
+                single: slip.single || single_too,
+                slashes,
+                ..slip
+            };
+            Some(resolve(text, set))
+        }
     }
 }
 
@@ -146,7 +167,14 @@ mod tests {
         assert_eq!(resolve_like(r#"say("a\n")"#, quotes).as_deref(), Some(r#"say("a\n")"#));
         assert_eq!(resolve_like(r#"say("a", \"b\")"#, quotes), None);
         let breaks = used(r"a;\nb;", ALL);
-        assert_eq!(resolve_like("a;\nprintf(\"\\n\");", breaks), None);
+        assert_eq!(
+            resolve_like("a;\nprintf(\"\\n\");", breaks).as_deref(),
+            Some("a;\nprintf(\"\\n\");")
+        );
+        assert_eq!(
+            resolve_like(r#"f(\"a\");\nc;"#, breaks).as_deref(),
+            Some("f(\"a\");\nc;")
+        );
         assert_eq!(resolve_like(r"a;\nc;", breaks).as_deref(), Some("a;\nc;"));
     }
 }

@@ -107,7 +107,7 @@ impl Map {
 }
 
 /// The one character that all these consist of. `None`: they are mixed. `Some(None)`: all are empty.
-fn only_blank<'a>(indents: impl Iterator<Item = &'a str>) -> Option<Option<char>> {
+pub(super) fn only_blank<'a>(indents: impl Iterator<Item = &'a str>) -> Option<Option<char>> {
     let mut found = None;
     for c in indents.flat_map(str::chars) {
         if *found.get_or_insert(c) != c {
@@ -134,8 +134,7 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     if let Some(&(second, other)) = counts.iter().find(|(n, _)| *n != first) {
         let (run, rise) = (second - first, other - image);
         let (num, den) = reduced(rise, run)?;
-        let plain =
-            num > 0 && (num == 1 || den == 1) && num.max(den) <= 8 && (from != to || num != 1 || den == 1 || den <= 4);
+        let plain = num > 0 && (num == 1 || den == 1) && num.max(den) <= 8;
         return if plain { scale(num, den) } else { None };
     }
     if counts.iter().any(|(_, f)| *f != image) {
@@ -162,6 +161,11 @@ fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Sty
         (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 => {
             let same_level = first == 0 || (first % step == 0 && first * file_step == image * step);
             Some(if same_level { (file_step / step, 1) } else { (1, 1) })
+        }
+        // One level in both, wider in the copy. (Twice the step alone may be a continuation.)
+        (' ', ' ') if file_step > 1 && step > file_step && step % file_step == 0 && first > 0 => {
+            let same_level = first % step == 0 && first * file_step == image * step;
+            Some(if same_level { (1, step / file_step) } else { (1, 1) })
         }
         _ => Some((1, 1)),
     }

@@ -123,11 +123,19 @@ impl Attempt<'_> {
         if reading.old.is_empty() {
             return Ok(None);
         }
-        let starts: Vec<usize> = if self.multiple {
+        let mut starts: Vec<usize> = if self.multiple {
             content.match_indices(&reading.old).map(|(at, _)| at).collect()
         } else {
             exact::overlapping(content, &reading.old)
         };
+        // A view with line numbers shows whole lines.
+        if reading.corrections.contains(&Correction::LineNumbers) {
+            starts.retain(|&at| {
+                content
+                    .get(..at)
+                    .is_some_and(|head| head.is_empty() || head.ends_with('\n'))
+            });
+        }
         if starts.len() > 1 && !self.multiple {
             return Err(self.many(starts.iter().map(|&at| self.file.line_of(at) - 1)));
         }

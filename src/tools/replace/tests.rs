@@ -3,6 +3,7 @@
 use super::corpus::{self, Case, Wanted};
 use super::{Landing, Miss, land};
 use crate::workspace::text::decode;
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn attempt(case: &Case) -> Result<Landing, Miss> {
@@ -54,4 +55,65 @@ fn the_corpus_lands_or_is_refused() {
     assert!(cases.len() >= 300);
     assert_eq!(count(Mark::Wrong), 0, "{bad}\n{marks:#?}");
     assert_eq!(count(Mark::Refused), 0, "{bad}\n{marks:#?}");
+}
+
+fn bytes(file: &str, old: &str, new: &str) -> Result<String, &'static str> {
+    let landing = land(&decode(file.as_bytes()).unwrap(), old, new, false).map_err(|miss| miss.kind())?;
+    Ok(String::from_utf8(landing.bytes).unwrap())
+}
+
+#[test]
+fn a_doubtful_depth_is_refused() {
+    let file = "fn a() {\n    if x {\n        b();\n    }\n}\n";
+    let flat = "fn a() {\nif x {\nb();\n}\n}\n";
+    let more = "fn a() {\nif x {\nb();\nc();\n}\n}\n";
+    assert_eq!(bytes(file, flat, more), Err("edit_no_occurrence_found"));
+    let other = "fn a() {\nif x {\nc();\n}\n}\n";
+    assert_eq!(bytes(file, flat, other).unwrap(), file.replace("b()", "c()"));
+}
+
+#[test]
+fn a_miss_shows_the_nearest_lines() {
+    let file = decode(b"one\nlet total = sum(prices);\nthree\n").unwrap();
+    let miss = land(&file, "let total = prices.iter().sum();", "x", false).unwrap_err();
+    let told = miss.message("src/a.rs");
+    assert!(
+        told.contains("    2: let total = sum(prices);") && told.contains("src/a.rs"),
+        "{told}"
+    );
+    let many = land(&decode(b"a b\na c\n").unwrap(), "a", "x", false).unwrap_err();
+    assert_eq!(many, Miss::Many { lines: vec![1, 2] });
+}
+
+proptest! {
+    #[test]
+    fn an_exact_unique_place_is_replaced_as_str_does(
+        lines in prop::collection::vec("[a-d]{1,3}( [a-d]{1,3})?", 1..8),
+        cut: (prop::sample::Index, prop::sample::Index),
+        new in "[x-z\n]{0,6}",
+    ) {
+        let text = lines.join("\n");
+        let (a, b) = (cut.0.index(text.len() + 1), cut.1.index(text.len() + 1));
+        let old = &text[a.min(b)..a.max(b)];
+        prop_assume!(!old.is_empty() && old != new && super::exact::overlapping(&text, old).len() == 1);
+        prop_assert_eq!(bytes(&text, old, &new), Ok(text.replacen(old, &new, 1)));
+    }
+
+    #[test]
+    fn nothing_outside_the_place_changes(
+        lines in prop::collection::vec(("[ \t]{0,5}[a-c(]{1,3}[ ]{0,2}[a-c)]{0,3}", prop::sample::select(vec!["\n", "\r\n"])), 2..10),
+        old in "[ \t]{0,3}[a-c(]{1,3} ?[a-c)]{0,3}\n?[ a-c)]{0,4}",
+        new in "[ \t]{0,3}[x-z]{1,3}\n?[ x-z]{0,4}",
+        multiple: bool,
+    ) {
+        let file: String = lines.iter().map(|(line, end)| format!("{line}{end}")).collect();
+        let text = decode(file.as_bytes()).unwrap();
+        if let Ok(landing) = land(&text, &old, &new, multiple) {
+            let first = text.raw_range(landing.edits.first().unwrap().0.clone()).unwrap();
+            let last = text.raw_range(landing.edits.last().unwrap().0.clone()).unwrap();
+            prop_assert!(landing.bytes.starts_with(&file.as_bytes()[..first.start]));
+            prop_assert!(landing.bytes.ends_with(&file.as_bytes()[last.end..]));
+            prop_assert!(multiple || landing.edits.len() == 1);
+        }
+    }
 }

@@ -184,7 +184,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
         let harmless = super::fuzzy::is_slip(&base.text(&our.base), &ours.row.text(&our.side));
         let clash = |their: &Hunk| {
             let same = our.base == their.base && ours.row.text(&our.side) == theirs.row.text(&their.side);
-            !same && !(harmless && covers(&their.base, &our.base))
+            !(same || harmless && covers(&their.base, &our.base))
         };
         if rivals.any(clash) {
             return None;

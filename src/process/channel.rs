@@ -1,0 +1,159 @@
+//! What a confined child says to its parent while it runs: progress of the sandbox, the proxy's socket, how the command ended.
+
+use super::confine::spec::Message;
+use super::proxy::{self, Rules};
+use super::spawn::{SpawnError, set_status, start_error};
+use crate::base::call::ExitInfo;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+/// Both ends of the talk with a confined child, until theirs is closed.
+pub(super) struct Channel {
+    ours: UnixStream,
+    theirs: Option<(OwnedFd, OwnedFd)>,
+    text: Vec<u8>,
+    pub messages: Vec<Message>,
+    /// What the proxy may let through, until its socket comes.
+    hosts: Option<(Vec<String>, Rules)>,
+    /// Set once the child has said that its whole tree is gone.
+    all_gone: Arc<AtomicBool>,
+    /// The proxy; ends with the channel.
+    serving: JoinSet<io::Result<()>>,
+}
+
+impl Channel {
+    pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>) -> io::Result<Self> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok(Self {
+            ours: UnixStream::from_std(ours)?,
+            theirs: Some((order, theirs.into())),
+            text: Vec::new(),
+            messages: Vec::new(),
+            hosts,
+            all_gone: Arc::default(),
+            serving: JoinSet::new(),
+        })
+    }
+
+    /// The numbers of the descriptors that go to the child: order, channel.
+    pub fn handed(&self) -> Vec<i32> {
+        self.theirs
+            .as_ref()
+            .map(|(order, theirs)| vec![order.as_raw_fd(), theirs.as_raw_fd()])
+            .unwrap_or_default()
+    }
+
+    /// The child has its own copies; while we hold ours the channel never ends.
+    pub fn close_theirs(&mut self) {
+        self.theirs = None;
+    }
+
+    /// Whether the child has said that nothing of its tree is left.
+    pub fn all_gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.all_gone)
+    }
+
+    /// Takes what the child says until it has nothing more to say.
+    pub async fn listen(&mut self) {
+        let mut buffer = vec![0; 4096];
+        loop {
+            if self.ours.readable().await.is_err() {
+                return;
+            }
+            let taken = self
+                .ours
+                .try_io(Interest::READABLE, || receive(&self.ours, &mut buffer));
+            match taken {
+                Ok((0, _)) => return,
+                Ok((count, listener)) => {
+                    self.text.extend_from_slice(&buffer[..count]);
+                    if let Some(listener) = listener
+                        && let Some((hosts, rules)) = self.hosts.take()
+                    {
+                        self.serving.spawn(proxy::serve(listener, hosts, rules));
+                    }
+                    self.split();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn split(&mut self) {
+        while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.text.drain(..=end).collect();
+            let message = serde_json::from_slice(&line).ok();
+            if matches!(message, Some(Message::Ended { .. })) {
+                self.all_gone.store(true, Ordering::Release);
+            }
+            self.messages.extend(message);
+        }
+    }
+
+    /// How the command ended, in the child's words; the helper's own end means nothing unless it was killed.
+    pub fn judge(mut self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
+        self.judged(exit).map_err(|error| match error {
+            SpawnError::NotFound { .. } => SpawnError::NotFound {
+                program: program.to_owned(),
+            },
+            SpawnError::Start { source, .. } => SpawnError::Start {
+                program: program.to_owned(),
+                source,
+            },
+            error => error,
+        })
+    }
+
+    pub fn judged(&mut self, exit: &mut ExitInfo) -> Result<(), SpawnError> {
+        let mut ended = false;
+        for message in &self.messages {
+            match message {
+                Message::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
+                Message::NotExecuted(number) => {
+                    return Err(start_error("", io::Error::from_raw_os_error(*number)));
+                }
+                Message::Ended { status, leftovers } => {
+                    set_status(exit, Some(ExitStatus::from_raw(*status)));
+                    exit.leftovers = *leftovers;
+                    ended = true;
+                }
+                Message::Tried(_) | Message::Listener => {}
+            }
+        }
+        if ended || exit.signal.is_some() {
+            Ok(())
+        } else {
+            Err(SpawnError::Sandbox(
+                "the confined child ended without a word".to_owned(),
+            ))
+        }
+    }
+}
+
+/// One piece of text, and a descriptor that came with it.
+fn receive(from: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(
+        from,
+        &mut [IoSliceMut::new(buffer)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let listener = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((got.bytes, listener))
+}

@@ -1,0 +1,62 @@
+//! Edits: the share of the corpus by strategy, and the time of an attempt. Judges nothing; the tests do.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
+
+#[path = "../../src/tools/replace/corpus.rs"]
+mod corpus;
+
+use corpus::{Case, Wanted};
+use criterion::Criterion;
+use overnight::tools::replace::{Strategy, land};
+use overnight::workspace::text::decode;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+
+fn shares(cases: &[Case]) {
+    let (mut ways, mut marks) = (BTreeMap::<String, usize>::new(), BTreeMap::<&str, usize>::new());
+    for case in cases {
+        let outcome = land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple);
+        let way = match &outcome {
+            Ok(landing) if landing.strategy == Strategy::Exact && !landing.corrections.is_empty() => {
+                "corrected".to_owned()
+            }
+            Ok(landing) => landing.strategy.to_string(),
+            Err(_) => "refused".to_owned(),
+        };
+        *ways.entry(way).or_default() += 1;
+        let mark = match (&case.wanted, &outcome) {
+            (Wanted::Bytes(bytes) | Wanted::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => "right",
+            (Wanted::BytesOrRefusal(_), Err(_)) => "right",
+            (Wanted::Refusal(kind), Err(miss)) if miss.kind() == kind => "right",
+            (_, Err(_)) => "refused for no reason",
+            (_, Ok(_)) => "wrong bytes",
+        };
+        if mark != "right" {
+            println!("  {mark}: {}", case.defect);
+        }
+        *marks.entry(mark).or_default() += 1;
+    }
+    let percent = |count: usize| 100.0 * count as f64 / cases.len() as f64;
+    println!("{} attempts", cases.len());
+    for (way, count) in ways {
+        println!("  {way:24} {count:5} {:5.1} %", percent(count));
+    }
+    for (mark, count) in marks {
+        println!("  {mark:24} {count:5} {:5.1} %", percent(count));
+    }
+}
+
+fn main() {
+    let cases = corpus::load();
+    shares(&cases);
+    let mut criterion = Criterion::default().configure_from_args().sample_size(10);
+    criterion.bench_function("edits/whole corpus", |bencher| {
+        bencher.iter(|| {
+            for case in &cases {
+                let file = decode(&case.file).unwrap();
+                let _ = black_box(land(&file, &case.old, &case.new, case.multiple));
+            }
+        });
+    });
+    criterion.final_summary();
+}

@@ -1,0 +1,272 @@
+//! Where a run is stopped: turns, tokens, cost, wall clock, calls, and calls that go round in circles.
+
+use super::gemini::{self, Answer, Gemini};
+use super::harness::{World, calls, open_policy, says, script, shell, writes};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+fn asking() -> World {
+    World::repo(&[("a.txt", "one\n")]).env("GEMINI_API_KEY", "k-0123456789")
+}
+
+/// A service whose model never stops writing.
+fn endless() -> Gemini {
+    let replies = (0..50).map(|n| {
+        gemini::calls(
+            "write_file",
+            &json!({"file_path": "a.txt", "content": format!("{n}\n")}),
+        )
+    });
+    Gemini::new(replies.collect())
+}
+
+fn limited(world: &World, service: &Gemini, limit: &[&str]) -> Value {
+    let out = world.out().to_string_lossy().into_owned();
+    let mut args = vec![
+        "run",
+        "-p",
+        "x",
+        "--policy",
+        "builtin:edit",
+        "--model",
+        "gemini/gemini-2.5-pro",
+    ];
+    args.extend(["--base-url", &service.url, "--out", &out]);
+    args.extend(limit);
+    world.call(&args).exits(6);
+    world.result()
+}
+
+#[test]
+fn no_more_requests_than_turns() {
+    for turns in [1_usize, 3, 7] {
+        let (world, service) = (asking(), endless());
+        let result = limited(&world, &service, &["--max-turns", &turns.to_string()]);
+        assert_eq!(service.seen().len(), turns);
+        assert_eq!(result["usage"]["turns"], turns);
+        assert_eq!(
+            (&result["reason"], &result["partial"]),
+            (&json!("limit:turns"), &json!(true))
+        );
+        assert!(
+            world.out().join("changes.patch").is_file(),
+            "what was done so far is there"
+        );
+        let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
+        assert!(junit.contains("limit."), "{junit}");
+    }
+}
+
+#[test]
+fn tokens_and_cost_are_checked_before_the_next_request() {
+    let (world, service) = (asking(), endless());
+    let result = limited(&world, &service, &["--max-tokens", "300"]);
+    assert_eq!((service.seen().len(), &result["usage"]["total"]), (3, &json!(330)));
+
+    let (world, service) = (asking(), endless());
+    let result = limited(&world, &service, &["--max-cost", "0.0003"]);
+    let cost = result["cost"].as_f64().unwrap();
+    assert!((0.0003..0.0006).contains(&cost), "{cost}");
+    assert_eq!(result["reason"], "limit:cost");
+}
+
+#[test]
+fn the_wall_clock_ends_whatever_runs() {
+    let silent = Gemini::new(vec![Answer::Silence]);
+    let sleeper = Gemini::new(vec![
+        gemini::calls("run_shell_command", &json!({"command": "sleep 60"})),
+        gemini::says("x"),
+    ]);
+    let world = asking();
+    let policy = world.beside("policy.yaml", open_policy(&["sleep"]));
+    let check = world.beside(
+        "check.yaml",
+        "version: 1\nname: r\nsteps: [{ id: one, run: sleep 60 }]\n",
+    );
+    for (service, what) in [
+        (&silent, ["-p", "x"]),
+        (&sleeper, ["-p", "x"]),
+        (&sleeper, [&check, "-q"]),
+    ] {
+        let begun = Instant::now();
+        let mut args = vec![
+            "run",
+            "--policy",
+            &policy,
+            "--model",
+            "gemini/gemini-2.5-pro",
+            "--base-url",
+            &service.url,
+        ];
+        args.extend(["--max-wall", "1s", "--format", "json"]);
+        args.extend(what);
+        let object = world.call(&args).exits(6).json();
+        assert_eq!(
+            (&object["reason"], &object["partial"]),
+            (&json!("limit:wall"), &json!(true)),
+            "{what:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{what:?}: {:?}",
+            begun.elapsed()
+        );
+    }
+}
+
+#[test]
+fn calls_of_a_tool_are_counted() {
+    let policy = "\
+version: 1
+extends: [builtin:edit]
+limits: { calls: { write_file: 2 } }
+sandbox: { level: none }
+";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let replies = [writes("1", "x"), writes("2", "x"), writes("3", "x"), says("done")];
+    world.run(&script(&replies), policy, &["-p", "x"]).exits(6);
+    assert!(world.ws().join("2").exists() && !world.ws().join("3").exists());
+    assert_eq!(world.result()["reason"], "limit:calls:write_file");
+}
+
+#[test]
+fn a_policy_only_lowers_and_a_flag_replaces_the_recipe() {
+    let recipe = "version: 1\nname: r\nbudget: { turns: 1 }\nsteps: [{ id: one, prompt: go }]\n";
+    let look = |n: usize| calls("read_file", json!({"file_path": "a.txt", "start_line": n}));
+    let replies = script(&[look(1), look(2), look(3), says("done")]);
+    let narrow = "version: 1\nextends: [builtin:read-only]\nlimits: { turns: 2 }\n";
+    for (policy, flags, code, turns) in [
+        (open_policy(&[]), vec![], 6, 1),
+        (open_policy(&[]), vec!["--max-turns", "9"], 0, 4),
+        (narrow.to_owned(), vec!["--max-turns", "9"], 6, 2),
+        (narrow.to_owned(), vec![], 6, 1),
+    ] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        world.recipe(recipe, &replies, &policy, &flags).exits(code);
+        assert_eq!(world.result()["usage"]["turns"], turns, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_budget_end_can_be_resumed_with_more() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let replies = [writes("b.txt", "b\n"), writes("c.txt", "c\n"), says("done")];
+    world
+        .run(&script(&replies), &open_policy(&[]), &["-p", "x", "--max-turns", "1"])
+        .exits(6);
+    assert!(!world.ws().join("c.txt").exists());
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out]).exits(6);
+    let object = world
+        .call(&["resume", &out, "--max-turns", "9", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&object["response"], &object["usage"]["turns"]),
+        (&json!("done"), &json!(3))
+    );
+    assert_eq!(object["changes"]["files"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn going_round_in_circles_is_told_and_then_ends_1() {
+    let service = Gemini::new(vec![gemini::calls("read_file", &json!({"file_path": "a.txt"}))]);
+    let world = asking();
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        "gemini/gemini-2.5-pro",
+        "--base-url",
+        &service.url,
+        "--out",
+        &out,
+    ];
+    world.call(&args).exits(1);
+    assert_eq!(world.result()["reason"], "stuck");
+    let seen = service.seen();
+    assert_eq!(seen.len(), 10);
+    assert!(
+        seen[5].body.to_string().contains("Doing it again changes nothing"),
+        "the model is told before"
+    );
+}
+
+#[test]
+fn a_huge_result_is_cut_and_keeps_its_last_line() {
+    let world = asking();
+    let service = Gemini::new(vec![
+        gemini::calls(
+            "run_shell_command",
+            &json!({"command": "seq 1 300000; echo the-error-is-here; exit 3"}),
+        ),
+        gemini::says("seen"),
+    ]);
+    let policy = world.beside("policy.yaml", open_policy(&["seq", "echo", "exit"]));
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--policy",
+        &policy,
+        "--model",
+        "gemini/gemini-2.5-pro",
+        "--base-url",
+        &service.url,
+    ];
+    world.call(&args).exits(0);
+    let seen = service.seen();
+    let grown = seen[1].bytes - seen[0].bytes;
+    assert!(grown <= 48_000, "{grown} bytes more");
+    let told = seen[1].body["contents"].as_array().unwrap().last().unwrap().to_string();
+    assert!(
+        told.contains("the-error-is-here") && told.contains("exit code 3"),
+        "{}",
+        &told[told.len() - 500..]
+    );
+    assert!(told.contains("overnight:result/"), "where the rest is");
+}
+
+#[test]
+fn the_rest_of_a_huge_result_can_be_read() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let mut last = says("found");
+    last["expect"] = json!("150000");
+    let replies = [
+        shell("seq 1 300000"),
+        calls(
+            "read_file",
+            json!({"file_path": "overnight:result/c1", "start_line": 150_000, "end_line": 150_001}),
+        ),
+        last,
+    ];
+    world
+        .run(&script(&replies), &open_policy(&["seq"]), &["-p", "x"])
+        .exits(0);
+}
+
+#[test]
+fn a_request_is_the_one_before_and_what_is_new() {
+    let (world, service) = (asking(), endless());
+    limited(&world, &service, &["--max-turns", "6"]);
+    let seen = service.seen();
+    for pair in seen.windows(2) {
+        let (before, after) = (&pair[0].body, &pair[1].body);
+        let old = before["contents"].as_array().unwrap();
+        assert_eq!(old[..], after["contents"].as_array().unwrap()[..old.len()]);
+        assert_eq!(
+            (&before["tools"], &before["systemInstruction"]),
+            (&after["tools"], &after["systemInstruction"])
+        );
+        assert!(pair[1].bytes - pair[0].bytes < 1_000);
+    }
+    assert!(seen[1].body.to_string().contains("c2lnbmVk"), "the signature is kept");
+    assert!(
+        seen.iter()
+            .all(|seen| seen.line.contains("models/gemini-2.5-pro:streamGenerateContent"))
+    );
+    let key = |header: &String| header.to_ascii_lowercase() == "x-goog-api-key: k-0123456789";
+    assert!(seen.iter().all(|seen| seen.headers.iter().any(key)));
+}

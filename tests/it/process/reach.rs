@@ -1,0 +1,194 @@
+//! What confined commands can reach: toolchains, granted hosts; and what is left when this program is killed.
+
+use super::{House, house, lives, mark};
+use overnight::process::{self, Level, Network};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_rust_project_builds_and_tests_in_every_level() {
+    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    let parent: Vec<(String, String)> = std::env::vars().collect();
+    for level in [Level::Full, Level::Landlock] {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir(top.path().join("src")).unwrap();
+        let manifest =
+            "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nlibc = \"0.2\"\n";
+        std::fs::write(top.path().join("Cargo.toml"), manifest).unwrap();
+        let code =
+            "#[test]\nfn two() { assert_eq!(1 + 1, 2); let _ = std::net::TcpListener::bind(\"127.0.0.1:0\"); }\n";
+        std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
+        let private = process::private::Private::create().unwrap();
+        let wishes = process::private::Wishes {
+            level,
+            workspace: top.path(),
+            hidden: &[],
+            protected: &[".git".to_owned()],
+            network: &Network::None,
+            toolchains: &["rust".to_owned()],
+            pass: &[],
+            parent: &parent,
+        };
+        let confinement = process::private::confinement(&wishes, &private).unwrap();
+        let house = House { top, confinement };
+        let got = house.run("cargo test 2>&1 && ls").await;
+        assert!(got.stdout.text.contains("1 passed"), "{level:?}: {}", got.stdout.text);
+        assert!(
+            got.stdout.text.ends_with("Cargo.lock\nCargo.toml\nsrc\ntarget\n"),
+            "{level:?}: {}",
+            got.stdout.text
+        );
+        assert!(got.undone.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    process::proxy::use_rules(process::proxy::Rules {
+        host_fits: |host, _, patterns| patterns.iter().any(|pattern| pattern == host),
+        address_is_public: |_| true,
+    });
+    tokio::spawn(async move {
+        loop {
+            let (mut peer, _) = server.accept().await.unwrap();
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut peer, b"hello from there\n").await;
+        }
+    });
+    let mut house = house(Level::Full);
+    house.confinement.network = Network::Hosts(vec!["localhost".to_owned()]);
+    let ask = |host: &str| {
+        format!(
+            "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT {host}:{port} HTTP/1.1\\r\\n\\r\\n' >&3; timeout 2 cat <&3"
+        )
+    };
+    let good = house.run(&ask("localhost")).await.stdout.text;
+    assert!(
+        good.contains("200 Connection") && good.contains("hello from there"),
+        "{good}"
+    );
+    let bad = house.run(&ask("example.org")).await.stdout.text;
+    assert!(bad.contains("403 Forbidden") && !bad.contains("hello"), "{bad}");
+    let direct = house
+        .run(&format!(
+            "(echo x > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached"
+        ))
+        .await;
+    assert_eq!(direct.stdout.text, "");
+    assert!(
+        house
+            .run("echo $https_proxy")
+            .await
+            .stdout
+            .text
+            .starts_with("http://127.0.0.1:3128")
+    );
+    house.confinement.level = Level::Landlock;
+    let refused = process::run(house.spawn("true"), &house.confinement).await;
+    assert!(matches!(refused, Err(process::SpawnError::Sandbox(_))));
+}
+
+/// Run by the next test in a process of its own: starts a command and waits to be killed. Alone it does nothing.
+#[tokio::test]
+async fn a_process_that_will_be_killed() {
+    let Ok(level) = std::env::var("IT_LEVEL") else { return };
+    let level = [Level::Full, Level::Landlock, Level::None]
+        .into_iter()
+        .find(|have| have.as_str() == level);
+    let house = house(level.unwrap());
+    let mark = std::env::var("IT_MARK").unwrap();
+    house
+        .run(&format!(
+            "setsid sleep {mark} & trap '' TERM; sleep {mark}; sleep {mark}"
+        ))
+        .await;
+}
+
+#[test]
+fn nothing_lives_on_when_this_program_is_killed() {
+    for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
+        let mark = mark(43, at);
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "process::reach::a_process_that_will_be_killed"])
+            .env("IT_LEVEL", level.as_str())
+            .env("IT_MARK", &mark)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until(|| lives(&mark), level);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until(|| !lives(&mark), level);
+    }
+}
+
+fn wait_until(done: impl Fn() -> bool, level: Level) {
+    for _ in 0..500 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(done(), "{level:?}");
+}
+
+/// Root may do more, so the same tests must hold for it and for an ordinary user.
+#[test]
+fn all_of_this_holds_for_an_ordinary_user() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let ended = std::process::Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["process::", "--skip", "rust_project", "--skip", "storm"])
+        .env("HOME", "/nonexistent")
+        .output();
+    let Ok(ended) = ended else {
+        assert_ne!(
+            std::env::var("OVERNIGHT_REQUIRE").as_deref(),
+            Ok("all"),
+            "setpriv is missing"
+        );
+        eprintln!("skipped: no setpriv on this machine");
+        return;
+    };
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+}
+
+#[tokio::test]
+async fn a_session_is_talked_to_and_leaves_nothing() {
+    use process::session::{Opening, Session};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
+        let house = house(level);
+        let mark = mark(44, at);
+        let script = format!("setsid sleep {mark} >/dev/null 2>&1 & echo x > .envrc; exec cat");
+        let opening = |argv: &[&str]| Opening {
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            dir: house.confinement.workspace.clone(),
+            env: Vec::new(),
+        };
+        let mut session = Session::open(opening(&["bash", "-c", &script]), &house.confinement)
+            .await
+            .unwrap();
+        session.stdin.as_mut().unwrap().write_all(b"hello").await.unwrap();
+        let mut answer = [0; 5];
+        session.stdout.as_mut().unwrap().read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"hello");
+        let closed = session.close(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(
+            (closed.exit.code, closed.exit.timed_out, closed.exit.leftovers),
+            (Some(0), false, 1),
+            "{level:?}"
+        );
+        assert_eq!(closed.undone, [".envrc"], "{level:?}");
+        assert!(!lives(&mark), "{level:?}");
+        let missing = Session::open(opening(&["no-such-program-here"]), &house.confinement)
+            .await
+            .unwrap();
+        let why = missing.close(Duration::from_secs(5)).await;
+        assert!(matches!(why, Err(process::SpawnError::NotFound { .. })), "{level:?}");
+    }
+}

@@ -1,0 +1,340 @@
+//! What a ruling does to a run: denied, suspended and resumed, rewritten, and calls that never come to a ruling.
+
+use super::harness::{Done, World, calls, open_policy, says, script, shell, writes};
+use serde_json::{Value, json};
+
+const ASK: &str = "\
+version: 1
+extends: [builtin:edit]
+rules:
+  - { suspend: write_file, id: ask, because: a person looks at it }
+sandbox: { level: none }
+";
+
+fn resumed(world: &World, more: &[&str]) -> Done {
+    let out = world.out().to_string_lossy().into_owned();
+    let mut args = vec!["resume", &out];
+    args.extend(more);
+    let mut command = world.command(&args);
+    // Nothing of where the run was started is needed.
+    command.current_dir(world.path());
+    Done::of(command.output().unwrap())
+}
+
+fn replies() -> String {
+    let two = json!({"calls": [
+        {"tool": "read_file", "args": {"file_path": "a.txt"}},
+        {"tool": "write_file", "args": {"file_path": "a.txt", "content": "two\n"}},
+        {"tool": "read_file", "args": {"file_path": "b.txt"}},
+    ]});
+    script(&[two, says("done")])
+}
+
+#[test]
+fn a_denied_call_is_told_and_checks_decide() {
+    let recipe = "version: 1\nname: r\nsteps: [{ id: one, prompt: go, checks: [{ name: ok, run: test -f b.txt }] }]\n";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let other_way = json!({"calls": [{"tool": "write_file", "args": {"file_path": "b.txt", "content": "b\n"}}],
+        "expect": "Denied (no_rule)"});
+    let script_text = script(&[shell("touch b.txt"), other_way, says("done")]);
+    let done = world.recipe(recipe, &script_text, &open_policy(&[]), &[]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let result = world.result();
+    let denied = result["denied"].as_array().unwrap();
+    assert_eq!(denied.len(), 1, "every denial is listed");
+    for key in ["call", "tool", "code", "reason"] {
+        assert!(
+            denied[0][key].as_str().is_some_and(|text| !text.is_empty()),
+            "{key}: {denied:?}"
+        );
+    }
+    let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
+    assert!(junit.contains("policy.denied"), "{junit}");
+}
+
+#[test]
+fn a_denied_read_is_listed_and_ends_nothing() {
+    let world = World::repo(&[("a.txt", "one\n"), (".env", "x=1\n")]);
+    let replies = [
+        calls("read_file", json!({"file_path": ".env"})),
+        says("could not read it"),
+    ];
+    world.run(&script(&replies), &open_policy(&[]), &["-p", "x"]).exits(0);
+    assert_eq!(world.result()["denied"][0]["tool"], "read_file");
+}
+
+#[test]
+fn on_deny_stop_ends_at_the_first() {
+    let recipe = "version: 1\nname: r\non_deny: stop\nsteps: [{ id: one, prompt: go }]\n";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let both = json!({"calls": [
+        {"tool": "run_shell_command", "args": {"command": "rm a.txt"}},
+        {"tool": "write_file", "args": {"file_path": "b.txt", "content": "b"}},
+    ]});
+    world
+        .recipe(recipe, &script(&[both, says("done")]), &open_policy(&[]), &[])
+        .exits(4);
+    assert!(!world.ws().join("b.txt").exists());
+    assert_eq!(world.result()["usage"]["turns"], 1);
+}
+
+#[test]
+fn nothing_of_a_command_with_a_denied_part_runs() {
+    for command in [
+        "git status && rm -rf x",
+        "git log; touch x",
+        "git status $(touch x)",
+        "git status `touch x`",
+        "git status\ntouch x",
+        "git status |& tee x",
+        "env x=1 touch x",
+        "git status | xargs touch x",
+        "git status > x",
+        "git() { touch x; }; git status",
+    ] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let policy = "version: 1\nextends: [builtin:read-only]\nrules:\n  \
+            - { allow: run_shell_command, commands: [git status, git log] }\nsandbox: { level: none }\n";
+        world
+            .run(&script(&[shell(command), says("no")]), policy, &["-p", "x"])
+            .exits(4);
+        assert!(!world.ws().join("x").exists(), "{command}");
+    }
+}
+
+#[test]
+fn a_suspended_run_goes_on_when_approved() {
+    let world = World::repo(&[("a.txt", "one\n"), ("b.txt", "b\n")]);
+    let done = world.run(&replies(), ASK, &["-p", "x", "--format", "json"]).exits(5);
+    let object = done.json();
+    let waiting = &object["suspended"][0];
+    assert_eq!(
+        (&waiting["tool"], &waiting["rule"]),
+        (&json!("write_file"), &json!("ask"))
+    );
+    assert_eq!(waiting["args"]["content"], "two\n");
+    assert!(waiting["reason"].as_str().unwrap().contains("a person looks at it"));
+    assert_eq!(world.read("a.txt"), "one\n");
+    let call = waiting["call"].as_str().unwrap().to_owned();
+
+    resumed(&world, &["--approve", "c99"]).exits(2);
+    resumed(&world, &[]).exits(5);
+    let object = resumed(&world, &["--approve", &call, "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&object["verdict"], &object["response"]),
+        (&json!("passed"), &json!("done"))
+    );
+    assert_eq!(world.read("a.txt"), "two\n");
+    assert!(world.out().join("changes.patch").is_file());
+
+    let again = resumed(&world, &["--format", "json"]).exits(0).json();
+    assert_eq!(again["response"], "done", "a finished run tells its result again");
+    resumed(&world, &["--approve", &call]).exits(2);
+}
+
+#[test]
+fn a_refused_call_is_told_to_the_model() {
+    let world = World::repo(&[("a.txt", "one\n"), ("b.txt", "b\n")]);
+    let done = world.run(&replies(), ASK, &["-p", "x", "--format", "json"]).exits(5);
+    let call = done.json()["suspended"][0]["call"].as_str().unwrap().to_owned();
+    resumed(&world, &["--deny", &call]).exits(4);
+    assert_eq!(world.read("a.txt"), "one\n");
+    assert_eq!(world.result()["denied"][0]["call"], call);
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(journal.contains("a reviewer refused this call"));
+    assert_eq!(world.result()["usage"]["turns"], 2);
+}
+
+#[test]
+fn a_suspended_run_goes_on_in_another_clone() {
+    let first = World::repo(&[("a.txt", "one\n"), ("b.txt", "b\n")]);
+    let edit_then_wait = script(&[
+        calls(
+            "replace",
+            json!({"file_path": "b.txt", "old_string": "b", "new_string": "B", "instruction": "x"}),
+        ),
+        writes("a.txt", "two\n"),
+        says("done"),
+    ]);
+    let done = first
+        .run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"])
+        .exits(5);
+    let call = done.json()["suspended"][0]["call"].as_str().unwrap().to_owned();
+
+    let second = World::new();
+    let clone = second.path().join("clone").to_string_lossy().into_owned();
+    super::harness::git_in(&first.ws(), &["clone", "-q", "--no-hardlinks", ".", &clone]);
+    let moved = second.path().join("run").to_string_lossy().into_owned();
+    let copied = std::process::Command::new("cp")
+        .args(["-a", &first.out().to_string_lossy(), &moved])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let kept = second.beside("script.yaml", &edit_then_wait);
+    drop(first);
+
+    let model = format!("script:{kept}");
+    let args = [
+        "resume",
+        &moved,
+        "--workspace",
+        &clone,
+        "--approve",
+        &call,
+        "--model",
+        &model,
+    ];
+    second.call(&args).exits(0);
+    let read = |name: &str| std::fs::read_to_string(second.path().join("clone").join(name)).unwrap();
+    assert_eq!((read("a.txt").as_str(), read("b.txt").as_str()), ("two\n", "B\n"));
+    let patch = std::fs::read_to_string(second.path().join("run/changes.patch")).unwrap();
+    assert!(patch.contains("b/a.txt") && patch.contains("b/b.txt"), "{patch}");
+}
+
+#[test]
+fn a_tree_that_somebody_changed_meanwhile_is_refused() {
+    let world = World::repo(&[("a.txt", "one\n"), ("b.txt", "b\n")]);
+    let edit_then_wait = script(&[
+        calls(
+            "replace",
+            json!({"file_path": "b.txt", "old_string": "b", "new_string": "B", "instruction": "x"}),
+        ),
+        writes("a.txt", "two\n"),
+        says("done"),
+    ]);
+    let done = world
+        .run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"])
+        .exits(5);
+    let call = done.json()["suspended"][0]["call"].as_str().unwrap().to_owned();
+    world.file("c.txt", "somebody else\n");
+    resumed(&world, &["--approve", &call]).exits(8);
+    assert_eq!(world.read("a.txt"), "one\n");
+    std::fs::remove_file(world.ws().join("c.txt")).unwrap();
+    resumed(&world, &["--approve", &call]).exits(0);
+}
+
+#[test]
+fn a_modify_rule_rewrites_what_is_written() {
+    let policy = "\
+version: 1
+extends: [builtin:edit]
+rules:
+  - { modify: [write_file, replace], paths: ['**/*.txt'], pipe: sed s/bad/good/ }
+sandbox: { level: none }
+";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let edit = calls(
+        "replace",
+        json!({"file_path": "a.txt", "old_string": "one", "new_string": "a bad one", "instruction": "x"}),
+    );
+    let replies = [writes("b.txt", "bad\n"), writes("b.md", "bad\n"), edit, says("done")];
+    world.run(&script(&replies), policy, &["-p", "x"]).exits(0);
+    assert_eq!(world.read("b.txt"), "good\n");
+    assert_eq!(world.read("b.md"), "bad\n");
+    assert_eq!(world.read("a.txt"), "a good one\n");
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(
+        journal.contains("bad\\n") && journal.contains("good\\n"),
+        "both argument sets are recorded"
+    );
+}
+
+#[test]
+fn a_rewriting_program_that_fails_writes_nothing() {
+    let policy = "\
+version: 1
+extends: [builtin:edit]
+rules:
+  - { modify: write_file, paths: ['**'], pipe: 'false' }
+sandbox: { level: none }
+";
+    let world = World::repo(&[("a.txt", "one\n")]);
+    world
+        .run(&script(&[writes("b.txt", "x\n"), says("done")]), policy, &["-p", "x"])
+        .exits(4);
+    assert!(!world.ws().join("b.txt").exists());
+}
+
+#[test]
+fn an_unknown_tool_and_bad_arguments_are_errors_not_denials() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let mut after = calls("read_file", json!({"path": 7}));
+    after["expect"] = json!("error");
+    let replies = [
+        calls("teleport", json!({})),
+        after,
+        calls("read_file", json!({"file_path": "not-there.txt"})),
+        calls("write_file", Value::String("not an object".to_owned())),
+        says("done"),
+    ];
+    let replies: Vec<Value> = replies
+        .into_iter()
+        .enumerate()
+        .filter(|(n, _)| *n != 3)
+        .map(|(_, reply)| reply)
+        .collect();
+    world.run(&script(&replies), &open_policy(&[]), &["-p", "x"]).exits(0);
+    let result = world.result();
+    assert_eq!((&result["denied"], &result["usage"]["turns"]), (&json!([]), &json!(4)));
+}
+
+#[test]
+fn a_secret_in_a_call_ends_4_and_is_in_no_file() {
+    let secret = "sentinel-0123456789abcdef";
+    for text in [secret.to_owned(), secret.chars().rev().collect()] {
+        let world = World::repo(&[("a.txt", "one\n")]).env("OVER_TOKEN", secret);
+        let replies = [writes("b.txt", &format!("key={text}\n")), says("done")];
+        let done = world
+            .run(
+                &script(&replies),
+                &open_policy(&[]),
+                &["-p", "x", "--format", "stream-json", "-v"],
+            )
+            .exits(4);
+        assert_eq!(world.result()["denied"][0]["code"], "secret_hit");
+        assert!(!world.ws().join("b.txt").exists());
+        assert!(!done.stdout.contains(&text) && !done.stderr.contains(&text));
+        no_file_has(&world.out(), &text);
+    }
+}
+
+#[test]
+fn a_secret_that_a_tool_prints_is_in_no_file_and_no_stream() {
+    let secret = "sentinel-0123456789abcdef";
+    let world = World::repo(&[("a.txt", "one\n"), ("leak.txt", secret)]).env("OVER_API_KEY", secret);
+    let policy = open_policy(&["printenv", "cat", "base64"]);
+    let told = json!({"text": format!("the key is {secret}")});
+    let replies = [
+        shell("printenv; cat leak.txt; base64 leak.txt; cat /proc/self/environ"),
+        told,
+    ];
+    let done = world.run(
+        &script(&replies),
+        &policy,
+        &["-p", "x", "--format", "stream-json", "-v"],
+    );
+    assert!(matches!(done.code, 0 | 4), "{}", done.stderr);
+    for text in [secret, "c2VudGluZWwtMDEyMzQ1Njc4OWFiY2RlZg"] {
+        assert!(!done.stdout.contains(text) && !done.stderr.contains(text));
+        no_file_has(&world.out(), text);
+    }
+}
+
+fn no_file_has(dir: &std::path::Path, text: &str) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        // The run's own object directory holds the tree as it is, and the tree had the secret before.
+        if path.is_dir() && path.file_name().is_some_and(|name| name == "git") {
+            continue;
+        }
+        if path.is_dir() {
+            no_file_has(&path, text);
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            let found = bytes.windows(text.len()).any(|window| window == text.as_bytes());
+            assert!(!found, "{} holds it", path.display());
+        }
+    }
+}
