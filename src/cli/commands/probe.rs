@@ -115,7 +115,7 @@ fn calls<'a>(tools: &'a [Arc<dyn Tool>], asked: Option<&[Value]>) -> Vec<(&'a Ar
     let Some(asked) = asked else {
         return tools
             .iter()
-            .map(|tool| (tool, sample(&tool.spec().parameters)))
+            .map(|tool| (tool, with_schema(tools, tool, sample(&tool.spec().parameters))))
             .collect();
     };
     let found = asked.iter().filter_map(|call| {
