@@ -36,6 +36,9 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
     Man,
+    /// One MCP server, every tool once
+    #[command(hide = true)]
+    McpProbe { url: String },
 }
 
 /// How stdout is written.

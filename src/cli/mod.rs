@@ -2,7 +2,9 @@
 
 pub mod args;
 pub mod commands;
+pub mod equip;
 pub mod exit;
+pub mod grants;
 pub mod inputs;
 pub mod out;
 pub mod outputs;

@@ -17,6 +17,8 @@ pub struct Settings {
     pub policies: PolicySet,
     /// Files that the run must not write: its recipe and its policies.
     pub own_files: Vec<PathBuf>,
+    /// The texts of recipe and policies, to show places in them.
+    pub files: Files,
     /// Rendered warnings for stderr.
     pub warnings: Vec<String>,
 }
@@ -76,6 +78,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         plan,
         policies,
         own_files,
+        files,
         warnings,
     })
 }

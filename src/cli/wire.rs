@@ -22,6 +22,8 @@ use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::recipe::Plan;
+use crate::tools::mcp::Servers;
+use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, Scope, save_memory, web_search};
 use crate::workspace::{Workspace, context, patch};
@@ -78,12 +80,18 @@ pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal
     if searches {
         registry.add(Arc::new(web_search::tool())).map_err(bug)?;
     }
-    let Some(plan) = plan else {
-        return Ok(registry);
-    };
+    match plan {
+        Some(plan) => filtered(&registry, plan, &[]),
+        None => Ok(registry),
+    }
+}
+
+/// The tools that a plan wants. Those of the servers that are `absent` cannot be known; other names must be some tool's.
+pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<Registry, Refusal> {
     let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
     // A recipe may name the search whether or not there is one here.
     unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
+    unknown.retain(|name| !absent.iter().any(|server| name.starts_with(&format!("{server}__"))));
     if unknown.is_empty() {
         return Ok(filtered);
     }
@@ -95,13 +103,13 @@ pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal
 }
 
 /// Checks names of tools in policies that could not be known when they were read.
-pub fn check_names(policies: &PolicySet, tools: &Registry, files: &Files) -> Result<(), Refusal> {
+pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], files: &Files) -> Result<(), Refusal> {
     let names: Vec<(String, Kind, Origin)> = tools
         .specs()
         .into_iter()
         .map(|spec| (spec.name.clone(), spec.kind, spec.origin.clone()))
         .collect();
-    let problems = policy::check_names(policies, &names);
+    let problems = policy::check_names(policies, &names, absent);
     if problems.is_empty() {
         Ok(())
     } else {
@@ -196,6 +204,8 @@ pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, we
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
         web,
+        servers: Servers::default(),
+        notices: Notices::default(),
     }
 }
 

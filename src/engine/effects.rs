@@ -329,6 +329,17 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), Stop> {
     })?)
 }
 
+/// Records what tools had to tell beside their results.
+pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
+    for notice in deps.scope.notices.take() {
+        ledger.record(EventKind::Warned {
+            code: notice.code.to_owned(),
+            message: notice.message,
+        })?;
+    }
+    Ok(())
+}
+
 /// Ends the run: what it changed is looked at a last time, its background commands are killed.
 pub async fn finish(
     deps: &Deps,
@@ -337,6 +348,8 @@ pub async fn finish(
     outcome: Outcome,
 ) -> Result<(), JournalError> {
     deps.scope.jobs.kill_all().await;
+    deps.scope.servers.close().await;
+    notice(deps, ledger)?;
     let mut outcome = outcome;
     if ledger.state.touched {
         match measure(deps, ledger, ground).await {

@@ -411,5 +411,5 @@ fn finish(state: &State, plan: &Plan) -> Next {
 pub fn is_outgoing(spec: &ToolSpec) -> bool {
     let stays =
         matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));
-    !stays || spec.origin != Origin::Builtin
+    !stays || spec.origin != Origin::Builtin || spec.name == "read_mcp_resource"
 }

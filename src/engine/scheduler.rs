@@ -249,6 +249,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
     for (id, result, took_ms) in ledger.watch(join_all(running)).await {
         finish(ledger, &id, result, took_ms)?;
     }
+    super::effects::notice(deps, ledger)?;
     Ok(ledger.sync_behind()?)
 }
 

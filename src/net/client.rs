@@ -294,6 +294,23 @@ fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, Trouble>
     builder.build().map_err(|error| Trouble::Unusable(error.to_string()))
 }
 
+/// A client as the protocol library of MCP wants it: our TLS, no redirects, and no limit but the one on connecting, because
+/// its streams stay open. Reads the system's certificates.
+///
+/// # Errors
+/// [`Trouble::Unusable`]: the address is none, or not `http` or `https`.
+pub fn plain(url: &str, connect: Duration) -> Result<reqwest::Client, Trouble> {
+    let url = reqwest::Url::parse(url).map_err(|error| Trouble::Unusable(format!("bad address: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Trouble::Unusable(format!("`{}` is not http or https", url.scheme())));
+    }
+    let limits = Limits {
+        connect,
+        ..Limits::default()
+    };
+    build(&url, limits)
+}
+
 /// A base URL without slashes at its end.
 ///
 /// # Errors

@@ -87,8 +87,9 @@ fn duplicate_ids(policies: &[Policy], problems: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Names of MCP and discovered tools that no tool has; to be called when all tools are known, before the first request.
-pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)]) -> Vec<Diagnostic> {
+/// Names of MCP and discovered tools that no tool has; to be called when all tools are known, before the first request. Those of
+/// the servers that are `absent` cannot be known.
+pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)], absent: &[String]) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     for rule in set.files.iter().flat_map(|policy| &policy.rules) {
         for pattern in &rule.tools {
@@ -98,6 +99,9 @@ pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)]) -> Vec<Dia
                     .iter()
                     .any(|(name, kind, origin)| pattern.fits(name, *kind, origin))
                 && !is_builtin(pattern)
+                && !absent
+                    .iter()
+                    .any(|server| pattern.text().starts_with(&format!("{server}__")))
             {
                 let text = pattern.text();
                 let problem = Diagnostic::error("unknown-tool", rule.span, format!("no tool is named `{text}`"));

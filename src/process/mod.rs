@@ -15,6 +15,7 @@ pub mod private;
 pub mod proxy;
 mod sandbox;
 mod seal;
+pub mod serve;
 pub mod session;
 mod spawn;
 pub mod toolchains;

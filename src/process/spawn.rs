@@ -371,7 +371,7 @@ async fn pump(
     tokio::join!(feed, drain(stdout, out), take_err);
 }
 
-async fn drain(from: &mut Receiver, into: &mut Capture) {
+pub(super) async fn drain(from: &mut Receiver, into: &mut Capture) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match from.read(&mut buffer).await {

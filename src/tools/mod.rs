@@ -5,9 +5,12 @@ pub mod args;
 pub mod background;
 pub mod builtin;
 pub mod diff;
+pub mod discovered;
 pub mod glob;
 pub mod grep_search;
 pub mod list_directory;
+pub mod mcp;
+pub mod notices;
 pub mod page;
 pub mod placeholder;
 pub mod read_file;
@@ -17,10 +20,12 @@ pub mod replace;
 pub mod results;
 pub mod save_memory;
 pub mod schema;
+pub mod schema_dialect;
 pub mod shell;
 pub mod web;
 pub mod web_fetch;
 pub mod web_search;
+pub mod words;
 pub mod write_file;
 pub mod write_todos;
 
@@ -112,6 +117,10 @@ pub struct Scope {
     /// The user's data directory of this repository, for `save_memory`.
     pub memory: PathBuf,
     pub web: web::Web,
+    /// The MCP servers that stay for the run.
+    pub servers: mcp::Servers,
+    /// What tools must tell the run.
+    pub notices: notices::Notices,
 }
 
 impl Scope {

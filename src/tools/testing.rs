@@ -81,6 +81,8 @@ impl Bench {
                 redactor: Arc::new(Redactor::default()),
                 memory: beside("memory/project"),
                 web: crate::tools::web::Web::default(),
+                servers: crate::tools::mcp::Servers::default(),
+                notices: crate::tools::notices::Notices::default(),
             }),
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),

@@ -19,6 +19,7 @@ mod journal;
 mod layering;
 mod limits;
 mod long;
+mod mcp;
 mod parallel;
 mod patch;
 mod process;

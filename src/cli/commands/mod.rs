@@ -1,6 +1,7 @@
 //! One file a command: what it reads, what it prints, what code it ends with.
 
 pub mod policy;
+pub mod probe;
 pub mod recipe;
 pub mod report;
 pub mod resume;
@@ -25,6 +26,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Runs(args) => runs::runs(&args),
         Command::Completions { shell } => completions(shell),
         Command::Man => man(),
+        Command::McpProbe { url } => probe::probe(url).await,
     };
     match done {
         Ok(code) => code,

@@ -159,7 +159,6 @@ async fn go_on(
     let hidden = vec![dir.to_owned()];
     let workspace = wire::workspace(tree.path(), &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
-    let tools = wire::registry(Some(&plan), search.is_some())?;
     let own: Vec<PathBuf> = first
         .policies
         .iter()
@@ -177,7 +176,7 @@ async fn go_on(
         run_dir: dir.to_owned(),
         plan,
         policies,
-        tools,
+        files: None,
         search,
         provider,
         workspace,

@@ -7,8 +7,7 @@ use crate::base::ids::RunId;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{out, search, wire};
-use crate::diag::Files;
+use crate::cli::{equip, out, search, wire};
 use crate::journal::{format, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::{isolate, patch};
@@ -78,7 +77,7 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         out::tell(warning);
     }
     if args.dry_run {
-        return dry_run(&settings);
+        return dry_run(&settings, &place.workspace).await;
     }
     if args.out.is_none() {
         store::ignore_runs(&place.workspace)?;
@@ -111,14 +110,13 @@ async fn begin(
         plan,
         mut policies,
         own_files,
+        files,
         ..
     } = settings;
     let tree = isolated.map_or(place.workspace.as_path(), isolate::Isolated::workspace);
     let hidden = vec![place.dir.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
-    let tools = wire::registry(Some(&plan), search.is_some())?;
-    wire::check_names(&policies, &tools, &Files::default())?;
     let texts = policies.texts();
     wire::guard(&mut policies, &workspace, &hidden, &own_files);
     let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
@@ -149,7 +147,7 @@ async fn begin(
         run_dir: place.dir.clone(),
         plan,
         policies,
-        tools,
+        files: Some(files),
         search,
         provider,
         workspace,
@@ -167,11 +165,13 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 }
 
 /// What would be done, with no model and no journal.
-fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
-    let tools = wire::registry(
-        Some(&settings.plan),
-        search::of(settings.plan.model.as_deref(), None).is_some(),
-    )?;
+async fn dry_run(settings: &Settings, workspace: &Path) -> Result<u8, Refusal> {
+    let searches = search::of(settings.plan.model.as_deref(), None).is_some();
+    let workspace = wire::workspace(workspace, &[], Some(&settings.plan))?;
+    let standalone = equip::standalone(&settings.plan, searches, &settings.policies, &workspace).await?;
+    let equipment = &standalone.equipment;
+    let tools = &equipment.tools;
+    wire::check_names(&settings.policies, tools, &equipment.absent(), &settings.files)?;
     let mut text = show::text(&settings.plan);
     text.push_str("\ntools:\n");
     for spec in tools.specs() {
@@ -181,5 +181,6 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
     for line in crate::policy::words::describe(&settings.policies).lines() {
         text.push_str(&format!("  {line}\n"));
     }
+    equipment.servers.close().await;
     printed(&text)
 }

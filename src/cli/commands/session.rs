@@ -6,23 +6,25 @@ use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
 use crate::cli::args::{Format, Shared};
+use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out, signals, wire};
-use crate::engine::deps::{Baseline, Deps, Interrupt};
+use crate::diag::Files;
+use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
 use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
+use crate::process::{self, Confinement};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
-use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
@@ -36,7 +38,8 @@ pub struct Session {
     pub run_dir: PathBuf,
     pub plan: Plan,
     pub policies: PolicySet,
-    pub tools: Registry,
+    /// Where the names in new policies stand; `None` when they were checked before.
+    pub files: Option<Files>,
     /// Behind `google_web_search`, where that is among the tools.
     pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
@@ -104,8 +107,11 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
+    let hermetic = session.provider.recorded().is_some();
+    let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, &interrupt, deadline)).await?;
+    let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     let sinks = sinks(shared);
-    let equipped = equipped(&session.tools, &system, window);
+    let equipped = equipped(&equipment, &system, window);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
@@ -129,26 +135,37 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             message,
         })?;
     }
-    let hermetic = session.provider.recorded().is_some();
-    let sandbox = wire::sandbox(
-        &session.policies,
-        session.workspace.root(),
-        &own,
-        &session.hidden,
-        hermetic,
-    );
-    let ground = match ledger.state.baseline.clone() {
-        Some(tree) if !fresh => Ground::resumed(tree, sandbox),
-        _ => Ground::new(baseline(&shadow, &ledger), sandbox),
+    for notice in equipment.notices.take() {
+        ledger.record(EventKind::Warned {
+            code: notice.code.to_owned(),
+            message: notice.message,
+        })?;
+    }
+    let sandbox: Sandbox = match made {
+        Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
+        None => wire::sandbox(
+            &session.policies,
+            session.workspace.root(),
+            &own,
+            &session.hidden,
+            hermetic,
+        ),
+    };
+    let ground = match (ledger.state.baseline.clone(), early) {
+        (Some(tree), _) if !fresh => Ground::resumed(tree, sandbox),
+        (_, Some(early)) => Ground::new(early, sandbox),
+        _ => Ground::new(baseline(&shadow, commit_of(&ledger)), sandbox),
     };
     let web = wire::web(&session.policies, &redactor, session.search);
-    let scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
+    let mut scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
+    scope.servers = equipment.servers;
+    scope.notices = equipment.notices;
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
         plan: session.plan,
         policies: session.policies,
-        tools: session.tools,
+        tools: equipment.tools,
         provider: session.provider,
         price: Box::new(move |name: &str, usage: Usage| price(&pricing, &model.info().id, name, usage)),
         workspace: Arc::new(workspace),
@@ -191,14 +208,81 @@ fn price(pricing: &Pricing, id: &str, model: &str, usage: Usage) -> Option<u64> 
         .or_else(|| pricing.cost_micros(id, &usage))
 }
 
+/// What stands before the record begins.
+struct Prepared {
+    /// Taken already, where something was started to get the tools.
+    baseline: Option<Baseline>,
+    /// Made already, where something was started to get the tools.
+    sandbox: Option<(Confinement, String)>,
+    equipment: Equipment,
+}
+
+/// Gathers the tools. Where a program is started for that, the baseline is taken and the sandbox tested before.
+async fn prepare(
+    session: &Session,
+    beginning: &Beginning,
+    own: &Arc<Private>,
+    redactor: &Arc<Redactor>,
+    (shadow, interrupt, deadline): (&Shadow, &Interrupt, Instant),
+) -> Result<Prepared, Refusal> {
+    let searches = session.search.is_some();
+    let hermetic = session.provider.recorded().is_some();
+    let (mut early, mut sandbox) = (None, None);
+    if equip::starts_something(&session.plan) {
+        let make = wire::sandbox(
+            &session.policies,
+            session.workspace.root(),
+            own,
+            &session.hidden,
+            hermetic,
+        );
+        let (made, detail) = make().await.map_err(Refusal::Environment)?;
+        let level = made.level.as_str();
+        process::self_test(&made)
+            .await
+            .map_err(|why| Refusal::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
+        sandbox = Some((made, detail));
+        if let Beginning::New(first) = beginning {
+            let taken = baseline(shadow, first.base.commit.clone()).await;
+            early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
+        }
+    }
+    let ground = sandbox.as_ref().map(|(made, _)| equip::Ground {
+        workspace: session.workspace.root(),
+        confinement: made,
+        redactor,
+        cancel: &interrupt.token,
+        deadline,
+        hermetic,
+    });
+    let equipment = match equip::equip(Some(&session.plan), searches, ground.as_ref()).await {
+        Ok(equipment) => equipment,
+        // The run is over before it began: the loop says so, with the right code.
+        Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Equipment::bare(searches)?,
+        Err(refusal) => return Err(refusal),
+    };
+    if let Some(files) = &session.files
+        && interrupt.outcome(&session.plan).is_none()
+        && let Err(refusal) = wire::check_names(&session.policies, &equipment.tools, &equipment.absent(), files)
+    {
+        equipment.servers.close().await;
+        return Err(refusal);
+    }
+    Ok(Prepared {
+        baseline: early,
+        sandbox,
+        equipment,
+    })
+}
+
+fn commit_of(ledger: &Ledger) -> Option<String> {
+    let started = ledger.state.started.as_ref();
+    started.and_then(|started| started.base.commit.clone())
+}
+
 /// The baseline, beside the first request.
-fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
+fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
     let shadow = shadow.clone();
-    let commit = ledger
-        .state
-        .started
-        .as_ref()
-        .and_then(|started| started.base.commit.clone());
     tokio::spawn(async move {
         let snapshot = shadow.baseline().await?;
         let dirty = match commit {
@@ -209,12 +293,12 @@ fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
     })
 }
 
-fn equipped(tools: &Registry, system: &str, window: Option<u64>) -> EventKind {
-    let tools: Vec<_> = tools.specs().into_iter().cloned().collect();
+fn equipped(equipment: &Equipment, system: &str, window: Option<u64>) -> EventKind {
+    let tools: Vec<_> = equipment.tools.specs().into_iter().cloned().collect();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(Equipped {
-        servers: Vec::new(),
-        discovered: Vec::new(),
+        servers: equipment.status.clone(),
+        discovered: equipment.discovered.clone(),
         definitions: sha256_hex(&[text.as_bytes()]),
         window,
         system: system.to_owned(),

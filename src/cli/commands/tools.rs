@@ -8,7 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, Format, ToolsCommand};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, inputs, out, search, wire};
+use crate::cli::{equip, exit, inputs, out, search, wire};
 use crate::diag::Files;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
@@ -31,7 +31,7 @@ pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
             recipe,
             format,
             workspace,
-        } => list(recipe.as_deref(), format, &workspace),
+        } => list(recipe.as_deref(), format, &workspace).await,
         ToolsCommand::Call(args) => call(&args).await,
     }
 }
@@ -49,9 +49,20 @@ fn search_of(plan: Option<&Plan>) -> Option<Search> {
     search::of(plan.and_then(|plan| plan.model.as_deref()), None)
 }
 
-fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
+async fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
     let plan = plan_of(recipe, workspace)?;
-    let registry = wire::registry(plan.as_ref(), search_of(plan.as_ref()).is_some())?;
+    let searches = search_of(plan.as_ref()).is_some();
+    let Some(plan) = plan else {
+        return print(&wire::registry(None, searches)?, format);
+    };
+    let policies = settings::rulers(&[], None, workspace, &mut Files::default(), &mut Vec::new()).await?;
+    let tree = wire::workspace(workspace, &[], Some(&plan))?;
+    let standalone = equip::standalone(&plan, searches, &policies, &tree).await?;
+    standalone.equipment.servers.close().await;
+    print(&standalone.equipment.tools, format)
+}
+
+fn print(registry: &Registry, format: Format) -> Result<u8, Refusal> {
     let specs = registry.specs();
     match format {
         Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
@@ -110,8 +121,7 @@ struct Answer {
 async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     let arguments = inputs::json(&args.args, "--args")?;
     let plan = plan_of(args.recipe.as_deref(), &args.workspace)?;
-    let registry = wire::registry(plan.as_ref(), search_of(plan.as_ref()).is_some())?;
-    let answer = gate(args, &registry, &arguments).await?;
+    let answer = gate(args, plan.as_ref(), &arguments).await?;
     let text = answer.output.model_text();
     match args.format {
         Format::Text if answer.output.error.is_some() => out::tell(&text),
@@ -144,13 +154,7 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     Ok(answer.code)
 }
 
-async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result<Answer, Refusal> {
-    let failed = |error: ToolError| Answer {
-        status: "error",
-        ruling: None,
-        output: failure(error),
-        code: exit::FAILED,
-    };
+async fn gate(args: &CallArgs, plan: Option<&Plan>, arguments: &Value) -> Result<Answer, Refusal> {
     let mut files = Files::default();
     let mut warnings = Vec::new();
     let mut policies = settings::rulers(&args.policy, None, &args.workspace, &mut files, &mut warnings).await?;
@@ -160,7 +164,34 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     let mut tree = wire::workspace(&args.workspace, &[], None)?;
     let own: Vec<_> = args.policy.iter().map(Into::into).collect();
     wire::guard(&mut policies, &tree, &[], &own);
+    let searches = search_of(plan).is_some();
+    let standalone = match plan {
+        Some(plan) => equip::standalone(plan, searches, &policies, &tree).await?,
+        None => equip::Standalone::builtin(searches)?,
+    };
     wire::hide_unreadable(&mut tree, &policies);
+    let answer = judged(args, &policies, tree, &standalone.equipment, arguments).await;
+    standalone.equipment.servers.close().await;
+    for notice in standalone.equipment.notices.take() {
+        out::tell(&format!("warning: {}", notice.message));
+    }
+    answer
+}
+
+async fn judged(
+    args: &CallArgs,
+    policies: &policy::PolicySet,
+    tree: crate::workspace::Workspace,
+    equipment: &equip::Equipment,
+    arguments: &Value,
+) -> Result<Answer, Refusal> {
+    let failed = |error: ToolError| Answer {
+        status: "error",
+        ruling: None,
+        output: failure(error),
+        code: exit::FAILED,
+    };
+    let registry = &equipment.tools;
     let workspace = Arc::new(tree);
     let Some(found) = registry.find(&args.name) else {
         return Ok(failed(registry.unknown(&args.name)));
@@ -185,7 +216,7 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     let ruling = match secret {
         true => denial::secret(),
         false => workspace
-            .with_terrain(|terrain| policy::decide(&policies, &asked, &prepared.access, terrain, &Uses::default())),
+            .with_terrain(|terrain| policy::decide(policies, &asked, &prepared.access, terrain, &Uses::default())),
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
@@ -199,10 +230,10 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
         Decision::Allow | Decision::Modify => {}
     }
     let output = execute(
-        &policies,
+        policies,
         workspace,
         redactor,
-        &ruling,
+        (&ruling, equipment),
         found.tool,
         &accepted.args,
         prepared,
@@ -229,7 +260,7 @@ async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,
     redactor: Arc<Redactor>,
-    ruling: &Ruling,
+    (ruling, equipment): (&Ruling, &equip::Equipment),
     tool: &Arc<dyn crate::tools::Tool>,
     args: &Value,
     prepared: crate::tools::Prepared,
@@ -243,7 +274,8 @@ async fn execute(
     let (confinement, _) = wire::confinement(policies, workspace.root(), &own, &[])
         .await
         .map_err(Refusal::Environment)?;
-    if tool.spec().kind == crate::base::call::Kind::Execute || ruling.pipe.is_some() {
+    let runs = tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered;
+    if runs || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
@@ -277,6 +309,8 @@ async fn execute(
         }
     };
     scope.confinement = confinement.into();
+    scope.servers = equipment.servers.clone();
+    scope.notices = equipment.notices.clone();
     let scope = Arc::new(scope);
     let context = ToolContext {
         call: CallId::nth(1),

@@ -120,8 +120,8 @@ fn names_that_turn_up_later() {
         tool("db__query", Origin::Mcp("db".to_owned())),
         tool("lint", Origin::Discovered),
     ];
-    assert!(check_names(&set, &found).is_empty());
-    let missing = check_names(&set, &[docs]);
+    assert!(check_names(&set, &found, &[]).is_empty());
+    let missing = check_names(&set, &[docs], &[]);
     let messages: Vec<&str> = missing.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(
         messages,

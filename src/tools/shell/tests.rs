@@ -41,6 +41,8 @@ fn bench() -> Bench {
         redactor: Arc::new(Redactor::default()),
         memory: results.path().join("memory"),
         web: crate::tools::web::Web::default(),
+        servers: crate::tools::mcp::Servers::default(),
+        notices: crate::tools::notices::Notices::default(),
     });
     Bench {
         _tree: tree,

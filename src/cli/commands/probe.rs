@@ -1,0 +1,158 @@
+//! `overnight mcp-probe URL`: one server through the layer that runs use, every tool called once. For the protocol's own
+//! conformance suite, which hands over what it wants in its variables; not in `--help`.
+
+use crate::base::ids::CallId;
+use crate::base::secret::Redactor;
+use crate::cli::refusal::Refusal;
+use crate::cli::{exit, out, wire};
+use crate::process::{Confinement, Level, Network};
+use crate::tools::mcp::{self, Address, Config, Credentials, Servers, Transport, Way};
+use crate::tools::notices::Notices;
+use crate::tools::web::Web;
+use crate::tools::{LiveSender, Tool, ToolContext, ToolError};
+use crate::workspace::Workspace;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// How long it may take.
+const TIME: Duration = Duration::from_secs(25);
+
+/// Carries it out: code 0 when the server could be used, whatever its tools said.
+pub async fn probe(url: String) -> Result<u8, Refusal> {
+    let wanted: Value = wire::variable("MCP_CONFORMANCE_CONTEXT")
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or(Value::Null);
+    let text = |name: &str| wanted.get(name).and_then(Value::as_str).map(str::to_owned);
+    let oauth = match (text("client_id"), text("client_secret")) {
+        (Some(client_id), Some(client_secret)) => Some(Credentials {
+            client_id,
+            client_secret,
+            scopes: Vec::new(),
+        }),
+        _ => None,
+    };
+    let config = Config {
+        name: "probe".to_owned(),
+        way: Way::Url(Address {
+            url,
+            kind: Transport::Http,
+            headers: Vec::new(),
+            oauth,
+        }),
+        required: true,
+        start: TIME,
+        call: TIME,
+        include: None,
+        exclude: Vec::new(),
+    };
+    let with = mcp::With {
+        redactor: Arc::new(Redactor::default()),
+        notices: Notices::default(),
+        deadline: Instant::now() + TIME,
+    };
+    let (servers, started) = mcp::start(vec![config], &with).await;
+    for one in started {
+        let tools = one.outcome.map_err(Refusal::Environment)?;
+        call_all(&tools, &wanted, &servers, &with).await?;
+    }
+    servers.close().await;
+    Ok(exit::PASSED)
+}
+
+async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, with: &mcp::With) -> Result<(), Refusal> {
+    let trouble = |error: std::io::Error| Refusal::Environment(error.to_string());
+    let dir = tempfile::tempdir().map_err(trouble)?;
+    let workspace = Workspace::open(dir.path()).map_err(|error| Refusal::Environment(error.to_string()))?;
+    let mut scope = wire::scope(dir.path(), &workspace, &with.redactor, Web::default());
+    scope.confinement = unconfined(dir.path()).into();
+    scope.servers = servers.clone();
+    scope.notices = with.notices.clone();
+    let scope = Arc::new(scope);
+    let workspace = Arc::new(workspace);
+    let asked = wanted.get("toolCalls").and_then(Value::as_array).cloned();
+    for (number, (tool, args)) in calls(tools, asked.as_deref()).into_iter().enumerate() {
+        let context = ToolContext {
+            call: CallId::nth(number as u64 + 1),
+            workspace: Arc::clone(&workspace),
+            scope: Arc::clone(&scope),
+            cancel: CancellationToken::new(),
+            deadline: with.deadline,
+            live: LiveSender::none(),
+        };
+        let name = &tool.spec().name;
+        let done = match tool.prepare(&args, &workspace) {
+            Ok(prepared) => (prepared.work)(context).await,
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(output) => out::tell(&format!("{name}: {}", output.model_text())),
+            Err(ToolError::Model { kind, message }) => out::tell(&format!("{name}: {kind}: {message}")),
+            Err(ToolError::Fatal(why)) => return Err(Refusal::Environment(why)),
+        }
+    }
+    Ok(())
+}
+
+/// No process is started here.
+fn unconfined(dir: &Path) -> Confinement {
+    Confinement {
+        level: Level::None,
+        workspace: dir.to_path_buf(),
+        readable: Vec::new(),
+        writable: Vec::new(),
+        hidden: Vec::new(),
+        protected: Vec::new(),
+        network: Network::Open,
+        env: Vec::new(),
+    }
+}
+
+/// The calls that the suite asks for; without any, each tool once.
+fn calls<'a>(tools: &'a [Arc<dyn Tool>], asked: Option<&[Value]>) -> Vec<(&'a Arc<dyn Tool>, Value)> {
+    let Some(asked) = asked else {
+        return tools
+            .iter()
+            .map(|tool| (tool, with_schema(tools, tool, sample(&tool.spec().parameters))))
+            .collect();
+    };
+    let found = asked.iter().filter_map(|call| {
+        let name = format!("probe__{}", call.get("name")?.as_str()?);
+        let tool = tools.iter().find(|tool| tool.spec().name == name)?;
+        Some((tool, call.get("arguments").cloned().unwrap_or_else(|| json!({}))))
+    });
+    found.collect()
+}
+
+/// Where a tool wants to see a schema, it is shown what we hold of the first other tool.
+fn with_schema(tools: &[Arc<dyn Tool>], tool: &Arc<dyn Tool>, mut args: Value) -> Value {
+    let other = tools.iter().find(|other| other.spec().name != tool.spec().name);
+    if let (Some(schema), Some(other)) = (args.get_mut("schema").filter(|schema| schema.is_object()), other) {
+        *schema = other.spec().parameters.clone();
+    }
+    args
+}
+
+/// Arguments that fit a simple schema: one value for everything that is required.
+fn sample(schema: &Value) -> Value {
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let values: Map<String, Value> = required
+        .filter_map(Value::as_str)
+        .map(|name| {
+            let kind = schema
+                .pointer(&format!("/properties/{name}/type"))
+                .and_then(Value::as_str);
+            let value = match kind {
+                Some("number" | "integer") => json!(1),
+                Some("boolean") => json!(true),
+                Some("array") => json!([]),
+                Some("object") => json!({}),
+                _ => json!("text"),
+            };
+            (name.to_owned(), value)
+        })
+        .collect();
+    Value::Object(values)
+}

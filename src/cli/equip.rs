@@ -1,0 +1,370 @@
+//! The tools of a run: the built-in ones, those that a command of the recipe lists, those of its MCP servers. Starts what is
+//! needed for that and judges no call.
+
+use super::grants;
+use super::refusal::Refusal;
+use super::wire;
+use crate::base::event::ServerStatus;
+use crate::base::secret::Redactor;
+use crate::policy::PolicySet;
+use crate::process::private::Private;
+use crate::process::{Confinement, Level, Network};
+use crate::recipe::Plan;
+use crate::recipe::lower::WALL_MS;
+use crate::recipe::plan::McpServer;
+use crate::tools::discovered::{self, Commands, DiscoveredTool};
+use crate::tools::mcp::{self, Address, Config, Credentials, Program, Servers, Started, Transport, Way};
+use crate::tools::notices::Notices;
+use crate::tools::registry::Conflict;
+use crate::tools::{Registry, Tool, words};
+use crate::workspace::Workspace;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// What it is done on.
+pub struct Ground<'a> {
+    pub workspace: &'a Path,
+    pub confinement: &'a Confinement,
+    pub redactor: &'a Arc<Redactor>,
+    pub cancel: &'a CancellationToken,
+    /// When the wall clock of the run ends.
+    pub deadline: Instant,
+    /// A replay: nothing outside this machine is asked.
+    pub hermetic: bool,
+}
+
+/// All tools of a run.
+#[derive(Default)]
+pub struct Equipment {
+    /// Those that the recipe wants.
+    pub tools: Registry,
+    pub servers: Servers,
+    pub notices: Notices,
+    /// How each server started.
+    pub status: Vec<ServerStatus>,
+    /// Names of discovered tools.
+    pub discovered: Vec<String>,
+}
+
+impl Equipment {
+    /// The built-in tools alone, unfiltered: for a run that is over before it began.
+    pub fn bare(searches: bool) -> Result<Self, Refusal> {
+        Ok(Self {
+            tools: wire::registry(None, searches)?,
+            ..Self::default()
+        })
+    }
+
+    /// Servers that did not start: their tools are named by nobody's mistake.
+    pub fn absent(&self) -> Vec<String> {
+        let failed = self.status.iter().filter(|status| status.status != "ready");
+        failed.map(|status| status.name.clone()).collect()
+    }
+}
+
+/// Whether a plan starts anything to get its tools.
+pub fn starts_something(plan: &Plan) -> bool {
+    plan.tools.discovery.is_some() || !plan.tools.mcp_servers.is_empty()
+}
+
+/// Gathers the tools; without `ground` only those for which nothing is started. What was started is ended again when the run
+/// must not begin.
+///
+/// # Errors
+/// A discovery that failed, a required server that did not start (both code 8), names of tools that nobody has (code 3).
+pub async fn equip(plan: Option<&Plan>, searches: bool, ground: Option<&Ground<'_>>) -> Result<Equipment, Refusal> {
+    let mut equipment = Equipment::bare(searches)?;
+    let Some(plan) = plan else {
+        return Ok(equipment);
+    };
+    let Some(ground) = ground else {
+        equipment.tools = wire::filtered(&equipment.tools, plan, &[])?;
+        return Ok(equipment);
+    };
+    if let Some(discovery) = &plan.tools.discovery {
+        let commands = Commands {
+            list: discovery.command.clone(),
+            call: discovery.call.clone(),
+        };
+        discover(&mut equipment, &commands, ground).await?;
+    }
+    let failed = serve(&mut equipment, plan, ground).await;
+    let filtered = match failed {
+        Some(refusal) => Err(refusal),
+        None => wire::filtered(&equipment.tools, plan, &equipment.absent()),
+    };
+    match filtered {
+        Ok(tools) => {
+            equipment.tools = tools;
+            Ok(equipment)
+        }
+        Err(refusal) => {
+            equipment.servers.close().await;
+            Err(refusal)
+        }
+    }
+}
+
+async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Ground<'_>) -> Result<(), Refusal> {
+    let mut confinement = ground.confinement.clone();
+    for text in [&commands.list, &commands.call] {
+        let named = words::words(text).unwrap_or_default();
+        grants::readable(&mut confinement, &named, ground.workspace);
+    }
+    let with = discovered::With {
+        workspace: ground.workspace,
+        confinement: &confinement,
+        redactor: ground.redactor,
+        cancel: ground.cancel,
+        deadline: ground.deadline,
+    };
+    let found = discovered::discover(commands, &with)
+        .await
+        .map_err(Refusal::Environment)?;
+    for warning in found.warnings {
+        equipment.notices.tell("discovery", warning);
+    }
+    for tool in found.tools {
+        let name = tool.spec().name.clone();
+        let tool: DiscoveredTool = match equipment.tools.find(&name) {
+            None => tool,
+            Some(_) => {
+                let message =
+                    format!("a tool `{name}` is there already: the discovered one is `discovered_tool_{name}`");
+                equipment.notices.tell("tool_name", message);
+                tool.renamed()
+            }
+        };
+        let name = tool.spec().name.clone();
+        match equipment.tools.add(Arc::new(tool)) {
+            Ok(()) => equipment.discovered.push(name),
+            Err(conflict) => tell(&equipment.notices, &conflict),
+        }
+    }
+    Ok(())
+}
+
+fn tell(notices: &Notices, conflict: &Conflict) {
+    notices.tell("tool_name", format!("{conflict}; the second is left out"));
+}
+
+/// Starts the servers. Gives why the run must not begin.
+async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> Option<Refusal> {
+    let mut configs = Vec::new();
+    let mut started = Vec::new();
+    for (name, server) in &plan.tools.mcp_servers {
+        match config(name, server, ground) {
+            Ok(config) => configs.push(config),
+            Err(why) => started.push(Started {
+                name: name.clone(),
+                required: server.required,
+                outcome: Err(why),
+            }),
+        }
+    }
+    let with = mcp::With {
+        redactor: Arc::clone(ground.redactor),
+        notices: equipment.notices.clone(),
+        deadline: ground.deadline,
+    };
+    if !configs.is_empty() {
+        let (servers, more) = tokio::select! {
+            all = mcp::start(configs, &with) => all,
+            () = ground.cancel.cancelled() => {
+                return Some(Refusal::Environment("the run was ended while its MCP servers were starting".to_owned()));
+            }
+        };
+        equipment.servers = servers;
+        started.extend(more);
+    }
+    started.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut refusal = None;
+    for one in started {
+        match one.outcome {
+            Ok(tools) => {
+                let status = added(equipment, one.name, tools);
+                equipment.status.push(status);
+            }
+            Err(why) => {
+                let message = ground
+                    .redactor
+                    .redact(&format!("MCP server {}: {why}", one.name))
+                    .into_owned();
+                if one.required && refusal.is_none() {
+                    refusal = Some(Refusal::Environment(format!(
+                        "a required server did not start: {message}"
+                    )));
+                }
+                equipment
+                    .notices
+                    .tell("mcp_server", format!("{message}; the run goes on without it"));
+                equipment.status.push(ServerStatus {
+                    name: one.name,
+                    status: "failed".to_owned(),
+                    message: ground.redactor.redact(&why).into_owned(),
+                    tools: Vec::new(),
+                });
+            }
+        }
+    }
+    refusal
+}
+
+fn added(equipment: &mut Equipment, name: String, tools: Vec<Arc<dyn Tool>>) -> ServerStatus {
+    let mut names = Vec::new();
+    for tool in tools {
+        let name = tool.spec().name.clone();
+        match equipment.tools.add(tool) {
+            Ok(()) => names.push(name),
+            Err(conflict) => tell(&equipment.notices, &conflict),
+        }
+    }
+    ServerStatus {
+        name,
+        status: "ready".to_owned(),
+        message: String::new(),
+        tools: names,
+    }
+}
+
+/// A server of the recipe with every variable filled in.
+fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config, String> {
+    let way = match (&server.command, &server.url) {
+        (Some(command), None) => Way::Stdio(program(command, server, ground)?),
+        (None, Some(url)) if ground.hermetic && !is_here(url) => return Err("a replay asks nothing outside".to_owned()),
+        (None, Some(url)) => Way::Url(address(url, server)?),
+        _ => return Err("it needs exactly one of `command` and `url`".to_owned()),
+    };
+    let call = server.timeout_ms.map_or(mcp::CALL, Duration::from_millis);
+    Ok(Config {
+        name: name.to_owned(),
+        way,
+        required: server.required,
+        start: call.min(mcp::START),
+        call,
+        include: server.include_tools.clone(),
+        exclude: server.exclude_tools.clone(),
+    })
+}
+
+/// Whether an address means this machine.
+fn is_here(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(crate::net::client::is_loopback))
+}
+
+fn expanded(text: &str) -> Result<String, String> {
+    grants::expand(text, &wire::variable)
+}
+
+fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Program, String> {
+    let dir = match &server.cwd {
+        None => ground.workspace.to_path_buf(),
+        Some(dir) => ground.workspace.join(dir),
+    };
+    let mut named = vec![grants::program(command, &wire::variable("PATH").unwrap_or_default())];
+    named.extend(server.args.iter().cloned());
+    let mut confinement = ground.confinement.clone();
+    confinement.network = match (confinement.level, server.network.is_empty()) {
+        (Level::None, _) => Network::Open,
+        (_, true) => Network::None,
+        _ if ground.hermetic => Network::None,
+        (_, false) => Network::Hosts(server.network.clone()),
+    };
+    let mut seen = named.clone();
+    seen.push(dir.to_string_lossy().into_owned());
+    grants::readable(&mut confinement, &seen, ground.workspace);
+    let env = server
+        .env
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), expanded(value)?)));
+    Ok(Program {
+        words: named,
+        dir,
+        env: env.collect::<Result<_, String>>()?,
+        confinement,
+    })
+}
+
+fn address(url: &str, server: &McpServer) -> Result<Address, String> {
+    let headers = server
+        .headers
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), expanded(value)?)));
+    let oauth = match &server.oauth {
+        None => None,
+        Some(oauth) => Some(Credentials {
+            client_id: expanded(&oauth.client_id)?,
+            client_secret: expanded(&oauth.client_secret)?,
+            scopes: oauth.scopes.clone(),
+        }),
+    };
+    Ok(Address {
+        url: expanded(url)?,
+        kind: match server.transport.as_deref() {
+            Some("http") => Transport::Http,
+            Some("sse") => Transport::Sse,
+            _ => Transport::Either,
+        },
+        headers: headers.collect::<Result<_, String>>()?,
+        oauth,
+    })
+}
+
+/// Tools gathered outside a run, with what holds them.
+pub struct Standalone {
+    pub equipment: Equipment,
+    /// Home and temporary files of what was started.
+    _own: Option<Private>,
+}
+
+impl Standalone {
+    /// The built-in tools.
+    pub fn builtin(searches: bool) -> Result<Self, Refusal> {
+        Ok(Self {
+            equipment: Equipment::bare(searches)?,
+            _own: None,
+        })
+    }
+}
+
+/// Gathers the tools of a plan outside a run, in the sandbox of these policies.
+///
+/// # Errors
+/// As for [`equip`], and a sandbox that cannot be had.
+pub async fn standalone(
+    plan: &Plan,
+    searches: bool,
+    policies: &PolicySet,
+    workspace: &Workspace,
+) -> Result<Standalone, Refusal> {
+    if !starts_something(plan) {
+        return Ok(Standalone {
+            equipment: equip(Some(plan), searches, None).await?,
+            _own: None,
+        });
+    }
+    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let made = wire::confinement(policies, workspace.root(), &own, &[]).await;
+    let (confinement, _) = made.map_err(Refusal::Environment)?;
+    let tested = crate::process::self_test(&confinement).await;
+    tested.map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
+    let wall = plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
+    let ground = Ground {
+        workspace: workspace.root(),
+        confinement: &confinement,
+        redactor: &Arc::new(Redactor::from_env(wire::environment())),
+        cancel: &CancellationToken::new(),
+        deadline: Instant::now() + wall,
+        hermetic: false,
+    };
+    let equipment = equip(Some(plan), searches, Some(&ground)).await?;
+    for notice in equipment.notices.take() {
+        super::out::tell(&format!("warning: {}", notice.message));
+    }
+    Ok(Standalone {
+        equipment,
+        _own: Some(own),
+    })
+}

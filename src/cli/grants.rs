@@ -1,0 +1,153 @@
+//! What a command that the recipe's author names may read because he named it: its program, its script, their packages. Also the
+//! variables in what he wrote. Starts nothing.
+
+use crate::process::Confinement;
+use std::path::{Component, Path, PathBuf};
+
+/// `$NAME` and `${NAME}` filled in.
+///
+/// # Errors
+/// A variable that is not set, by its name.
+pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let (name, after) = match rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((name, after)) => (name, after),
+            None => rest.split_at(
+                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len()),
+            ),
+        };
+        let legal = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !legal {
+            out.push('$');
+            continue;
+        }
+        out.push_str(&variable(name).ok_or_else(|| format!("the variable {name} is not set"))?);
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The program as the confined child finds it: a bare name that is only on our own `PATH` becomes its whole path.
+pub fn program(name: &str, path: &str) -> String {
+    let found = |dirs: &str| {
+        let dirs = dirs.split(':').filter(|dir| dir.starts_with('/'));
+        dirs.map(|dir| Path::new(dir).join(name)).find(|file| file.is_file())
+    };
+    if name.contains('/') || found(crate::process::env::SYSTEM_PATH).is_some() {
+        return name.to_owned();
+    }
+    found(path).map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned())
+}
+
+/// Lets a command read what its words name outside the workspace: a directory, or a file with the package it belongs to.
+pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Path) {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    for word in words.iter().filter(|word| word.starts_with('/')) {
+        let path = lexical(Path::new(word));
+        let real = path.canonicalize().ok();
+        for path in std::iter::once(path).chain(real) {
+            let Some(place) = place(&path, home.as_deref()) else {
+                continue;
+            };
+            let has = confinement
+                .readable
+                .iter()
+                .chain([&confinement.workspace])
+                .any(|dir| place.starts_with(dir));
+            if !has && !place.starts_with(workspace) && !workspace.starts_with(&place) {
+                confinement.readable.push(place);
+            }
+        }
+    }
+}
+
+fn lexical(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// What is granted for a path: itself when a directory; the tree of packages that it lies in; for `X/bin/PROGRAM` all of `X`;
+/// else its own directory. Never a home, nor what holds one, nor a directory that all share.
+fn place(path: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let shared = |dir: &Path| {
+        dir.components().count() < 3
+            || ["/var/tmp", "/dev/shm"].iter().any(|one| dir == Path::new(one))
+            || home.is_some_and(|home| home.starts_with(dir))
+    };
+    if path.is_dir() {
+        let of_all = [
+            "/", "/tmp", "/var/tmp", "/home", "/root", "/proc", "/sys", "/dev", "/dev/shm", "/run", "/etc",
+        ];
+        let refused =
+            of_all.iter().any(|one| path == Path::new(one)) || home.is_some_and(|home| home.starts_with(path));
+        return (!refused).then(|| path.to_path_buf());
+    }
+    if !path.is_file() {
+        return None;
+    }
+    let packages = path
+        .ancestors()
+        .find(|dir| dir.file_name().is_some_and(|name| name == "node_modules"));
+    let own = path.parent()?;
+    let tree = match (packages, own.file_name().is_some_and(|name| name == "bin")) {
+        (Some(packages), _) => packages,
+        (None, true) => own.parent().filter(|dir| !shared(dir)).unwrap_or(own),
+        (None, false) => own,
+    };
+    Some(if shared(tree) {
+        path.to_path_buf()
+    } else {
+        tree.to_path_buf()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_filled_in_or_named() {
+        let variable = |name: &str| (name == "TOKEN").then(|| "t".to_owned());
+        assert_eq!(expand("Bearer ${TOKEN}", &variable).unwrap(), "Bearer t");
+        assert_eq!(expand("$TOKEN-$TOKEN $ 5$", &variable).unwrap(), "t-t $ 5$");
+        assert_eq!(expand("a$1b", &variable).unwrap(), "a$1b");
+        assert_eq!(expand("$NONE", &variable).unwrap_err(), "the variable NONE is not set");
+        assert_eq!(expand("${TOKEN", &variable).unwrap(), "${TOKEN");
+    }
+
+    #[test]
+    fn a_script_brings_its_packages_and_never_a_home() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let script = root.join("lib/node_modules/@a/b/dist/index.js");
+        let program = root.join("venv/bin/python");
+        let lone = root.join("server.py");
+        for file in [&script, &program, &lone] {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        let of = |path: &Path, home: &Path| place(path, Some(home)).unwrap();
+        assert_eq!(of(&script, Path::new("/h")), root.join("lib/node_modules"));
+        assert_eq!(of(&program, Path::new("/h")), root.join("venv"));
+        assert_eq!(of(&lone, Path::new("/h")), root);
+        assert_eq!(of(&lone, &root), lone);
+        assert_eq!(of(&lone, &root.join("u")), lone);
+        assert_eq!(place(&root, Some(&root)), None);
+    }
+}

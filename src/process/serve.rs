@@ -1,0 +1,218 @@
+//! A program that is talked with for as long as a run lasts: its pipes, its end, and its whole tree gone afterwards. Knows no
+//! protocol.
+
+use super::capture::Capture;
+use super::channel::Channel;
+use super::seal::Seal;
+use super::spawn::{Running, Sealed, SpawnError, argv, drain, start, watch};
+use super::tree::Tree;
+use super::{Confinement, Program, Spawn};
+use crate::base::call::ExitInfo;
+use crate::base::secret::Redactor;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::{Child, ChildStdin};
+use tokio::sync::watch as hold;
+use tokio_util::sync::CancellationToken;
+
+/// Bytes of its error output that are remembered, first and last together.
+const STDERR: usize = 8 << 10;
+
+/// What to start.
+pub struct Serve {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    pub dir: PathBuf,
+    /// Added to `Confinement::env`.
+    pub env: Vec<(String, String)>,
+    pub redactor: Arc<Redactor>,
+}
+
+/// A program that runs. When this and its clones of `Served` are gone, it is killed with its tree.
+pub struct Serving {
+    /// Its input; closing it asks it to end.
+    pub stdin: ChildStdin,
+    pub stdout: Receiver,
+    pub served: Served,
+}
+
+/// How it went.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    pub exit: ExitInfo,
+    /// Head and tail of its error output, redacted.
+    pub stderr: String,
+    /// Protected paths that it changed; each was put back.
+    pub undone: Vec<String>,
+    /// Why it never ran.
+    pub failed: Option<String>,
+}
+
+/// The hold on a running program.
+#[derive(Clone)]
+pub struct Served {
+    end: hold::Receiver<Option<End>>,
+    kill: Arc<KillOnDrop>,
+}
+
+struct KillOnDrop(CancellationToken);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Served {
+    /// Its end, if it comes within `patience`.
+    pub async fn wait(&self, patience: Duration) -> Option<End> {
+        let mut end = self.end.clone();
+        let ended = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
+        ended.ok()?.ok()?.clone()
+    }
+
+    /// Kills its tree and waits for the end; two seconds at most.
+    pub async fn kill(&self) -> Option<End> {
+        self.kill.0.cancel();
+        self.wait(Duration::from_secs(2)).await
+    }
+}
+
+/// Starts a program that stays. Must be called on a runtime.
+///
+/// # Errors
+/// [`SpawnError`]; that the program is not there may show only as the end, with [`End::failed`].
+pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnError> {
+    if !what.dir.is_dir() {
+        return Err(SpawnError::NoDirectory(what.dir.display().to_string()));
+    }
+    let kill = CancellationToken::new();
+    let spawn = Spawn {
+        program: Program::Argv(what.words),
+        dir: what.dir,
+        env: what.env,
+        // Anything but `None` makes it a pipe; the bytes are written by whoever talks.
+        stdin: Some(Vec::new()),
+        timeout: Duration::MAX,
+        cancel: kill.clone(),
+        on_output: None,
+        keep: None,
+        shown: STDERR,
+        redactor: what.redactor,
+    };
+    let seal = Seal::take(confinement);
+    let frozen = seal.frozen();
+    let sealed = Sealed::new(seal);
+    let Running {
+        child,
+        tree,
+        stdin: Some(stdin),
+        stdout,
+        stderr: Some(stderr),
+        channel,
+    } = start(&spawn, confinement, frozen)?
+    else {
+        return Err(SpawnError::Sandbox("a pipe is missing".to_owned()));
+    };
+    let running = (child, tree, channel);
+    let (tell, end) = hold::channel(None);
+    tokio::spawn(async move {
+        let ended = see_through(spawn, sealed, running, stderr).await;
+        // Nobody may wait any more.
+        let _ = tell.send(Some(ended));
+    });
+    let served = Served {
+        end,
+        kill: Arc::new(KillOnDrop(kill)),
+    };
+    Ok(Serving { stdin, stdout, served })
+}
+
+async fn see_through(
+    spawn: Spawn,
+    mut sealed: Sealed,
+    (mut child, mut tree, mut channel): (Child, Tree, Option<Channel>),
+    mut stderr: Receiver,
+) -> End {
+    let program = argv(&spawn.program).swap_remove(0);
+    let mut err = Capture::new(&spawn.redactor, spawn.shown, None, None);
+    let mut exit = {
+        let words = async {
+            if let Some(channel) = &mut channel {
+                channel.listen().await;
+            }
+        };
+        let errors = drain(&mut stderr, &mut err);
+        let pump = async {
+            tokio::join!(errors, words);
+        };
+        watch(&mut child, &mut tree, (spawn.timeout, &spawn.cancel), pump).await
+    };
+    let undone = sealed.mend();
+    let judged = channel.map(|channel| channel.judge(&program, &mut exit));
+    End {
+        exit,
+        stderr: err.finish().text,
+        undone,
+        failed: judged.and_then(Result::err).map(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, Network};
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn confinement(dir: &std::path::Path) -> Confinement {
+        Confinement {
+            level: Level::None,
+            workspace: dir.to_path_buf(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            hidden: Vec::new(),
+            protected: Vec::new(),
+            network: Network::Open,
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        }
+    }
+
+    fn start(dir: &std::path::Path, words: &[&str]) -> Serving {
+        let what = Serve {
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            dir: dir.to_path_buf(),
+            env: Vec::new(),
+            redactor: Arc::new(Redactor::from_env([])),
+        };
+        serve(what, &confinement(dir)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_answers_and_ends_when_its_input_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut serving = start(dir.path(), &["bash", "-c", "echo oops >&2; exec cat"]);
+        serving.stdin.write_all(b"hello").await.unwrap();
+        let mut answer = [0; 5];
+        serving.stdout.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"hello");
+        drop(serving.stdin);
+        let end = serving.served.wait(Duration::from_secs(5)).await.unwrap();
+        assert_eq!((end.exit.code, end.stderr.as_str()), (Some(0), "oops\n"));
+    }
+
+    #[tokio::test]
+    async fn it_is_killed_with_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut serving = start(dir.path(), &["bash", "-c", "sleep 300 & echo $!; wait"]);
+        let mut pid = Vec::new();
+        while !pid.ends_with(b"\n") {
+            pid.push(serving.stdout.read_u8().await.unwrap());
+        }
+        let end = serving.served.kill().await.unwrap();
+        assert!(end.exit.code != Some(0), "{end:?}");
+        let pid = String::from_utf8(pid).unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists());
+    }
+}

@@ -1,0 +1,86 @@
+//! What a server may ask of us and tell us: progress, changed tools, questions. Sampling and roots are not offered.
+
+use super::elicit;
+use crate::base::event::Live;
+use crate::base::ids::CallId;
+use crate::tools::LiveSender;
+use rmcp::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
+    FormElicitationCapability, Implementation, ProgressNotificationParam, ProtocolVersion,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Our side of one connection. Clones share what was heard.
+#[derive(Clone, Default)]
+pub struct Host {
+    heard: Arc<Heard>,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// Calls of a server run one at a time: whatever progress comes is of this one.
+    current: Mutex<Option<(CallId, LiveSender)>>,
+    tools_changed: AtomicBool,
+}
+
+impl Host {
+    /// From now on, progress is of this call; of none, for `None`.
+    pub fn listen_for(&self, call: Option<(CallId, LiveSender)>) {
+        *self.heard.current.lock().unwrap_or_else(PoisonError::into_inner) = call;
+    }
+
+    /// Whether the server said, since the last time, that its tools have changed.
+    pub fn tools_changed(&self) -> bool {
+        self.heard.tools_changed.swap(false, Ordering::SeqCst)
+    }
+
+    fn tell(&self, chunk: String) {
+        let current = self
+            .heard
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some((call, live)) = current {
+            live.send(Live::Output { call, chunk });
+        }
+    }
+}
+
+impl ClientHandler for Host {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        let mut elicitation = ElicitationCapability::default();
+        elicitation.form = Some(FormElicitationCapability::default());
+        capabilities.elicitation = Some(elicitation);
+        let own = Implementation::new("overnight", env!("CARGO_PKG_VERSION"));
+        // The newest version that has a handshake; the one after it is negotiated without.
+        ClientConfig::new(capabilities, own).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let answered = elicit::answer(&request);
+        self.tell(format!("the server asked a question; nobody is there: {:?}\n", answered.action).to_lowercase());
+        Ok(answered)
+    }
+
+    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        let total = progress.total.map(|total| format!("/{total}")).unwrap_or_default();
+        let message = progress
+            .message
+            .map(|message| format!(" {message}"))
+            .unwrap_or_default();
+        self.tell(format!("{}{total}{message}\n", progress.progress));
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.heard.tools_changed.store(true, Ordering::SeqCst);
+    }
+}

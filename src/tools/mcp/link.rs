@@ -1,0 +1,216 @@
+//! One connection to a server: opened over the transport that its recipe names, and closed. Knows no tool.
+
+use super::host::Host;
+use super::{Address, Config, Program, Transport, Way, With, http, oauth, sse};
+use crate::process::serve::{self, End, Serve, Served};
+use rmcp::model::ProtocolVersion;
+use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::auth::AuthClient;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server that has answered.
+pub struct Link {
+    pub running: Arc<RunningService<RoleClient, Host>>,
+    pub host: Host,
+    /// Its process, where it is one of ours.
+    pub served: Option<Served>,
+}
+
+/// How long a server may take to end by itself when its input is closed.
+const POLITE: Duration = Duration::from_millis(500);
+
+impl Link {
+    /// Connects and shakes hands. The caller bounds the time.
+    pub async fn open(config: &Config, with: &With) -> Result<Self, String> {
+        match &config.way {
+            Way::Stdio(program) => stdio(program, with).await,
+            Way::Url(address) => url(address).await,
+        }
+    }
+
+    /// Whether the server is gone.
+    pub fn is_closed(&self) -> bool {
+        self.running.is_closed() || self.running.peer().is_transport_closed()
+    }
+
+    /// Ends the server: asks first, then kills its tree. Gives how it ended, when it was a process of ours.
+    pub async fn close(self) -> Option<End> {
+        let Self { running, served, .. } = self;
+        match Arc::try_unwrap(running) {
+            Ok(mut running) => {
+                // Whatever it answers, it is not needed any more.
+                let _ = running.close_with_timeout(POLITE).await;
+            }
+            Err(running) => running.cancellation_token().cancel(),
+        }
+        let served = served?;
+        match served.wait(POLITE).await {
+            Some(end) => Some(end),
+            None => served.kill().await,
+        }
+    }
+}
+
+async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
+    let what = Serve {
+        words: program.words.clone(),
+        dir: program.dir.clone(),
+        env: program.env.clone(),
+        redactor: Arc::clone(&with.redactor),
+    };
+    let serving = serve::serve(what, &program.confinement).map_err(|error| error.to_string())?;
+    let host = Host::default();
+    let pipes = (serving.stdout, serving.stdin);
+    match host
+        .clone()
+        .serve_with_lifecycle(pipes, ClientLifecycleMode::Initialize)
+        .await
+    {
+        Ok(running) => Ok(Link {
+            running: Arc::new(running),
+            host,
+            served: Some(serving.served),
+        }),
+        Err(error) => {
+            let ended = match serving.served.wait(POLITE).await {
+                Some(end) => Some(end),
+                None => serving.served.kill().await,
+            };
+            Err(format!(
+                "{}{}",
+                said(&error),
+                ended.map(|end| ending(&end)).unwrap_or_default()
+            ))
+        }
+    }
+}
+
+/// How a process ended, to be added to a sentence.
+pub fn ending(end: &End) -> String {
+    if let Some(why) = &end.failed {
+        return format!("; {why}");
+    }
+    let mut text = match (end.exit.code, end.exit.signal) {
+        (Some(code), _) => format!("; it ended with exit code {code}"),
+        (None, Some(signal)) => format!("; it was ended by signal {signal}"),
+        (None, None) => String::new(),
+    };
+    let lines: Vec<&str> = end.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+    if !lines.is_empty() {
+        let tail = lines[lines.len().saturating_sub(8)..].join("\n");
+        text.push_str(&format!("; its error output:\n{tail}"));
+    }
+    text
+}
+
+async fn url(address: &Address) -> Result<Link, String> {
+    match address.kind {
+        Transport::Http => streamable(address).await.map_err(|(why, _)| why),
+        Transport::Sse => legacy(address).await,
+        Transport::Either => match streamable(address).await {
+            Ok(link) => Ok(link),
+            // Whoever wants a key wants it there too.
+            Err((why, true)) => Err(why),
+            Err((first, false)) => legacy(address)
+                .await
+                .map_err(|second| format!("streamable HTTP: {first}; SSE: {second}")),
+        },
+    }
+}
+
+/// Without a handshake where the server knows how, with one where it does not.
+fn either() -> ClientLifecycleMode {
+    ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::LATEST],
+        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+    }
+}
+
+/// The flag says whether the server wants to know who we are. A server that makes nothing of the newer way of beginning is
+/// asked once more in the older one.
+async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
+    let certain = |why: String| (why, true);
+    let client = http::client(&address.url).await.map_err(certain)?;
+    let headers = http::headers(&address.headers).map_err(certain)?;
+    let config = http::config(&address.url, &headers);
+    let manager = match &address.oauth {
+        None => None,
+        Some(credentials) => {
+            let manager = oauth::authorize(client.clone(), &address.url, credentials)
+                .await
+                .map_err(certain)?;
+            Some(AuthClient::new(client.clone(), manager))
+        }
+    };
+    let mut told = (String::new(), false);
+    for mode in [either(), ClientLifecycleMode::Initialize] {
+        let host = Host::default();
+        let (config, client) = (config.clone(), client.clone());
+        let served = match manager.clone() {
+            None => {
+                let transport = StreamableHttpClientTransport::with_client(client, config);
+                host.clone().serve_with_lifecycle(transport, mode).await
+            }
+            Some(authorized) => {
+                let transport = StreamableHttpClientTransport::with_client(authorized, config);
+                host.clone().serve_with_lifecycle(transport, mode).await
+            }
+        };
+        match served {
+            Ok(running) => {
+                return Ok(Link {
+                    running: Arc::new(running),
+                    host,
+                    served: None,
+                });
+            }
+            Err(error) if error.is_authorization_required() => return Err(certain(UNAUTHORIZED.to_owned())),
+            Err(error) => told = (said(&error), false),
+        }
+    }
+    Err(told)
+}
+
+/// What is told when a server wants to know who we are.
+const UNAUTHORIZED: &str =
+    "the server wants authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
+
+async fn legacy(address: &Address) -> Result<Link, String> {
+    let client = http::client(&address.url).await?;
+    let headers = http::headers(&address.headers)?;
+    let transport = sse::Sse::connect(client, &address.url, headers)
+        .await
+        .map_err(|error| error.to_string())?;
+    let host = Host::default();
+    let running = host
+        .clone()
+        .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
+        .await;
+    Ok(Link {
+        running: Arc::new(running.map_err(|error| said(&error))?),
+        host,
+        served: None,
+    })
+}
+
+/// The innermost cause says what happened; the outer ones are about this program.
+fn said(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => "the server closed the connection before it answered".to_owned(),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => said(fallback),
+        ClientInitializeError::TransportError { error, .. } => innermost(error.error.as_ref()),
+        ClientInitializeError::JsonRpcError(error) => format!("the server answers with an error: {}", error.message),
+        error => error.to_string(),
+    }
+}
+
+/// The last cause of an error.
+pub fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

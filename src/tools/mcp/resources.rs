@@ -1,0 +1,159 @@
+//! `list_mcp_resources` and `read_mcp_resource`: what the servers of a run let be read. Offered only where one has resources.
+
+use super::Servers;
+use super::server::{Ask, Server};
+use crate::base::access::Access;
+use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::tools::{Prepared, Tool, ToolContext, ToolError, schema};
+use crate::workspace::Workspace;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Characters of a list that is told.
+const LINE: usize = 300;
+
+/// Both tools, when a server has resources.
+pub fn tools(servers: &Servers) -> Vec<Arc<dyn Tool>> {
+    if !servers.all().iter().any(|server| server.has_resources()) {
+        return Vec::new();
+    }
+    vec![
+        Arc::new(List::new(servers.clone())),
+        Arc::new(Read::new(servers.clone())),
+    ]
+}
+
+fn spec(name: &str, display_name: &str, description: &str, parameters: Value) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        display_name: display_name.to_owned(),
+        description: description.to_owned(),
+        kind: Kind::Read,
+        origin: Origin::Builtin,
+        parameters,
+        aliases: Vec::new(),
+    }
+}
+
+struct List {
+    spec: ToolSpec,
+    servers: Servers,
+}
+
+impl List {
+    fn new(servers: Servers) -> Self {
+        let parameters = schema::object([("server", schema::string("Only the resources of this server."))], &[]);
+        let about = "Lists the resources of the MCP servers: server, URI and name of each.";
+        Self {
+            spec: spec("list_mcp_resources", "ListMcpResources", about, parameters),
+            servers,
+        }
+    }
+}
+
+struct Read {
+    spec: ToolSpec,
+    servers: Servers,
+}
+
+impl Read {
+    fn new(servers: Servers) -> Self {
+        let properties = [
+            (
+                "server",
+                schema::string("The server, as list_mcp_resources names it. May be left out when there is only one."),
+            ),
+            ("uri", schema::string("The URI, as list_mcp_resources names it.")),
+        ];
+        let about = "Reads one resource of an MCP server.";
+        Self {
+            spec: spec(
+                "read_mcp_resource",
+                "ReadMcpResource",
+                about,
+                schema::object(properties, &["uri"]),
+            ),
+            servers,
+        }
+    }
+}
+
+/// The servers that a call is about.
+fn chosen(servers: &Servers, args: &Value) -> Result<Vec<Arc<Server>>, ToolError> {
+    let with: Vec<Arc<Server>> = servers
+        .all()
+        .iter()
+        .filter(|server| server.has_resources())
+        .cloned()
+        .collect();
+    let Some(name) = args.get("server").and_then(Value::as_str) else {
+        return Ok(with);
+    };
+    match with.iter().find(|server| server.name() == name) {
+        Some(server) => Ok(vec![Arc::clone(server)]),
+        None => {
+            let names: Vec<&str> = with.iter().map(|server| server.name()).collect();
+            let message = format!("no server `{name}` has resources; these have: {}", names.join(", "));
+            Err(ToolError::model("mcp_resource_not_found", message))
+        }
+    }
+}
+
+impl Tool for List {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+        let servers = chosen(&self.servers, args)?;
+        Ok(Prepared {
+            title: "list MCP resources".to_owned(),
+            access: Access::none(),
+            preview: None,
+            work: Box::new(move |context| Box::pin(list(servers, context))),
+        })
+    }
+}
+
+async fn list(servers: Vec<Arc<Server>>, context: ToolContext) -> Result<ToolOutput, ToolError> {
+    let mut text = String::new();
+    let mut count = 0;
+    for server in servers {
+        for resource in server.resources(&context).await? {
+            let about = resource.description.or(resource.mime_type).unwrap_or_default();
+            let line = format!("{}: {} ({}) {about}", server.name(), resource.uri, resource.name);
+            text.push_str(super::super::discovered::short(&line.replace('\n', " "), LINE).trim_end());
+            text.push('\n');
+            count += 1;
+        }
+    }
+    if count == 0 {
+        text.push_str("no resources\n");
+    }
+    Ok(ToolOutput::text(text, format!("{count} resources")))
+}
+
+impl Tool for Read {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+        let uri = args.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let servers = chosen(&self.servers, args)?;
+        let [server] = <[Arc<Server>; 1]>::try_from(servers).map_err(|_| {
+            ToolError::model(
+                "invalid_tool_params",
+                "several servers have resources: name one as `server`",
+            )
+        })?;
+        Ok(Prepared {
+            title: format!("read {uri} of {}", server.name()),
+            access: Access::none(),
+            preview: None,
+            work: Box::new(move |context| {
+                Box::pin(async move { server.ask(Ask::Resource(uri.clone()), &uri, &context).await })
+            }),
+        })
+    }
+}

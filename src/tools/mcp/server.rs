@@ -1,0 +1,435 @@
+//! One server of a run: started, asked, started again once when it dies, and watched for tools that change. Judges nothing.
+
+use super::link::{Link, ending, innermost};
+use super::tool::McpTool;
+use super::{Config, With, content, names, prompts};
+use crate::base::call::ToolOutput;
+use crate::base::ids::sha256_hex;
+use crate::tools::discovered::short;
+use crate::tools::{Tool, ToolContext, ToolError};
+use rmcp::model::{
+    CallToolRequestParams, GetPromptRequestParams, JsonObject, PaginatedRequestParams, Prompt,
+    ReadResourceRequestParams, Resource, Tool as Definition,
+};
+use rmcp::service::ServiceError;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// Tools, prompts or resources that one server may list.
+const MOST: usize = 1_000;
+/// Bytes of one tool's definition.
+const DEFINITION: usize = 256 << 10;
+/// A server whose tools have changed may be asked about them so long.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// A server that was started.
+pub struct Server {
+    config: Config,
+    with: With,
+    /// SHA-256 of each tool's definition at the start, by the server's own names.
+    definitions: BTreeMap<String, String>,
+    resources: bool,
+    link: Mutex<State>,
+}
+
+struct State {
+    link: Option<Link>,
+    restarted: bool,
+    closed: bool,
+    /// Tools that are not what they were, with the reason.
+    withdrawn: BTreeMap<String, &'static str>,
+}
+
+/// What the model asks of a server.
+pub enum Ask {
+    Tool(String, JsonObject),
+    Prompt(String, JsonObject),
+    Resource(String),
+}
+
+impl Server {
+    /// Starts it and lists what it offers.
+    pub async fn start(config: Config, with: With) -> Result<(Arc<Self>, Vec<Arc<dyn Tool>>), String> {
+        let left = with.deadline.saturating_duration_since(Instant::now());
+        let time = config.start.min(left);
+        let started = async {
+            let link = Link::open(&config, &with).await?;
+            match listed(&link).await {
+                Ok(listed) => Ok((link, listed)),
+                Err(why) => {
+                    let end = link.close().await;
+                    Err(format!("{why}{}", end.map(|end| ending(&end)).unwrap_or_default()))
+                }
+            }
+        };
+        let (link, listed) = match tokio::time::timeout(time, started).await {
+            Ok(started) => started?,
+            Err(_) => return Err(format!("it did not answer within {} s", time.as_secs_f32())),
+        };
+        let (tools, left_out) = chosen(&config, listed.tools);
+        for why in left_out {
+            with.notices
+                .tell("mcp_tool", format!("MCP server {}: {why}", config.name));
+        }
+        let definitions = tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect();
+        let server = Arc::new(Self {
+            definitions,
+            resources: listed.resources,
+            link: Mutex::new(State {
+                link: Some(link),
+                restarted: false,
+                closed: false,
+                withdrawn: BTreeMap::new(),
+            }),
+            config,
+            with,
+        });
+        let mut offered: Vec<Arc<dyn Tool>> = Vec::new();
+        for tool in &tools {
+            offered.push(Arc::new(McpTool::new(&server, tool)));
+        }
+        for prompt in &listed.prompts {
+            offered.push(Arc::new(prompts::PromptTool::new(&server, prompt)));
+        }
+        Ok((server, offered))
+    }
+
+    /// As the recipe names it.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Whether it says that it has resources.
+    pub fn has_resources(&self) -> bool {
+        self.resources
+    }
+
+    /// Ends it.
+    pub async fn close(&self) {
+        let mut state = self.link.lock().await;
+        state.closed = true;
+        if let Some(link) = state.link.take() {
+            self.tell_end(link.close().await);
+        }
+    }
+
+    fn tell_end(&self, end: Option<crate::process::serve::End>) {
+        let undone = end.map(|end| end.undone).unwrap_or_default();
+        if !undone.is_empty() {
+            let undone = undone.join(", ");
+            let message = format!(
+                "MCP server {}: changed protected paths, put back: {undone}",
+                self.name()
+            );
+            self.with.notices.tell("protected_path", message);
+        }
+    }
+
+    /// Asks it for one thing. Calls of one server come one after the other.
+    pub async fn ask(&self, what: Ask, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let running = {
+            let mut state = self.link.lock().await;
+            self.ensure(&mut state, context).await?;
+            if let Ask::Tool(name, _) = &what
+                && let Some(why) = state.withdrawn.get(name)
+            {
+                let message = format!("{label}: the server has {why} this tool since the run began; it cannot be used");
+                return Err(ToolError::model("mcp_tool_changed", message));
+            }
+            let Some(link) = &state.link else {
+                return Err(gone(self.name(), ""));
+            };
+            link.host.listen_for(Some((context.call.clone(), context.live.clone())));
+            Arc::clone(&link.running)
+        };
+        let asked = async {
+            match what {
+                Ask::Tool(name, args) => {
+                    let result = running
+                        .call_tool(CallToolRequestParams::new(name).with_arguments(args))
+                        .await?;
+                    Ok(content::output(label, result))
+                }
+                Ask::Prompt(name, args) => {
+                    let result = running
+                        .get_prompt(GetPromptRequestParams::new(name).with_arguments(args))
+                        .await?;
+                    Ok(prompts::output(label, result))
+                }
+                Ask::Resource(uri) => {
+                    let result = running.read_resource(ReadResourceRequestParams::new(uri)).await?;
+                    let parts = result.contents.into_iter().map(content::resource).collect();
+                    Ok(content::made(label, parts, false))
+                }
+            }
+        };
+        let answer = bounded(label, asked, self.config.call, context).await;
+        let lost = matches!(
+            &answer,
+            Err(Failed::Service(
+                ServiceError::TransportClosed | ServiceError::TransportSend(_)
+            ))
+        );
+        drop(running);
+        match answer {
+            Ok(output) => Ok(output),
+            Err(Failed::Told(error)) => Err(error),
+            Err(Failed::Service(_)) if lost => Err(self.lost(label).await),
+            Err(Failed::Service(error)) => {
+                Err(ToolError::model("mcp_tool_error", format!("{label}: {}", told(&error))))
+            }
+        }
+    }
+
+    /// The resources that it lists.
+    pub async fn resources(&self, context: &ToolContext) -> Result<Vec<Resource>, ToolError> {
+        let running = {
+            let mut state = self.link.lock().await;
+            self.ensure(&mut state, context).await?;
+            let Some(link) = &state.link else {
+                return Err(gone(self.name(), ""));
+            };
+            Arc::clone(&link.running)
+        };
+        let asked = async {
+            let mut all = Vec::new();
+            let mut cursor = None;
+            loop {
+                let page = running.list_resources(Some(page(cursor))).await?;
+                all.extend(page.resources);
+                cursor = page.next_cursor;
+                if cursor.is_none() || all.len() >= MOST {
+                    return Ok(all);
+                }
+            }
+        };
+        match bounded(self.name(), asked, self.config.call, context).await {
+            Ok(all) => Ok(all),
+            Err(Failed::Told(error)) => Err(error),
+            Err(Failed::Service(error)) => Err(ToolError::model(
+                "mcp_tool_error",
+                format!("{}: {}", self.name(), told(&error)),
+            )),
+        }
+    }
+
+    /// What is told of a server that died in the middle of a call.
+    async fn lost(&self, label: &str) -> ToolError {
+        let mut state = self.link.lock().await;
+        let end = match state.link.take() {
+            Some(link) => link.close().await,
+            None => None,
+        };
+        let how = end.as_ref().map(ending).unwrap_or_default();
+        self.tell_end(end);
+        let message = format!("MCP server {} was lost in the middle of a call{how}", self.name());
+        self.with.notices.tell("mcp_server", message);
+        ToolError::model(
+            "mcp_server_lost",
+            format!("{label}: the server was lost in the middle of the call; its effect is unknown{how}"),
+        )
+    }
+
+    /// A connection that stands, with tools that are what they were.
+    async fn ensure(&self, state: &mut State, context: &ToolContext) -> Result<(), ToolError> {
+        if state.closed {
+            return Err(gone(self.name(), ": the run is ending"));
+        }
+        if state.link.as_ref().is_none_or(Link::is_closed) {
+            self.restart(state, context).await?;
+        } else if state.link.as_ref().is_some_and(|link| link.host.tools_changed()) {
+            self.compare(state).await;
+        }
+        Ok(())
+    }
+
+    async fn restart(&self, state: &mut State, context: &ToolContext) -> Result<(), ToolError> {
+        if let Some(link) = state.link.take() {
+            self.tell_end(link.close().await);
+        }
+        if state.restarted {
+            return Err(gone(self.name(), ": it was started again once already"));
+        }
+        state.restarted = true;
+        let time = self
+            .config
+            .start
+            .min(context.deadline.saturating_duration_since(Instant::now()));
+        let opened = tokio::select! {
+            opened = tokio::time::timeout(time, Link::open(&self.config, &self.with)) => opened,
+            () = context.cancel.cancelled() => return Err(ToolError::model("cancelled", "the run is ending")),
+        };
+        match opened {
+            Ok(Ok(link)) => {
+                self.with.notices.tell(
+                    "mcp_server",
+                    format!("MCP server {} ended and was started again", self.name()),
+                );
+                state.link = Some(link);
+                self.compare(state).await;
+                Ok(())
+            }
+            Ok(Err(why)) => Err(self.not_again(&why)),
+            Err(_) => Err(self.not_again("it did not answer in time")),
+        }
+    }
+
+    fn not_again(&self, why: &str) -> ToolError {
+        let message = format!("MCP server {} ended and cannot be started again: {why}", self.name());
+        self.with.notices.tell("mcp_server", message);
+        gone(self.name(), &format!(": {why}"))
+    }
+
+    /// Looks what has become of the tools since the start.
+    async fn compare(&self, state: &mut State) {
+        let Some(link) = &state.link else { return };
+        let now = match tokio::time::timeout(LOOK, tools_of(link)).await {
+            Ok(Ok(tools)) => tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect(),
+            // A server that does not say what it offers offers nothing.
+            _ => BTreeMap::new(),
+        };
+        for (name, digest) in &self.definitions {
+            let why = match now.get(name) {
+                Some(same) if same == digest => continue,
+                Some(_) => "changed",
+                None => "removed",
+            };
+            if state.withdrawn.insert(name.clone(), why).is_none() {
+                let tool = names::tool_name(self.name(), name);
+                let message = format!(
+                    "MCP server {} has {why} its tool {tool}: it is not used any more",
+                    self.name()
+                );
+                self.with.notices.tell("mcp_tool_changed", message);
+            }
+        }
+    }
+}
+
+fn gone(name: &str, why: &str) -> ToolError {
+    ToolError::model(
+        "mcp_server_lost",
+        format!("the MCP server {name} is not there any more{why}"),
+    )
+}
+
+/// What a server offers.
+struct Listed {
+    tools: Vec<Definition>,
+    prompts: Vec<Prompt>,
+    resources: bool,
+}
+
+async fn listed(link: &Link) -> Result<Listed, String> {
+    let info = link.running.peer().peer_info();
+    let has = info.as_ref().map(|info| info.capabilities.clone()).unwrap_or_default();
+    let tools = match has.tools.is_some() || info.is_none() {
+        true => tools_of(link).await?,
+        false => Vec::new(),
+    };
+    let prompts = match has.prompts.is_some() {
+        true => prompts_of(link).await?,
+        false => Vec::new(),
+    };
+    Ok(Listed {
+        tools,
+        prompts,
+        resources: has.resources.is_some(),
+    })
+}
+
+fn page(cursor: Option<String>) -> PaginatedRequestParams {
+    PaginatedRequestParams::default().with_cursor(cursor)
+}
+
+async fn tools_of(link: &Link) -> Result<Vec<Definition>, String> {
+    let mut all = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = link.running.list_tools(Some(page(cursor))).await;
+        let page = page.map_err(|error| format!("its tools cannot be listed: {}", told(&error)))?;
+        all.extend(page.tools);
+        cursor = page.next_cursor;
+        if all.len() > MOST {
+            return Err(format!("it lists more than {MOST} tools"));
+        }
+        if cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+async fn prompts_of(link: &Link) -> Result<Vec<Prompt>, String> {
+    let page = link.running.list_prompts(Some(page(None))).await;
+    let page = page.map_err(|error| format!("its prompts cannot be listed: {}", told(&error)))?;
+    Ok(page.prompts.into_iter().take(MOST).collect())
+}
+
+/// The tools that the recipe wants, and why others are left out.
+fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition>, Vec<String>) {
+    let mut left_out = Vec::new();
+    let mut kept: Vec<Definition> = Vec::new();
+    for tool in tools {
+        if !names::wanted(&tool.name, config.include.as_deref(), &config.exclude) {
+            continue;
+        }
+        let bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |json| json.len());
+        let name = short(&tool.name, 80);
+        if tool.name.is_empty() || tool.name.len() > 200 || tool.name.chars().any(char::is_control) {
+            left_out.push(format!("a tool was left out: `{}` is no name", name.escape_debug()));
+        } else if bytes > DEFINITION {
+            left_out.push(format!(
+                "the tool `{name}` was left out: its definition has {bytes} bytes"
+            ));
+        } else if kept
+            .iter()
+            .any(|one| names::tool_name("", &one.name) == names::tool_name("", &tool.name))
+        {
+            left_out.push(format!("the tool `{name}` was left out: another one has its name"));
+        } else {
+            kept.push(tool);
+        }
+    }
+    (kept, left_out)
+}
+
+fn digest(tool: &Definition) -> String {
+    sha256_hex(&[&serde_json::to_vec(tool).unwrap_or_default()])
+}
+
+enum Failed {
+    Told(ToolError),
+    Service(ServiceError),
+}
+
+/// The answer, or the time-out or cancellation that came first. The server is told of either.
+async fn bounded<T>(
+    label: &str,
+    asked: impl Future<Output = Result<T, ServiceError>>,
+    time: Duration,
+    context: &ToolContext,
+) -> Result<T, Failed> {
+    let left = time.min(context.deadline.saturating_duration_since(Instant::now()));
+    tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => {
+            Err(Failed::Told(ToolError::model("cancelled", "the call was ended because the run is ending")))
+        }
+        answer = asked => answer.map_err(Failed::Service),
+        () = tokio::time::sleep(left) => {
+            let message = format!("{label}: no answer within {} s; the call was cancelled", left.as_secs_f32());
+            Err(Failed::Told(ToolError::model("timeout", message)))
+        }
+    }
+}
+
+fn told(error: &ServiceError) -> String {
+    match error {
+        ServiceError::McpError(error) => error.message.to_string(),
+        ServiceError::TransportSend(error) => innermost(error.error.as_ref()),
+        error => error.to_string(),
+    }
+}

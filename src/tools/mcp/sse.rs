@@ -1,0 +1,174 @@
+//! The HTTP and SSE transport of 2024-11-05: one stream that is listened to, one address that is written to. Knows no message.
+
+use crate::net::sse::{Decoder, Frame};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::{Client, Response, Url};
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use std::future::Future;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Bytes of one event.
+const EVENT: usize = 32 << 20;
+/// Messages that wait to be taken.
+const WAITING: usize = 64;
+
+/// Why a message did not reach the server.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SseError(String);
+
+/// A standing connection. Dropped, it is closed.
+pub struct Sse {
+    client: Client,
+    headers: HeaderMap,
+    /// Where messages are posted.
+    post: Url,
+    messages: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+    reader: JoinHandle<()>,
+}
+
+impl Sse {
+    /// Opens the stream and waits for the address to write to, which must be of the same origin.
+    pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
+        let url = Url::parse(url).map_err(|error| SseError(format!("bad address: {error}")))?;
+        let request = client
+            .get(url.clone())
+            .headers(headers.clone())
+            .header(ACCEPT, "text/event-stream");
+        let response = request.send().await.map_err(|error| SseError(said(&error)))?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            return Err(SseError(format!("the server answers {status}")));
+        }
+        let kind = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
+        if !kind.starts_with("text/event-stream") {
+            return Err(SseError(format!(
+                "the server answers with `{kind}`, not with an event stream"
+            )));
+        }
+        let mut stream = Stream::new(response);
+        let post = stream.endpoint(&url).await?;
+        let (tell, messages) = mpsc::channel(WAITING);
+        let reader = tokio::spawn(async move {
+            while let Some(frame) = stream.next().await {
+                let Ok(message) = serde_json::from_str(&frame.data) else {
+                    continue;
+                };
+                if tell.send(message).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            client,
+            headers,
+            post,
+            messages,
+            reader,
+        })
+    }
+}
+
+/// The events of a body.
+struct Stream {
+    response: Response,
+    decoder: Decoder,
+    ready: std::collections::VecDeque<Frame>,
+}
+
+impl Stream {
+    fn new(response: Response) -> Self {
+        Self {
+            response,
+            decoder: Decoder::new(EVENT),
+            ready: std::collections::VecDeque::new(),
+        }
+    }
+
+    /// The next event; `None` at the end, and when the stream is broken.
+    async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(frame);
+            }
+            let piece = self.response.chunk().await.ok()??;
+            let mut frames = Vec::new();
+            self.decoder.push(&piece, &mut frames).ok()?;
+            self.ready.extend(frames);
+        }
+    }
+
+    async fn endpoint(&mut self, own: &Url) -> Result<Url, SseError> {
+        let frame = loop {
+            let frame = self.next().await;
+            match frame {
+                None => {
+                    return Err(SseError(
+                        "the stream ended before it named an address to write to".to_owned(),
+                    ));
+                }
+                Some(frame) if frame.event == "endpoint" => break frame,
+                Some(_) => {}
+            }
+        };
+        let post = own
+            .join(frame.data.trim())
+            .map_err(|error| SseError(format!("bad address to write to: {error}")))?;
+        match post.origin() == own.origin() {
+            true => Ok(post),
+            false => Err(SseError(
+                "the server names an address of another origin to write to".to_owned(),
+            )),
+        }
+    }
+}
+
+/// The innermost cause says what happened.
+fn said(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+impl Transport<RoleClient> for Sse {
+    type Error = SseError;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
+        let body = serde_json::to_vec(&item).map_err(|error| SseError(error.to_string()));
+        let request = self.client.post(self.post.clone()).headers(self.headers.clone());
+        async move {
+            let request = request.header(CONTENT_TYPE, "application/json").body(body?);
+            let answer = request.send().await.map_err(|error| SseError(said(&error)))?;
+            match answer.status().is_success() {
+                true => Ok(()),
+                false => Err(SseError(format!("the server answers {}", answer.status().as_u16()))),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        self.messages.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), SseError> {
+        self.reader.abort();
+        Ok(())
+    }
+}
+
+impl Drop for Sse {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}

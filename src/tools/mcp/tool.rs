@@ -1,0 +1,73 @@
+//! A server's tool as one of ours. Grants nothing: what a server says of its own harmlessness is not believed.
+
+use super::names::tool_name;
+use super::server::{Ask, Server};
+use crate::base::access::Access;
+use crate::base::call::{Kind, Origin, ToolSpec};
+use crate::tools::discovered::{DESCRIPTION, short};
+use crate::tools::{Prepared, Tool, ToolError};
+use crate::workspace::Workspace;
+use rmcp::model::{JsonObject, Tool as Definition};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One tool.
+pub struct McpTool {
+    spec: ToolSpec,
+    /// As the server calls it.
+    name: String,
+    server: Arc<Server>,
+}
+
+impl McpTool {
+    /// From the server's own definition.
+    pub fn new(server: &Arc<Server>, tool: &Definition) -> Self {
+        let name = tool_name(server.name(), &tool.name);
+        let mut parameters = Value::Object((*tool.input_schema).clone());
+        if let Some(object) = parameters.as_object_mut()
+            && !object.contains_key("type")
+        {
+            object.insert("type".to_owned(), Value::from("object"));
+        }
+        Self {
+            spec: ToolSpec {
+                display_name: name.clone(),
+                name,
+                description: short(tool.description.as_deref().unwrap_or_default(), DESCRIPTION),
+                kind: Kind::Other,
+                origin: Origin::Mcp(server.name().to_owned()),
+                parameters,
+                aliases: Vec::new(),
+            },
+            name: tool.name.to_string(),
+            server: Arc::clone(server),
+        }
+    }
+}
+
+impl Tool for McpTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
+        Ok(prepared(&self.server, &self.spec, args, |args| {
+            Ask::Tool(self.name.clone(), args)
+        }))
+    }
+}
+
+/// A call of something that a server offers.
+pub fn prepared(server: &Arc<Server>, spec: &ToolSpec, args: &Value, ask: impl FnOnce(JsonObject) -> Ask) -> Prepared {
+    let ask = ask(args.as_object().cloned().unwrap_or_default());
+    let (server, label) = (Arc::clone(server), spec.name.clone());
+    Prepared {
+        title: format!("{label} {}", short(&args.to_string(), 120)),
+        access: Access {
+            origin: spec.origin.clone(),
+            ..Access::none()
+        },
+        preview: None,
+        work: Box::new(move |context| Box::pin(async move { server.ask(ask, &label, &context).await })),
+    }
+}

@@ -1,0 +1,437 @@
+//! MCP servers and discovered tools through the real program: real reference servers over every transport, and small ones that
+//! misbehave. The reference servers are those of `OVERNIGHT_NODE`, a directory `node_modules`.
+
+use super::harness::{Done, World, have, project};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const POLICY: &str = "version: 1\nextends: [builtin:read-only]\nrules:\n  - allow: \"s__*\"\n  - allow: [list_mcp_resources, read_mcp_resource]\n";
+
+/// The entry of a reference server, where they are installed.
+fn reference(name: &str) -> Option<String> {
+    let modules = std::env::var_os("OVERNIGHT_NODE").map(PathBuf::from);
+    let file = modules.map(|dir| dir.join("@modelcontextprotocol").join(name).join("dist/index.js"));
+    let file = file.filter(|file| file.is_file());
+    have(&format!("the MCP reference {name} (OVERNIGHT_NODE)"), file.is_some())
+        .then(|| file.unwrap().to_string_lossy().into_owned())
+}
+
+fn recipe(world: &World, server: &Value) -> String {
+    let recipe = json!({
+        "version": 1, "name": "mcp", "tools": { "mcp_servers": { "s": server } },
+        "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    world.beside("recipe.yaml", recipe.to_string())
+}
+
+/// `tools call` of one tool of the server.
+fn call(world: &World, server: &Value, tool: &str, args: &Value) -> Done {
+    let (recipe, policy) = (recipe(world, server), world.beside("policy.yaml", POLICY));
+    let args = args.to_string();
+    let flags = [
+        "tools", "call", tool, "--args", &args, "--recipe", &recipe, "--policy", &policy, "--format", "json",
+    ];
+    world.call(&flags)
+}
+
+fn text(done: &Done) -> String {
+    let object: Value = serde_json::from_str(&done.stdout).unwrap();
+    let content = object["content"].as_array().unwrap();
+    content
+        .iter()
+        .filter_map(|one| one["text"].as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A reference server on a port of its own.
+struct Listening(Child);
+
+impl Listening {
+    fn start(entry: &str, kind: &str, port: u16) -> Self {
+        let mut child = Command::new("node")
+            .args([entry, kind])
+            .env("PORT", port.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Kept open, so that the server can go on writing.
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < until, "the server does not listen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::thread::spawn(move || while lines.next().is_some() {});
+        Self(child)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+#[test]
+fn the_reference_server_works_over_stdio() {
+    let Some(entry) = reference("server-everything") else {
+        return;
+    };
+    let world = World::new().env("SECRET_TOKEN", "hidden-from-servers");
+    let server = json!({ "command": "node", "args": [entry], "env": { "GIVEN": "yes" } });
+    assert_eq!(
+        text(&call(&world, &server, "s__echo", &json!({ "message": "hey" })).exits(0)),
+        "Echo: hey"
+    );
+    let environment = text(&call(&world, &server, "s__get-env", &json!({})).exits(0));
+    assert!(
+        environment.contains("\"GIVEN\": \"yes\"") && !environment.contains("hidden-from-servers"),
+        "{environment}"
+    );
+    let image = call(&world, &server, "s__get-tiny-image", &json!({})).exits(0);
+    assert!(image.stdout.contains("\"mime\":\"image/png\""), "{}", image.stdout);
+    let resources = text(&call(&world, &server, "list_mcp_resources", &json!({})).exits(0));
+    let uri = resources
+        .lines()
+        .find_map(|line| line.strip_prefix("s: ")?.split(' ').next())
+        .unwrap()
+        .to_owned();
+    let read = text(
+        &call(
+            &world,
+            &server,
+            "read_mcp_resource",
+            &json!({ "server": "s", "uri": uri }),
+        )
+        .exits(0),
+    );
+    assert!(read.contains(&uri), "{read}");
+    let prompt = text(&call(&world, &server, "s__prompt_args-prompt", &json!({ "city": "Ulm" })).exits(0));
+    assert!(prompt.contains("Ulm"), "{prompt}");
+    let bad = call(&world, &server, "s__echo", &json!({})).exits(1);
+    assert!(bad.stderr.contains("message"), "{}", bad.stderr);
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_cancelled() {
+    let Some(entry) = reference("server-everything") else {
+        return;
+    };
+    let world = World::new();
+    let server = json!({ "command": "node", "args": [entry], "timeout": "3s" });
+    let begun = Instant::now();
+    let done = call(
+        &world,
+        &server,
+        "s__trigger-long-running-operation",
+        &json!({ "duration": 60, "steps": 60 }),
+    )
+    .exits(1);
+    assert!(done.stdout.contains("\"kind\":\"timeout\""), "{}", done.stdout);
+    assert!(begun.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn the_reference_server_works_over_http_and_sse() {
+    let Some(entry) = reference("server-everything") else {
+        return;
+    };
+    for (kind, path, types) in [("streamableHttp", "mcp", ["http", ""]), ("sse", "sse", ["sse", ""])] {
+        let port = free_port();
+        let _listening = Listening::start(&entry, kind, port);
+        for transport in types {
+            let mut server = json!({ "url": format!("http://127.0.0.1:{port}/{path}") });
+            if !transport.is_empty() {
+                server["type"] = json!(transport);
+            }
+            let world = World::new();
+            let done = call(
+                &world,
+                &server,
+                "s__trigger-long-running-operation",
+                &json!({ "duration": 1, "steps": 2 }),
+            );
+            assert!(text(&done.exits(0)).contains("completed"), "{kind} {transport}");
+        }
+    }
+}
+
+#[test]
+fn the_files_server_writes_only_where_it_may() {
+    let Some(entry) = reference("server-filesystem") else {
+        return;
+    };
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let ws = world.ws().canonicalize().unwrap();
+    let outside = world.path().canonicalize().unwrap();
+    let server = json!({ "command": "node", "args": [entry, ws, outside] });
+    let path = |path: PathBuf| json!({ "path": path, "content": "two\n" });
+    call(&world, &server, "s__write_file", &path(ws.join("b.txt"))).exits(0);
+    assert_eq!(world.read("b.txt"), "two\n");
+    // The server thinks that it may; what it writes there is gone with its sandbox.
+    call(&world, &server, "s__write_file", &path(outside.join("c.txt")));
+    assert!(!outside.join("c.txt").exists());
+    call(
+        &world,
+        &server,
+        "s__write_file",
+        &path(ws.join(".github/workflows/x.yml")),
+    )
+    .exits(1);
+    assert!(!ws.join(".github/workflows/x.yml").exists());
+}
+
+#[test]
+fn an_image_reaches_the_model_and_changes_reach_the_patch() {
+    let (Some(everything), Some(files)) = (reference("server-everything"), reference("server-filesystem")) else {
+        return;
+    };
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let ws = world.ws().canonicalize().unwrap();
+    let recipe = json!({
+        "version": 1, "name": "mcp", "tools": { "mcp_servers": {
+            "s": { "command": "node", "args": [everything] }, "f": { "command": "node", "args": [files, ws] } } },
+        "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    let recipe = world.beside("recipe.yaml", recipe.to_string());
+    let script = json!({ "replies": [
+        { "calls": [{ "tool": "s__get-tiny-image", "args": {} },
+                    { "tool": "f__write_file", "args": { "path": ws.join("new.txt"), "content": "new\n" } }] },
+        { "text": "done" } ] });
+    let policy = format!("{POLICY}  - allow: \"f__*\"\n");
+    world.run(&script.to_string(), &policy, &[&recipe]).exits(0);
+    let result = world.result();
+    assert_eq!(result["mcp_servers"].as_array().map(Vec::len), Some(2), "{result}");
+    assert!(
+        std::fs::read_to_string(world.out().join("changes.patch"))
+            .unwrap()
+            .contains("+new")
+    );
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(journal.contains("image/png"));
+}
+
+/// The small server of `fixtures/mcp`, where there is a Python.
+fn small(mode: &str) -> Option<Value> {
+    let python = Command::new("python3").arg("--version").output().is_ok();
+    let file = project().join("fixtures/mcp/server.py");
+    have("python3", python).then(|| json!({ "command": "python3", "args": [file, mode] }))
+}
+
+fn warnings(world: &World) -> String {
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    journal
+        .lines()
+        .filter(|line| line.contains("\"warned\""))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A run in which the model makes these calls, one a turn.
+fn run(world: &World, server: &Value, tools: &[&str]) -> Done {
+    let calls = tools
+        .iter()
+        .map(|tool| json!({ "calls": [{ "tool": tool, "args": {} }] }));
+    let replies: Vec<Value> = calls.chain([json!({ "text": "done" })]).collect();
+    let recipe = recipe(world, server);
+    world.run(&json!({ "replies": replies }).to_string(), POLICY, &[&recipe])
+}
+
+fn results(world: &World) -> String {
+    std::fs::read_to_string(world.out().join("transcript.json")).unwrap()
+}
+
+#[test]
+fn a_server_that_dies_is_started_again_once() {
+    let Some(server) = small("") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__echo", "s__die", "s__echo", "s__die", "s__echo"]).exits(0);
+    assert_eq!(world.read("starts.txt"), "start\nstart\n");
+    let told = results(&world);
+    assert!(
+        told.contains("effect is unknown") && told.contains("out of luck"),
+        "{told}"
+    );
+    assert!(told.contains("started again once already"), "{told}");
+    assert!(warnings(&world).contains("was started again"));
+}
+
+#[test]
+fn tools_that_change_are_withdrawn_and_later_ones_not_offered() {
+    let Some(server) = small("") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(
+        &world,
+        &server,
+        &["s__change", "s__echo", "s__steps", "s__later", "s__fail"],
+    )
+    .exits(0);
+    let told = results(&world);
+    assert!(
+        told.contains("has changed this tool") && told.contains("has removed this tool"),
+        "{told}"
+    );
+    assert!(told.contains("there is no tool `s__later`"), "{told}");
+    let warned = warnings(&world);
+    assert!(
+        warned.contains("has changed its tool s__echo") && warned.contains("has removed its tool s__steps"),
+        "{warned}"
+    );
+    assert!(world.result().to_string().contains("has changed its tool s__echo"));
+}
+
+#[test]
+fn servers_that_misbehave_at_the_start_are_refused_soon() {
+    for mode in ["hang", "noise"] {
+        let Some(mut server) = small(mode) else { return };
+        server["timeout"] = json!("2s");
+        let begun = Instant::now();
+        let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+        run(&world, &server, &[]).exits(0);
+        let result = world.result();
+        assert_eq!(result["mcp_servers"][0]["status"], "failed", "{result}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{mode}");
+        server["required"] = json!(true);
+        let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+        let done = run(&world, &server, &[]).exits(8);
+        assert!(done.stderr.contains("required server"), "{}", done.stderr);
+        assert!(!world.out().join("journal.jsonl").exists());
+    }
+}
+
+#[test]
+fn huge_and_shadowing_definitions_are_left_out() {
+    for (mode, kept, told) in [
+        ("big", "s__echo", "definition has"),
+        ("shadow", "s__a_b", "another one has its name"),
+    ] {
+        let Some(server) = small(mode) else { return };
+        let world = World::new();
+        let recipe = recipe(&world, &server);
+        let done = world.call(&["tools", "list", "--recipe", &recipe]).exits(0);
+        assert_eq!(
+            done.stdout.lines().filter(|line| line.starts_with(kept)).count(),
+            1,
+            "{}",
+            done.stdout
+        );
+        assert!(
+            !done.stdout.contains("s__huge") && done.stderr.contains(told),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn names_are_checked_when_all_tools_are_known() {
+    let Some(mut server) = small("") else { return };
+    server["exclude_tools"] = json!(["die"]);
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    let recipe = recipe(&world, &server);
+    let script = r#"{ "replies": [{ "text": "done" }] }"#;
+    let policy = "version: 1\nrules:\n  - allow: s__die\n";
+    let done = world.run(script, policy, &[&recipe]).exits(3);
+    assert!(
+        done.stderr.contains("policy.yaml:3:") && done.stderr.contains("s__die"),
+        "{}",
+        done.stderr
+    );
+    // A server that is not there cannot be asked for its names.
+    let absent = json!({ "command": "no-such-program" });
+    let recipe = self::recipe(&world, &absent);
+    world.run(script, policy, &[&recipe]).exits(0);
+}
+
+fn discovering(world: &World, list: &str, call: &str) -> String {
+    let recipe = json!({
+        "version": 1, "name": "found", "tools": { "discovery": { "command": list, "call": call } },
+        "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    world.beside("recipe.yaml", recipe.to_string())
+}
+
+#[test]
+fn discovered_tools_are_listed_and_called() {
+    let world = World::new().env("SECRET_TOKEN", "hidden-from-commands");
+    world.file("tools.sh", concat!(
+        "case $1 in\n",
+        "  list) echo '[{\"functionDeclarations\":[{\"name\":\"add\",\"parameters\":{\"type\":\"OBJECT\"}},{\"name\":\"glob\"}]}]';;\n",
+        "  call) shift; input=$(cat); case \"$input\" in *bad*) echo out; echo err >&2; exit 4;; esac\n",
+        "    echo \"$1 $input $SECRET_TOKEN\"; echo chatter >&2;;\n",
+        "esac\n"
+    ));
+    let recipe = discovering(&world, "bash tools.sh list", "bash 'tools.sh' call");
+    let listed = world
+        .call(&["tools", "list", "--recipe", &recipe, "--format", "json"])
+        .exits(0);
+    let tools = listed.json();
+    let tool = |name: &str| {
+        tools
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == name)
+            .cloned()
+            .unwrap()
+    };
+    assert_eq!(
+        (tool("add")["kind"].as_str(), tool("add")["origin"].as_str()),
+        (Some("other"), Some("discovered"))
+    );
+    assert_eq!(tool("glob")["origin"], "builtin");
+    assert_eq!(tool("discovered_tool_glob")["origin"], "discovered");
+    let policy = world.beside("policy.yaml", "version: 1\nrules:\n  - allow: \"origin:discovered\"\n");
+    let call = |name: &str, args: &str, policy: &str| {
+        world.call(&[
+            "tools", "call", name, "--args", args, "--recipe", &recipe, "--policy", policy, "--format", "json",
+        ])
+    };
+    for name in ["add", "discovered_tool_add"] {
+        let done = call(name, r#"{"a":1}"#, &policy).exits(0);
+        assert_eq!(text(&done), "add {\"a\":1} \n");
+    }
+    let failed = text(&call("add", r#"{"a":"bad"}"#, &policy).exits(1));
+    assert_eq!(failed, "add failed\nStdout: out\nStderr: err\nexit code 4");
+    call("add", "{}", "builtin:edit").exits(4);
+}
+
+#[test]
+fn a_discovery_that_fails_ends_the_run_before_it_begins() {
+    for (list, told) in [
+        ("bash -c 'echo no >&2; exit 3'", "exit code 3: no"),
+        ("echo []; true", "needs a shell"),
+        ("echo nonsense", "no list of tools"),
+        ("no-such-program", "no such program"),
+    ] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let recipe = discovering(&world, list, "cat");
+        let done = world.run(
+            r#"{ "replies": [{ "text": "done" }] }"#,
+            POLICY
+                .split("  - allow")
+                .next()
+                .unwrap()
+                .trim_end()
+                .trim_end_matches("rules:"),
+            &[&recipe],
+        );
+        let done = done.exits(8);
+        assert!(done.stderr.contains(told), "{}", done.stderr);
+        assert!(!world.out().join("journal.jsonl").exists());
+    }
+}
