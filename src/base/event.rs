@@ -138,13 +138,16 @@ pub struct RunStarted {
     pub version: String,
     /// The recipe's name, or `prompt`.
     pub recipe: String,
-    /// SHA-256 of the plan.
+    /// SHA-256 of the plan without its model.
     pub plan_digest: String,
     /// The resolved `recipe::Plan`.
     pub plan: Value,
     pub policies: Vec<PolicyText>,
     /// `PROVIDER/NAME`.
     pub model: String,
+    /// For a replay: the model whose replies are played again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replays: Option<String>,
     /// Absolute path of the tree that the run works on.
     pub workspace: String,
     /// For `--isolate`: the tree that the throw-away worktree was made of.

@@ -73,7 +73,7 @@ impl Asking {
         number_calls(&mut reply, ledger.state.calls_asked);
         let secret = calls_with_secrets(deps, &reply);
         let cost_micros = match deps.provider.info().recorded {
-            true => Some(0),
+            true => deps.provider.charged(turn, &digest),
             false => (deps.price)(&reply.model, reply.usage),
         };
         ledger.record(EventKind::Replied {

@@ -280,6 +280,7 @@ fn begin() -> EventKind {
         plan: json!({}),
         policies: Vec::new(),
         model: String::new(),
+        replays: None,
         workspace: String::new(),
         isolated_from: None,
         base: crate::base::event::Base { commit: None },

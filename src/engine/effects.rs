@@ -1,20 +1,23 @@
 //! What the loop does for each `Next`: one effect, recorded. Decides nothing about what follows.
 
 use super::checks;
-use super::deps::{Baseline, Deps};
+use super::deps::{Baseline, Deps, Sandbox};
 use super::ledger::Ledger;
 use super::prompt;
 use super::response;
 use super::state::State;
-use crate::base::event::{EventKind, PatchTaken, PromptReason};
+use crate::base::access::Place;
+use crate::base::call::Kind;
+use crate::base::event::{Confined, EventKind, PatchTaken, PromptReason};
 use crate::base::ids::CallId;
 use crate::base::message::Message;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::{JournalError, artefacts};
-use crate::process;
+use crate::process::{self, Confinement};
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::patch::Snapshot;
+use crate::workspace::refs;
 use std::time::{Duration, Instant};
 
 /// Why the loop cannot go on as planned.
@@ -35,24 +38,33 @@ pub enum Stop {
 pub struct Ground {
     pending: Option<Baseline>,
     baseline: Option<Snapshot>,
+    sandbox: Option<Sandbox>,
     tested: bool,
+}
+
+/// The sandbox of commands.
+pub fn confinement(deps: &Deps) -> Result<&Confinement, Stop> {
+    let missing = || Stop::Environment("the sandbox is not ready".to_owned());
+    deps.scope.confinement.get().ok_or_else(missing)
 }
 
 impl Ground {
     /// With a baseline that is being taken.
-    pub fn new(pending: Baseline) -> Self {
+    pub fn new(pending: Baseline, sandbox: Sandbox) -> Self {
         Self {
             pending: Some(pending),
             baseline: None,
+            sandbox: Some(sandbox),
             tested: false,
         }
     }
 
     /// With the baseline of the record.
-    pub fn resumed(tree: String) -> Self {
+    pub fn resumed(tree: String, sandbox: Sandbox) -> Self {
         Self {
             pending: None,
             baseline: Some(Snapshot { tree }),
+            sandbox: Some(sandbox),
             tested: false,
         }
     }
@@ -75,13 +87,29 @@ impl Ground {
         Ok(())
     }
 
-    /// As above, and the sandbox has passed its self-test.
+    /// Returns when it is known, and recorded, which sandbox commands have here.
+    pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+        let Some(make) = self.sandbox.take() else {
+            return Ok(());
+        };
+        let (confinement, detail) = make().await.map_err(Stop::Environment)?;
+        ledger.record(EventKind::Confined(Confined {
+            level: confinement.level.as_str().to_owned(),
+            detail,
+        }))?;
+        // Only this function sets it, and it runs once.
+        let _ = deps.scope.confinement.set(confinement);
+        Ok(())
+    }
+
+    /// As both, and the sandbox has passed its self-test.
     pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
         self.prepare_for_effects(deps, ledger).await?;
         if self.tested {
             return Ok(());
         }
-        let confinement = &deps.scope.confinement;
+        self.confine(deps, ledger).await?;
+        let confinement = confinement(deps)?;
         let level = confinement.level.as_str();
         process::self_test(confinement)
             .await
@@ -185,7 +213,9 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let StepWork::Prompt { template } = &step.work else {
                 return Err(Stop::Environment("a command step has no prompt".to_owned()));
             };
-            template::render(template, &scope(deps, state)).map_err(unrendered)?
+            let text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
+            let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
+            return task(deps, ledger, text, &author);
         }
         PromptReason::Feedback => prompt::feedback(&state.checks),
         PromptReason::Repair => {
@@ -197,6 +227,24 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
     Ok(ledger.record(EventKind::Prompted {
         message: Message::user(text),
         why,
+    })?)
+}
+
+/// Tells the model its task, with the files that the author's own words refer to.
+fn task(deps: &Deps, ledger: &mut Ledger, text: String, author: &str) -> Result<(), Stop> {
+    let may_read = |place: &Place| place.inside && !deps.policies.unreadable("read_file", Kind::Read, &place.path);
+    let attached = refs::attach(&deps.workspace, author, &may_read);
+    for message in attached.warnings {
+        ledger.record(EventKind::Warned {
+            code: "reference".to_owned(),
+            message,
+        })?;
+    }
+    let mut message = Message::user(text);
+    message.parts.extend(attached.parts);
+    Ok(ledger.record(EventKind::Prompted {
+        message,
+        why: PromptReason::Task,
     })?)
 }
 

@@ -12,6 +12,7 @@ pub mod modify;
 pub mod next;
 pub mod prompt;
 pub mod recording;
+pub mod replayed;
 pub mod response;
 pub mod run;
 pub mod scheduler;

@@ -57,7 +57,10 @@ impl Turn {
             }
             Next::Prompt(why) => effects::tell(deps, ledger, why),
             Next::Ask => {
-                self.secret = self.asking.ask(deps, ledger).await?;
+                let asked = self.asking.ask(deps, ledger).await;
+                // Found out beside the first request; a run that cannot have its sandbox goes no further.
+                ground.confine(deps, ledger).await?;
+                self.secret = asked?;
                 Ok(())
             }
             Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls, &self.secret).await,

@@ -128,8 +128,9 @@ impl Plan {
     /// A run from `-p`: one step named `prompt`. The text is no template; `input`, if any, is shown below it as JSON.
     pub fn from_prompt(text: &str, input: Option<Value>, overrides: &Overrides) -> Plan {
         let template = match input {
-            None => "{{ prompt }}",
-            Some(_) => "{{ prompt }}\n\nInput, as JSON:\n{{ input | tojson }}",
+            // `raw`: the words were typed by the user, and may refer to files.
+            None => "{{ prompt | raw }}",
+            Some(_) => "{{ prompt | raw }}\n\nInput, as JSON:\n{{ input | tojson }}",
         };
         let mut plan = Plan {
             name: "prompt".to_owned(),

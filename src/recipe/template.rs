@@ -3,6 +3,10 @@
 //! What is undefined is an error. In commands ([`render_command`]) every value is quoted for the shell, unless the
 //! author writes `{{ name | raw }}`. A template cannot include another, and its work and its length are bounded.
 
+mod author;
+
+pub use author::{VALUE, render_author};
+
 use super::shell::{self, CLOSE, OPEN, Word};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, ObjectRepr, Serde, ValueKind};
@@ -112,7 +116,7 @@ pub fn render_command(text: &str, scope: &Scope<'_>) -> Result<String, TemplateE
     shell::fill(&marked, &words)
 }
 
-/// Text that the author lets into a command as it is.
+/// Text that the author vouches for: it goes into a command as it is, and counts as the author's in a prompt.
 #[derive(Debug)]
 struct Raw(String);
 

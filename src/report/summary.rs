@@ -165,6 +165,17 @@ impl<'a> RunSummary<'a> {
         self.head.is_some_and(|head| head.recorded)
     }
 
+    /// The model whose words these are: the recorded one where a recording was played again.
+    pub fn speaker(&self) -> &'a str {
+        let replayed = self.head.and_then(|head| head.replays.as_deref());
+        replayed.unwrap_or(self.model)
+    }
+
+    /// Whether the replies were written by hand and never had a price.
+    pub(super) fn invented(&self) -> bool {
+        self.head.is_some_and(|head| head.recorded && head.replays.is_none())
+    }
+
     /// From the first event to the last, in milliseconds. Waiting for a person counts.
     pub fn duration_ms(&self) -> u64 {
         self.started.zip(self.ended).map_or(0, |(from, to)| between(from, to))

@@ -52,8 +52,8 @@ pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String,
         lines_from_offset(&mut now)?;
     }
     if spec.name == "replace"
-        && let Some(count) = now.remove("expected_replacements")
-        && whole(&count).is_some_and(|count| count > 1)
+        && let Some(count) = now.get("expected_replacements")
+        && whole(count).is_some_and(|count| count > 1)
     {
         now.entry("allow_multiple").or_insert(Value::Bool(true));
     }

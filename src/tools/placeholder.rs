@@ -84,9 +84,24 @@ pub fn first<'a>(new: &'a str, old: &str) -> Option<&'a str> {
 }
 
 fn stands_for_text(line: &str) -> bool {
-    if line.len() > 120 {
-        return false;
-    }
+    line.len() <= 120 && (says_so(line) || comments(line).any(|part| part.contains(['.', '…']) && says_so(part)))
+}
+
+/// Comments behind text of the same line.
+fn comments(line: &str) -> impl Iterator<Item = &str> {
+    ["/*", "//", "<!--", "# "].into_iter().filter_map(|mark| {
+        let (before, _) = line.split_once(mark)?;
+        let part = line.get(before.len()..)?;
+        let close = match mark {
+            "/*" => part.find("*/").map(|end| end + 2),
+            "<!--" => part.find("-->").map(|end| end + 3),
+            _ => None,
+        };
+        part.get(..close.unwrap_or(part.len()))
+    })
+}
+
+fn says_so(line: &str) -> bool {
     let body = without_comment(line);
     let comment = body.len() < line.len();
     let dots = body.contains("...") || body.contains('…');
@@ -120,7 +135,8 @@ fn stands_for_text(line: &str) -> bool {
         || words
             .iter()
             .any(|word| matches!(*word, "unchanged" | "omitted" | "remains" | "remain"));
-    comment && key && thing && phrase
+    let bare = lower == "same as before" || words.iter().all(|word| is(&["unchanged", "omitted", "rest"], word));
+    comment && key && phrase && thing || comment && bare && lower != "rest"
 }
 
 /// A line without the marks of a comment around it.
@@ -153,6 +169,14 @@ mod tests {
             "# … unchanged …",
             "-- remaining functions unchanged",
             "(rest of method ...)",
+            "fn a() { /* ... existing code ... */ }",
+            "{ /* ... existing code ... */ }",
+            "foo(); // ... rest of the code",
+            "<div><!-- ... existing content ... --></div>",
+            "// unchanged",
+            "# omitted",
+            "/* same as before */",
+            "// rest unchanged",
         ];
         for line in placeholders {
             assert_eq!(first(&format!("a\n{line}\nb"), ""), Some(line.trim()), "{line}");
@@ -166,6 +190,12 @@ mod tests {
             "...",
             "let v = [..., 1];",
             "print(\"... existing code ...\")",
+            "let a = 1; // unchanged since 1.2",
+            "a /* the rest */ + b",
+            "x = y  # same as before",
+            "log(\"// ... existing code ...\")",
+            "// rest",
+            "let url = \"http://... rest of url\";",
             "// TODO: remaining work",
             "for (k, v) in rest {",
             "}",

@@ -125,6 +125,18 @@ fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
     })
 }
 
+/// Brings the whole of a recorded result into the results of this run.
+pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<(), ToolError> {
+    let Some(whole) = &output.kept else {
+        return Ok(());
+    };
+    let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {}: {error}", whole.id));
+    let bytes = kept(from, &whole.id)?;
+    let dir = Dir::create(&context.scope.results).map_err(fatal)?;
+    dir.write(&whole.id, &bytes).map_err(fatal)?;
+    Ok(())
+}
+
 /// The bytes of a kept result. `id` comes from the model: only letters, digits and `-`.
 pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
     let plain = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

@@ -84,7 +84,7 @@ fn read(text: &str) -> (Option<Reference>, usize) {
         let body = text.get(1..).unwrap_or_default();
         let line = body.split('\n').next().unwrap_or_default();
         return match line.find(quote) {
-            Some(end) if end > 0 => {
+            Some(end) if end > 0 && !line.get(..end).unwrap_or_default().contains(char::is_control) => {
                 let path = line.get(..end).unwrap_or_default().to_owned();
                 let reference = Reference {
                     paths: vec![path],
@@ -115,7 +115,7 @@ fn read(text: &str) -> (Option<Reference>, usize) {
         path = shorter.to_owned();
         paths.push(path.clone());
     }
-    if path.is_empty() || path.starts_with('@') {
+    if path.is_empty() || path.starts_with('@') || path.contains(char::is_control) {
         return (None, end);
     }
     (Some(Reference { paths, quoted: false }), end)

@@ -122,11 +122,13 @@ fn told_once_or_interrupted(world: &World, pause: Duration) {
         );
     }
     let result = world.result();
+    // A machine so slow that every call was interrupted before its effect has nothing to show, and says so.
+    let verdict = if log.is_empty() { "no_change" } else { "passed" };
     assert_eq!(
         (&result["verdict"], &result["response"]),
-        (&json!("passed"), &json!("done"))
+        (&json!(verdict), &json!("done"))
     );
-    let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
+    let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap_or_default();
     assert_eq!(patch.matches("+line-").count(), log.lines().count());
 }
 

@@ -1,6 +1,6 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
-use crate::base::event::{Confined, Equipped, EventKind, RunStarted, Sink};
+use crate::base::event::{Equipped, EventKind, RunStarted, Sink};
 use crate::base::ids::sha256_hex;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
@@ -22,6 +22,7 @@ use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
+use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
@@ -35,6 +36,8 @@ pub struct Session {
     pub plan: Plan,
     pub policies: PolicySet,
     pub tools: Registry,
+    /// Behind `google_web_search`, where that is among the tools.
+    pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
     pub hidden: Vec<PathBuf>,
@@ -82,8 +85,9 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) = wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+    let own = Private::create()
+        .map(Arc::new)
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -94,10 +98,6 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
     let sinks = sinks(shared);
-    let confined = EventKind::Confined(Confined {
-        level: confinement.level.as_str().to_owned(),
-        detail,
-    });
     let equipped = equipped(&session.tools, &system);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
@@ -115,22 +115,29 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             (ledger, false)
         }
     };
-    for event in [confined, equipped] {
-        ledger.record(event)?;
-    }
+    ledger.record(equipped)?;
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
             message,
         })?;
     }
+    let hermetic = session.provider.recorded().is_some();
+    let sandbox = wire::sandbox(
+        &session.policies,
+        session.workspace.root(),
+        &own,
+        &session.hidden,
+        hermetic,
+    );
     let ground = match ledger.state.baseline.clone() {
-        Some(tree) if !fresh => Ground::resumed(tree),
-        _ => Ground::new(baseline(&shadow, &ledger)),
+        Some(tree) if !fresh => Ground::resumed(tree, sandbox),
+        _ => Ground::new(baseline(&shadow, &ledger), sandbox),
     };
     let pricing = wire::pricing()?;
     let id = session.provider.info().id.clone();
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor);
+    let web = wire::web(&session.policies, &redactor, session.search);
+    let scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {

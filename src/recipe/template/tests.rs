@@ -153,3 +153,22 @@ proptest::proptest! {
         proptest::prop_assert_eq!(render("<{{ x }}>", &scope).unwrap(), format!("<{value}>"));
     }
 }
+
+#[test]
+fn the_authors_words_are_told_from_values() {
+    scope_of(|scope| {
+        for (text, author) in [
+            ("see @a.md and {{ package }}", "see @a.md and \0"),
+            ("@{{ package }}.md", "@\0.md"),
+            ("{% for x in list %}@b {{ x }};{% endfor %}", "@b \0;@b \0;"),
+            ("{% if package %}@c{% else %}@d{% endif %}", "@c"),
+            ("{% set v %}@e{% endset %}{{ v }}", "\0"),
+            ("{{ package | raw }}", "a b"),
+            ("{{ package | raw | upper }}", "\0"),
+            ("{% filter upper %}@f {{ package }}{% endfilter %}", "\0"),
+        ] {
+            assert_eq!(render_author(text, scope).unwrap(), author, "{text}");
+        }
+        assert!(render_author("{{ missing }}", scope).is_err());
+    });
+}

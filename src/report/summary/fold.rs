@@ -83,7 +83,7 @@ impl<'a> Fold<'a> {
             EventKind::RunFinished { outcome, spent } => {
                 self.sum.finished = true;
                 self.sum.outcome = outcome.clone();
-                self.sum.unpriced |= spent.unpriced && !self.sum.recorded();
+                self.sum.unpriced |= spent.unpriced && !self.sum.invented();
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }
@@ -218,7 +218,7 @@ impl<'a> Fold<'a> {
     }
 
     fn reply(&mut self, at: Timestamp, n: u64, reply: &'a Reply, took_ms: u64, cost_micros: Option<u64>) {
-        let recorded = self.sum.recorded();
+        let invented = self.sum.invented();
         let (first, turn) = (self.sum.calls.len(), self.sum.turns.len());
         let step = self.here(at);
         step.turns += 1;
@@ -251,7 +251,7 @@ impl<'a> Fold<'a> {
         self.sum.usage.add(reply.usage);
         self.sum.tokens += reply.usage.total();
         self.sum.cost_micros += cost_micros.unwrap_or_default();
-        self.sum.unpriced |= cost_micros.is_none() && !recorded;
+        self.sum.unpriced |= cost_micros.is_none() && !invented;
     }
 
     /// Opens a step, or goes on with it when it was begun before a resume.

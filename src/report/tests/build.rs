@@ -59,6 +59,7 @@ impl Run {
                 narrows: false,
             }],
             model: "gemini/gemini-2.5-pro".to_owned(),
+            replays: None,
             workspace: "/work/repo".to_owned(),
             isolated_from: None,
             base: Base {

@@ -35,13 +35,17 @@ fn older_names_become_current_ones() {
         (
             &edit,
             json!({ "expected_replacements": 3 }),
-            json!({ "allow_multiple": true }),
+            json!({ "expected_replacements": 3, "allow_multiple": true }),
         ),
-        (&edit, json!({ "expected_replacements": 1 }), json!({})),
+        (
+            &edit,
+            json!({ "expected_replacements": 1 }),
+            json!({ "expected_replacements": 1 }),
+        ),
         (
             &edit,
             json!({ "expected_replacements": 2, "allow_multiple": false }),
-            json!({ "allow_multiple": false }),
+            json!({ "expected_replacements": 2, "allow_multiple": false }),
         ),
         (&many, json!({ "paths": ["a"] }), json!({ "include": ["a"] })),
         (

@@ -40,8 +40,8 @@ pub(super) struct Reading {
 
 impl Reading {
     fn corrected(&self, by: Correction, mut old: String, mut new: String) -> Self {
-        // The last line of a view or of a fence has no end of its own; the other text may have one.
-        if matches!(by, Correction::CodeFence | Correction::LineNumbers) && !new.is_empty() {
+        // The last line of a fence has no end of its own; the other text may have one.
+        if by == Correction::CodeFence && !new.is_empty() {
             let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
             if new == self.new && ends(&new) == ends(&old) + 1 {
                 old.push('\n');
@@ -49,12 +49,25 @@ impl Reading {
                 new.push('\n');
             }
         }
+        if by == Correction::LineNumbers && !new.is_empty() {
+            whole_lines((&self.old, &mut old), (&self.new, &mut new));
+        }
         let corrections = self.corrections.iter().copied().chain([by]).collect();
         Self {
             old,
             new,
             corrections,
             doubt: self.doubt,
+        }
+    }
+}
+
+/// A view with line numbers shows whole lines: where the ends of the two texts differ, each gets the end that it lacks.
+fn whole_lines(old: (&str, &mut String), new: (&str, &mut String)) {
+    let differ = old.0.ends_with('\n') != new.0.ends_with('\n') || old.1.ends_with('\n') != new.1.ends_with('\n');
+    for (asked, text) in [old, new] {
+        if differ && !asked.ends_with('\n') {
+            text.push('\n');
         }
     }
 }
@@ -259,6 +272,10 @@ mod tests {
         has("  9: a\n 10:   b", "  9: a\n 10:   c\n 11: d", ("a\n  b", "a\n  c\nd"));
         has("L12: a\nL13: b", "x\ny", ("a\nb", "x\ny"));
         has("12\ta\n13\t\tb\n14\n15\tc", "12\ta", ("a\n\tb\n\nc", "a"));
+        has("12: a\n13: b", "c\n", ("a\nb\n", "c\n"));
+        has("12: a\n13: b", "12: c\n13: d\n", ("a\nb\n", "c\nd\n"));
+        has("12: a\n13: b\n", "c", ("a\nb\n", "c\n"));
+        has("12: a\n13:", "12: c", ("a\n\n", "c\n"));
         has("12:    a", "12:    b", ("    a", "    b"));
         has("+   12: a\n    13: b", "x", ("a\nb", "x"));
         assert_eq!(readings("1: a\n3: b", "x").len(), 1);

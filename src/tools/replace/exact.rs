@@ -49,7 +49,10 @@ pub(super) fn meaning(content: &str, at: usize, old: &str, new: &str) -> Meaning
         || content
             .get(end..)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('\n'));
-    if old.trim_end_matches('\n').contains('\n') || !ends_line {
+    if old.trim_end_matches('\n').contains('\n') {
+        return of_block(line_start..at, end, old, (blanks, new));
+    }
+    if !ends_line {
         return Meaning::Literal;
     }
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -82,6 +85,37 @@ pub(super) fn meaning(content: &str, at: usize, old: &str, new: &str) -> Meaning
             false => format!("{blanks}{line}"),
         });
     Meaning::Instead(at..end, deepened.collect::<Vec<_>>().join("\n"))
+}
+
+/// As [`meaning`], for a copy of several lines of which only the first has lost its blanks: the others say how deep the
+/// file is, and so may the first line of the new text.
+fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &str)) -> Meaning {
+    let (olds, news): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let (Some(first), Some(opening)) = (news.first(), olds.first()) else {
+        return Meaning::Literal;
+    };
+    let same = |a: &str, b: &str| !a.trim().is_empty() && key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
+    let own = indent::of(first);
+    if same(first, opening) {
+        let later = || {
+            let partner = |new: &&str| olds.iter().skip(1).find(|old| same(old, new)).copied();
+            news.iter().skip(1).filter_map(move |new| Some((*new, partner(new)?)))
+        };
+        let moved = later().any(|(new, old)| indent::of(new) != indent::of(old));
+        return if own == blanks && later().next().is_some() && !moved {
+            Meaning::Instead(lost.start..end, new.to_owned())
+        } else {
+            Meaning::Literal
+        };
+    }
+    // The first line goes: what stands there now was another line, or is new.
+    let kept = olds.iter().skip(1).find(|old| same(old, first));
+    match kept {
+        _ if own.is_empty() && kept.is_none_or(|old| indent::of(old) == blanks) => Meaning::Literal,
+        Some(old) if indent::of(old) == own => Meaning::Instead(lost.start..end, new.to_owned()),
+        None if own.starts_with(blanks) => Meaning::Instead(lost.start..end, new.to_owned()),
+        _ => Meaning::Unclear,
+    }
 }
 
 /// Tabs here and blanks there: how deep a step is cannot be told.
@@ -139,6 +173,29 @@ mod tests {
             ("foo()", "a()\n    b()", Some("def f():\n    a()\n    b()\n    bar()\n")),
             ("foo()", "}\nfoo()", Some("def f():\n    }\nfoo()\n    bar()\n")),
             ("bar()", "bar()\n\nX = 1", None),
+            ("foo()\n    bar()", "    bar()", Some("def f():\n    bar()\n")),
+            ("foo()\n    bar()", "bar()", Some("def f():\n    bar()\n")),
+            (
+                "foo()\n    bar()",
+                "    x()\n    bar()",
+                Some("def f():\n    x()\n    bar()\n"),
+            ),
+            (
+                "foo()\n    bar()",
+                "    foo()\n    bar(1)",
+                Some("def f():\n        foo()\n    bar(1)\n"),
+            ),
+            (
+                "foo()\n    bar()",
+                "    foo()\n    x()\n    bar()",
+                Some("def f():\n    foo()\n    x()\n    bar()\n"),
+            ),
+            (
+                "foo()\n    bar()",
+                "    foo()\n        bar()",
+                Some("def f():\n        foo()\n        bar()\n"),
+            ),
+            ("foo()\n    bar()", "  x()\n    bar()", None),
             ("foo", "a\nb", Some("def f():\n    a\nb()\n    bar()\n")),
         ];
         for (old, new, expected) in cases {

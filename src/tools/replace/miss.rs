@@ -15,6 +15,8 @@ pub enum Miss {
     Nothing { closest: String },
     /// At several places; the numbers of the lines they begin at.
     Many { lines: Vec<usize> },
+    /// At another number of places than was said.
+    Count { found: u64, expected: u64 },
     /// A line of the new text stands for code left out.
     Placeholder(String),
     /// There is a place, but what should stand there is not certain.
@@ -30,7 +32,7 @@ impl Miss {
         match self {
             Self::Same => "edit_no_change",
             Self::Nothing { .. } | Self::Unsure { .. } => "edit_no_occurrence_found",
-            Self::Many { .. } => "edit_expected_occurrence_mismatch",
+            Self::Many { .. } | Self::Count { .. } => "edit_expected_occurrence_mismatch",
             Self::Placeholder(_) => "omission_placeholder",
         }
     }
@@ -58,6 +60,11 @@ impl Miss {
                 format!(
                     "old_string fits {} places in {path}, at lines {named}{more}; nothing was changed. Add lines around it until it fits one place, or set allow_multiple to true to replace all",
                     lines.len()
+                )
+            }
+            Self::Count { found, expected } => {
+                format!(
+                    "old_string fits {found} places in {path} and expected_replacements is {expected}; nothing was changed. Give the right number, or other lines"
                 )
             }
             Self::Placeholder(line) => {

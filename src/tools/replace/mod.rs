@@ -26,7 +26,7 @@ use super::args::{Args, failed, missing, shown};
 use super::builtin::{Builtin, Names, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
-use super::schema::{object, string};
+use super::schema::{integer, object, string};
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Display, Kind, Location, ToolOutput};
@@ -64,6 +64,13 @@ pub fn tool() -> Builtin {
                     string("The text in its place. Empty: take the old text out."),
                 ),
                 ("allow_multiple", flag),
+                (
+                    "expected_replacements",
+                    integer(
+                        "How many places must change; any other number is an error. More than 1 implies allow_multiple.",
+                        1,
+                    ),
+                ),
                 ("instruction", string("What the edit is for.")),
             ],
             &["file_path", "old_string", "new_string"],
@@ -77,6 +84,8 @@ struct Request {
     old: String,
     new: String,
     multiple: bool,
+    /// How many places must change, when that was said.
+    expected: Option<u64>,
 }
 
 /// What a request makes of the file that is there.
@@ -92,6 +101,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         old: args.text("old_string")?.to_owned(),
         new: args.text("new_string")?.to_owned(),
         multiple: args.flag("allow_multiple", false),
+        expected: args.number("expected_replacements"),
     };
     // What may not be read is not read for a preview. A miss is told by the work, after the ruling: its message shows
     // lines of the file.
@@ -157,6 +167,7 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
         decode(&bytes).map_err(|error| ToolError::model("binary_file", format!("cannot edit {path}: {error}")))?;
     if !request.old.is_empty() {
         let landing = land(&text, &request.old, &request.new, request.multiple)
+            .and_then(|landing| counted(landing, request.expected))
             .map_err(|miss| ToolError::model(miss.kind(), miss.message(path)))?;
         return Ok(Change {
             before: Some(text),
@@ -179,6 +190,14 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
         bytes,
         landing: None,
     })
+}
+
+fn counted(landing: Landing, expected: Option<u64>) -> Result<Landing, Miss> {
+    let found = landing.edits.len() as u64;
+    match expected {
+        Some(expected) if expected != found => Err(Miss::Count { found, expected }),
+        _ => Ok(landing),
+    }
 }
 
 fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {

@@ -34,6 +34,7 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
     let partners = align(parts.old, parts.new);
     let indents = Indents::learn(parts, &partners);
     let manners = Manners::learn(parts);
+    indents.refuse_flat(parts, &partners)?;
     let mut out = Vec::with_capacity(parts.new.len());
     for (index, (line, partner)) in parts.new.iter().zip(&partners).enumerate() {
         let pair = partner.and_then(|old| Some((*parts.old.get(old)?, *parts.file.get(old)?)));
@@ -135,6 +136,13 @@ impl Indents {
         let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
         let news: Vec<&str> = solid.map(|line| indent::of(line)).collect();
         let map = Map::learn(&pairs, &news, parts.style);
+        if !parts.cut && lost_first(&pairs) {
+            return Self {
+                map: Map::Same,
+                as_written: false,
+                first_apart: true,
+            };
+        }
         if !parts.cut
             && matches!(map, Map::Table(_) | Map::Unknown)
             && let Some((_, rest)) = pairs.split_first()
@@ -163,6 +171,9 @@ impl Indents {
         }
         let known = |old: usize| Some((indent::of(parts.old.get(old)?), indent::of(parts.file.get(old)?)));
         let partner = partners.get(index).copied().flatten();
+        if self.first_apart && index == 0 && !self.agrees(asked, partner.and_then(known), known(0)) {
+            return Err(Doubt::Indentation(line.trim().to_owned()));
+        }
         let partner = if self.first_apart && index == 0 {
             Some(0)
         } else {
@@ -195,8 +206,48 @@ impl Indents {
     }
 }
 
+impl Indents {
+    /// A first line without its blanks, that was another line in the copy: it stood as deep as the copy's first line.
+    fn agrees(&self, asked: &str, own: Option<(&str, &str)>, first: Option<(&str, &str)>) -> bool {
+        match (own, first) {
+            (Some((_, own)), Some((lost, first))) if asked == lost => own == first,
+            _ => true,
+        }
+    }
+
+    /// Where the copy is less deep than the file, a new line that opens a block and nothing deeper after it was flattened:
+    /// how deep the block stands cannot be told.
+    fn refuse_flat(&self, parts: &Parts<'_>, partners: &[Option<usize>]) -> Result<(), Doubt> {
+        if self.as_written || self.first_apart || self.map == Map::Same {
+            return Ok(());
+        }
+        let lines = parts
+            .new
+            .iter()
+            .zip(partners)
+            .filter(|(line, _)| !line.trim().is_empty());
+        let lines: Vec<(&str, bool)> = lines.map(|(line, partner)| (*line, partner.is_none())).collect();
+        for ((line, fresh), (after, _)) in lines.iter().zip(lines.iter().skip(1)) {
+            let opens = line.trim_end().ends_with(['{', '(', '[', ':']);
+            let closes = after.trim_start().starts_with(['}', ')', ']']);
+            if *fresh && opens && !closes && indent::of(after).len() <= indent::of(line).len() {
+                return Err(Doubt::Indentation(after.trim().to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether only the first line lost its blanks.
+fn lost_first(pairs: &[(&str, &str)]) -> bool {
+    let Some(((old, file), rest)) = pairs.split_first() else {
+        return false;
+    };
+    old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file)
+}
+
 /// Whether the new text has the file's indentation already although the copy of the old has not: it is as deep as the
-/// file's part, or made of the file's character, where the copy is not; and no line that stays speaks against it.
+/// file's part, or made of the file's character, where the copy is not; and no line with a partner speaks against it.
 fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
     if parts.cut {
         return false;
@@ -214,15 +265,16 @@ fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
     let as_deep = least(&new) == least(&file) && least(&old) != least(&new);
     let same_blank =
         blank(&new).is_some() && blank(&new) == blank(&file) && blank(&old).is_some_and(|old| Some(old) != blank(&new));
-    let stays_as_copied = parts.new.iter().zip(partners).any(|(new, partner)| {
-        let pair = partner.and_then(|old| Some((*parts.old.get(old)?, *parts.file.get(old)?)));
-        pair.is_some_and(|(old, file)| {
-            let (new_indent, old_indent) = (indent::of(new), indent::of(old));
-            let same = !new.trim().is_empty() && key(old, Tolerance::Blanks) == key(new, Tolerance::Blanks);
-            same && new_indent == old_indent && old_indent != indent::of(file)
-        })
+    let pair = |partner: &Option<usize>| {
+        let old = (*partner)?;
+        Some((*parts.old.get(old)?, *parts.file.get(old)?))
+    };
+    let mut lines = parts.new.iter().zip(partners).filter(|(new, _)| !new.trim().is_empty());
+    let as_copied = lines.any(|(new, partner)| {
+        pair(partner)
+            .is_some_and(|(old, file)| indent::of(new) == indent::of(old) && indent::of(old) != indent::of(file))
     });
-    (as_deep || same_blank) && !stays_as_copied
+    (as_deep || same_blank) && !as_copied
 }
 
 /// Habits of the copy that the file does not share, and that new lines must not bring in.

@@ -1,0 +1,154 @@
+//! Every built-in tool through `tools list` and `tools call`: names, aliases, exit codes, fields, and no absolute path in a result.
+
+use super::harness::{Done, World};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const TABLE: &str = include_str!("../../fixtures/tools/calls.json");
+
+const POLICY: &str = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: [save_memory, write_todos] }\n  - { allow: \
+                      run_shell_command, commands: [echo, cat, 'false'] }\n  - { suspend: write_file, paths: ['held/**'] \
+                      }\n  - { deny: '*', paths: ['closed/**'], because: closed for the season }\nsandbox: { level: none }\n";
+
+fn world() -> World {
+    let world = World::repo(&[
+        ("src/a.rs", "fn one() {\n    1\n}\n"),
+        ("src/b.rs", "fn two() {\n    2\n}\n"),
+        ("docs/c.md", "one and two\n"),
+        ("closed/d.txt", "shut\n"),
+        ("ignored.log", "noise\n"),
+        (".gitignore", "*.log\n"),
+    ]);
+    world.file("pic.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    world
+}
+
+fn call(world: &World, policy: &str, tool: &str, args: &Value) -> Done {
+    let args = args.to_string();
+    world.call(&[
+        "tools", "call", tool, "--args", &args, "--policy", policy, "--format", "json",
+    ])
+}
+
+/// A case: `tool`, `args`, `code`, and `says`, texts that the result holds.
+#[test]
+fn every_tool_answers_as_the_table_says() {
+    let cases: Vec<Value> = serde_json::from_str(TABLE).unwrap();
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for case in &cases {
+        let world = world();
+        let policy = world.beside("policy.yaml", POLICY);
+        let tool = case["tool"].as_str().unwrap();
+        let done = call(&world, &policy, tool, &case["args"]);
+        let label = format!("{case}\n{}\n{}", done.stdout, done.stderr);
+        let code = case["code"].as_i64().unwrap();
+        assert_eq!(i64::from(done.code), code, "{label}");
+        let answer = done.json();
+        fields(&answer, code, &label);
+        if code != 0 {
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(done.stderr.contains(message.lines().next().unwrap()), "{label}");
+        }
+        for text in case["says"].as_array().unwrap() {
+            let text = serde_json::to_string(text).unwrap();
+            assert!(done.stdout.contains(text.trim_matches('"')), "{text}: {label}");
+        }
+        for (path, text) in case["files"].as_object().into_iter().flatten() {
+            assert_eq!(world.read(path), text.as_str().unwrap(), "{label}");
+        }
+        private(&world, &told(answer).to_string(), &label);
+        *seen.entry(tool.to_owned()).or_default() += 1;
+    }
+    let listed = world().call(&["tools", "list", "--format", "json"]).exits(0).json();
+    for spec in listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|spec| spec["origin"] == "builtin")
+    {
+        let names = spec["aliases"].as_array().unwrap().iter().chain([&spec["name"]]);
+        for name in names {
+            assert!(seen.contains_key(name.as_str().unwrap()), "no case calls {name}");
+        }
+    }
+}
+
+fn fields(answer: &Value, code: i64, label: &str) {
+    for field in [
+        "status", "decision", "rule", "code", "content", "display", "summary", "error",
+    ] {
+        assert!(answer.get(field).is_some(), "{field}: {label}");
+    }
+    let expected = match code {
+        0 => "success",
+        5 => "awaiting_approval",
+        _ => "error",
+    };
+    assert_eq!(answer["status"], expected, "{label}");
+    assert_eq!(answer["error"].is_null(), code == 0, "{label}");
+    match code {
+        0 => assert_eq!(answer["decision"], "allow", "{label}"),
+        4 => assert_eq!(answer["decision"], "deny", "{label}"),
+        5 => assert_eq!(answer["decision"], "suspend", "{label}"),
+        _ => {}
+    }
+}
+
+/// An answer without the rule and its reason, which people are told by the policy file's own path.
+fn told(mut answer: Value) -> Value {
+    let all = answer.as_object_mut().unwrap();
+    all.retain(|name, _| name != "rule" && name != "reason");
+    answer
+}
+
+/// Nothing in a result names the tree, the home or the host.
+fn private(world: &World, text: &str, label: &str) {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let top = world.path().to_string_lossy().into_owned();
+    assert!(!text.contains(&top), "the tree or the home is named: {label}");
+    assert!(
+        host.trim().len() < 4 || !text.contains(host.trim()),
+        "the host is named: {label}"
+    );
+}
+
+#[test]
+fn a_result_is_the_same_in_another_place_and_at_another_time() {
+    let cases: Vec<Value> = serde_json::from_str(TABLE).unwrap();
+    for case in cases.iter().filter(|case| case["code"] != 5) {
+        let tool = case["tool"].as_str().unwrap();
+        let once = || {
+            let world = world();
+            let policy = world.beside("policy.yaml", POLICY);
+            told(call(&world, &policy, tool, &case["args"]).json())
+        };
+        assert_eq!(once(), once(), "{case}");
+    }
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_told_with_what_would_fit() {
+    let world = world();
+    let policy = world.beside("policy.yaml", POLICY);
+    for (tool, args, word) in [
+        ("read_file", json!({}), "file_path"),
+        ("read_file", json!({ "file_path": 3 }), "file_path"),
+        (
+            "read_file",
+            json!({ "file_path": "src/a.rs", "star_line": 2 }),
+            "start_line",
+        ),
+        ("raed_file", json!({ "file_path": "src/a.rs" }), "read_file"),
+        ("grep_search", json!({ "pattern": "(" }), "pattern"),
+        (
+            "write_todos",
+            json!({ "todos": [{ "description": "x", "status": "someday" }] }),
+            "someday",
+        ),
+    ] {
+        let done = call(&world, &policy, tool, &args).exits(1);
+        assert!(done.stderr.contains(word), "{tool} {args}: {}", done.stderr);
+    }
+    let broken = world.call(&["tools", "call", "read_file", "--args", "{", "--policy", &policy]);
+    assert_eq!(broken.code, 2, "{}", broken.stderr);
+}
