@@ -66,8 +66,8 @@ fn killed_every(pause: Duration) {
     let out = world.out().to_string_lossy().into_owned();
     for round in 0.. {
         assert!(round < 60, "{pause:?}: it never came to an end");
-        // Each round gets a little longer, so that it ends however slow the machine is.
-        std::thread::sleep(pause + Duration::from_millis(12 * round));
+        // Each round gets longer, so that it ends however slow the machine is.
+        std::thread::sleep(pause + Duration::from_millis(6 * round * round));
         if child.try_wait().unwrap().is_some() {
             break;
         }

@@ -299,6 +299,6 @@ fn a_request_is_the_one_before_and_what_is_new() {
         seen.iter()
             .all(|seen| seen.line.contains("models/gemini-2.5-pro:streamGenerateContent"))
     );
-    let key = |header: &String| header.to_ascii_lowercase() == "x-goog-api-key: k-0123456789";
+    let key = |header: &String| header.eq_ignore_ascii_case("x-goog-api-key: k-0123456789");
     assert!(seen.iter().all(|seen| seen.headers.iter().any(key)));
 }

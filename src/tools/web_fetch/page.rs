@@ -57,7 +57,7 @@ pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Pag
             false => Ok(Page::Media(media(name, found, body))),
         };
     }
-    if !is_text(&mime) && !(mime.is_empty() || mime == "application/octet-stream") {
+    if !(is_text(&mime) || mime.is_empty() || mime == "application/octet-stream") {
         return Err(format!("{mime} is neither text nor an image or PDF"));
     }
     if body.contains(&0) && Encoding::for_bom(body).is_none() && label(content_type).is_none() {
