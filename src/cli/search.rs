@@ -88,12 +88,19 @@ fn searxng(base: String) -> Search {
             let url = format!("{base}/search?format=json&q={}", encoded(&query));
             let until = within(deadline, &cancel);
             let mut answer = client.get(&url, until).await.map_err(|trouble| trouble.to_string())?;
-            let text = answer.text(ANSWER_MOST, until).await.map_err(|trouble| trouble.to_string())?;
+            let text = answer
+                .text(ANSWER_MOST, until)
+                .await
+                .map_err(|trouble| trouble.to_string())?;
             if answer.status != 200 {
-                return Err(format!("the server of {SEARXNG} answered with HTTP status {}", answer.status));
+                return Err(format!(
+                    "the server of {SEARXNG} answered with HTTP status {}",
+                    answer.status
+                ));
             }
-            let value: Value = serde_json::from_str(&text)
-                .map_err(|_| format!("the server of {SEARXNG} does not answer in JSON (is `json` among its formats?)"))?;
+            let value: Value = serde_json::from_str(&text).map_err(|_| {
+                format!("the server of {SEARXNG} does not answer in JSON (is `json` among its formats?)")
+            })?;
             Ok(listed(&value["results"]))
         })
     })
@@ -103,7 +110,9 @@ fn by_command(command: String) -> Search {
     Arc::new(move |query, cancel, deadline| {
         let command = command.clone();
         Box::pin(async move {
-            let time = within(deadline, &cancel).deadline.saturating_duration_since(Instant::now());
+            let time = within(deadline, &cancel)
+                .deadline
+                .saturating_duration_since(Instant::now());
             let printed = tokio::select! {
                 () = cancel.cancelled() => return Err("the run is ending".to_owned()),
                 printed = plain::own_command(&command, query.as_bytes(), time) => printed?,
@@ -115,7 +124,10 @@ fn by_command(command: String) -> Search {
             let text = String::from_utf8_lossy(printed.stdout.get(..end).unwrap_or_default()).into_owned();
             Ok(match serde_json::from_str(&text) {
                 Ok(results @ Value::Array(_)) => listed(&results),
-                _ => Answer { text, ..Answer::default() },
+                _ => Answer {
+                    text,
+                    ..Answer::default()
+                },
             })
         })
     })
@@ -176,10 +188,14 @@ mod tests {
     async fn a_command_reads_the_query_and_prints_results() {
         let deadline = Instant::now() + Duration::from_secs(10);
         let search = by_command("printf 'found: '; cat".to_owned());
-        let answer = search("x y".to_owned(), CancellationToken::new(), deadline).await.unwrap();
+        let answer = search("x y".to_owned(), CancellationToken::new(), deadline)
+            .await
+            .unwrap();
         assert_eq!(answer.text, "found: x y");
         let search = by_command("echo no >&2; exit 3".to_owned());
-        let why = search("x".to_owned(), CancellationToken::new(), deadline).await.unwrap_err();
+        let why = search("x".to_owned(), CancellationToken::new(), deadline)
+            .await
+            .unwrap_err();
         assert!(why.contains("failed: no"), "{why}");
     }
 }

@@ -180,12 +180,7 @@ pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[
 }
 
 /// What all calls of a run share, but the sandbox.
-pub fn scope(
-    run_dir: &Path,
-    workspace: &Workspace,
-    redactor: &Arc<Redactor>,
-    web: Web,
-) -> Scope {
+pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> Scope {
     Scope {
         confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),

@@ -235,7 +235,9 @@ fn next(from: &Url, response: &Response, judge: Option<&Judge>) -> Result<Url, F
     let joined = joined.map_err(|error| FetchError::Refused(format!("{from} redirects to a bad URL: {error}")))?;
     let to = parse(joined.as_str())?;
     if from.scheme() == "https" && to.scheme() == "http" {
-        return Err(FetchError::Refused(format!("{from} redirects from https to http ({to})")));
+        return Err(FetchError::Refused(format!(
+            "{from} redirects from https to http ({to})"
+        )));
     }
     let ruled = match judge {
         Some(judge) => judge(to.as_str()),
@@ -253,7 +255,10 @@ async fn take(url: Url, mut response: Response) -> Result<Fetched, FetchError> {
             status: status.as_u16(),
         });
     }
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or_default().to_owned();
     let mut body = Vec::new();
     let mut cut = false;

@@ -34,7 +34,9 @@ pub fn request(query: &str) -> Value {
 pub fn read(answer: &Value) -> Grounded {
     let candidate = &answer["candidates"][0];
     let texts = candidate["content"]["parts"].as_array().into_iter().flatten();
-    let texts = texts.filter(|part| part["thought"] != true).filter_map(|part| part["text"].as_str());
+    let texts = texts
+        .filter(|part| part["thought"] != true)
+        .filter_map(|part| part["text"].as_str());
     let metadata = &candidate["groundingMetadata"];
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let index = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
@@ -42,7 +44,9 @@ pub fn read(answer: &Value) -> Grounded {
     let supports = metadata["groundingSupports"].as_array().into_iter().flatten();
     Grounded {
         text: texts.collect(),
-        sources: sources.map(|chunk| (word(&chunk["web"]["title"]), word(&chunk["web"]["uri"]))).collect(),
+        sources: sources
+            .map(|chunk| (word(&chunk["web"]["title"]), word(&chunk["web"]["uri"])))
+            .collect(),
         supports: supports
             .filter_map(|support| {
                 let end = index(&support["segment"]["endIndex"])?;
@@ -57,7 +61,12 @@ pub fn read(answer: &Value) -> Grounded {
 ///
 /// # Errors
 /// As a provider's: the class and one sentence.
-pub async fn search(service: &Service, client: &Client, query: &str, until: Until<'_>) -> Result<Grounded, ProviderError> {
+pub async fn search(
+    service: &Service,
+    client: &Client,
+    query: &str,
+    until: Until<'_>,
+) -> Result<Grounded, ProviderError> {
     let mut waited = Duration::ZERO;
     let mut failed = 0;
     loop {
@@ -88,15 +97,23 @@ async fn once(
     let url = format!("{}/v1beta/models/{}:generateContent", service.base, service.model);
     let headers = service.wire.headers(service.key.as_ref());
     let body = request(query).to_string().into_bytes();
-    let failed = |trouble: crate::net::client::Trouble| ProviderError::new(ProviderClass::Transport, trouble.to_string());
+    let failed =
+        |trouble: crate::net::client::Trouble| ProviderError::new(ProviderClass::Transport, trouble.to_string());
     let mut answer = client.post(&url, &headers, body, until).await.map_err(failed)?;
     let text = answer.text(ANSWER_MOST, until).await.map_err(failed)?;
     if answer.status != 200 {
-        return Ok(Err(fault::from_answer(answer.status, |name| answer.header(name), &text, SystemTime::now())));
+        return Ok(Err(fault::from_answer(
+            answer.status,
+            |name| answer.header(name),
+            &text,
+            SystemTime::now(),
+        )));
     }
     match serde_json::from_str(&text) {
         Ok(value) => Ok(Ok(read(&value))),
-        Err(_) => Ok(Err(Fault::unusable("the search answered with something that is not JSON"))),
+        Err(_) => Ok(Err(Fault::unusable(
+            "the search answered with something that is not JSON",
+        ))),
     }
 }
 
@@ -106,18 +123,24 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_recorded() {
-        let answer: Value = serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.response.json")).unwrap();
-        let expected: Value = serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.reply.json")).unwrap();
+        let answer: Value =
+            serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.response.json")).unwrap();
+        let expected: Value =
+            serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.reply.json")).unwrap();
         let found = read(&answer);
         let got = json!({ "text": found.text, "sources": found.sources, "supports": found.supports });
         assert_eq!(got, expected);
-        let asked: Value = serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.request.json")).unwrap();
+        let asked: Value =
+            serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.request.json")).unwrap();
         assert_eq!(request("farben"), asked);
     }
 
     #[test]
     fn an_answer_without_sources_is_only_text() {
-        assert_eq!(read(&json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }] } }] })).text, "a");
+        assert_eq!(
+            read(&json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }] } }] })).text,
+            "a"
+        );
         assert_eq!(read(&json!({})), Grounded::default());
     }
 }

@@ -46,7 +46,10 @@ fn prepare(args: &Args<'_>, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
 
 async fn search(query: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let Some(search) = &context.scope.web.search else {
-        return Err(ToolError::model("web_search_failed", "no search is configured for this run"));
+        return Err(ToolError::model(
+            "web_search_failed",
+            "no search is configured for this run",
+        ));
     };
     let found = search(query.clone(), context.cancel.clone(), context.deadline).await;
     if context.cancel.is_cancelled() {
@@ -67,7 +70,11 @@ fn shown(query: &str, answer: &Answer) -> ToolOutput {
     if !answer.sources.is_empty() {
         text.push_str("\n\nSources:");
         for (n, source) in answer.sources.iter().enumerate() {
-            let title = if source.title.is_empty() { "untitled" } else { &source.title };
+            let title = if source.title.is_empty() {
+                "untitled"
+            } else {
+                &source.title
+            };
             text.push_str(&format!("\n[{}] {title} ({})", n + 1, source.url));
         }
     }
@@ -121,11 +128,17 @@ mod tests {
         };
         let text = shown("farben", &answer).model_text();
         assert!(text.contains("Gr[1]ün ist gut.[1][2] Rot auch.[2][1]"), "{text}");
-        assert!(text.ends_with("Sources:\n[1] A (https://a.test)\n[2] untitled (https://b.test)"), "{text}");
+        assert!(
+            text.ends_with("Sources:\n[1] A (https://a.test)\n[2] untitled (https://b.test)"),
+            "{text}"
+        );
     }
 
     #[test]
     fn nothing_found_is_said() {
-        assert_eq!(shown("x", &Answer::default()).model_text(), "Nothing was found for \"x\".");
+        assert_eq!(
+            shown("x", &Answer::default()).model_text(),
+            "Nothing was found for \"x\"."
+        );
     }
 }

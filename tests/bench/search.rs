@@ -72,7 +72,8 @@ impl Ours {
                     protected: Vec::new(),
                     network: Network::None,
                     env: Vec::new(),
-                }.into(),
+                }
+                .into(),
                 jobs: overnight::process::jobs::Jobs::default(),
                 results: root.join(".overnight/results"),
                 redactor: Arc::default(),

@@ -162,7 +162,10 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 
 /// What would be done, with no model and no journal.
 fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
-    let tools = wire::registry(Some(&settings.plan), search::of(settings.plan.model.as_deref(), None).is_some())?;
+    let tools = wire::registry(
+        Some(&settings.plan),
+        search::of(settings.plan.model.as_deref(), None).is_some(),
+    )?;
     let mut text = show::text(&settings.plan);
     text.push_str("\ntools:\n");
     for spec in tools.specs() {

@@ -86,7 +86,8 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
     let own = Private::create()
-        .map(Arc::new).map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+        .map(Arc::new)
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());

@@ -23,7 +23,9 @@ async fn get(fetcher: &Fetcher, url: &str) -> Result<Fetched, FetchError> {
         false => Ok(()),
     });
     let deadline = Instant::now() + Duration::from_secs(10);
-    fetcher.get(url, Some(&judge), &CancellationToken::new(), deadline).await
+    fetcher
+        .get(url, Some(&judge), &CancellationToken::new(), deadline)
+        .await
 }
 
 async fn serve(at: &str, answer: ResponseTemplate, server: &MockServer) {
@@ -40,13 +42,18 @@ async fn a_page_comes_with_its_type_and_place() {
     let page = ResponseTemplate::new(200).set_body_raw("hello", "text/plain; charset=utf-8");
     serve("/a", page, &server).await;
     serve("/from", redirect("/a#part"), &server).await;
-    let fetched = get(&anywhere(&server), &url(&server, "docs.test", "/from")).await.unwrap();
+    let fetched = get(&anywhere(&server), &url(&server, "docs.test", "/from"))
+        .await
+        .unwrap();
     assert_eq!(fetched.url, url(&server, "docs.test", "/a"));
     assert_eq!((fetched.body.as_slice(), fetched.cut), (&b"hello"[..], false));
     assert_eq!(fetched.content_type, "text/plain; charset=utf-8");
     let requests = server.received_requests().await.unwrap();
     for name in ["authorization", "cookie", "referer"] {
-        assert!(requests.iter().all(|request| !request.headers.contains_key(name)), "{name}");
+        assert!(
+            requests.iter().all(|request| !request.headers.contains_key(name)),
+            "{name}"
+        );
     }
 }
 
@@ -67,9 +74,14 @@ async fn redirects_are_judged_and_counted() {
     ];
     for (path, why) in table {
         let error = get(&fetcher, &url(&server, "docs.test", path)).await.unwrap_err();
-        assert!(matches!(&error, FetchError::Refused(said) if said.contains(why)), "{path}: {error:?}");
+        assert!(
+            matches!(&error, FetchError::Refused(said) if said.contains(why)),
+            "{path}: {error:?}"
+        );
     }
-    let error = get(&anywhere(&server), &url(&server, "docs.test", "/loop")).await.unwrap_err();
+    let error = get(&anywhere(&server), &url(&server, "docs.test", "/loop"))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("more than 5 redirects"), "{error}");
     let asked = server.received_requests().await.unwrap();
     assert_eq!(asked.iter().filter(|request| request.url.path() == "/loop").count(), 6);
@@ -102,7 +114,12 @@ async fn a_name_with_any_address_that_is_not_public_is_not_connected_to() {
 #[tokio::test]
 async fn this_machine_is_reached_only_by_a_rule_that_names_it() {
     let server = MockServer::start().await;
-    serve("/", ResponseTemplate::new(200).set_body_raw("here", "text/plain"), &server).await;
+    serve(
+        "/",
+        ResponseTemplate::new(200).set_body_raw("here", "text/plain"),
+        &server,
+    )
+    .await;
     let fetcher = Fetcher::new(Reach {
         admits: address_is_public,
         ..anywhere(&server).reach
@@ -111,7 +128,9 @@ async fn this_machine_is_reached_only_by_a_rule_that_names_it() {
     assert_eq!(get(&fetcher, &here).await.unwrap().body, b"here");
     let judge: Judge = Arc::new(|_| Err("not listed".to_owned()));
     let deadline = Instant::now() + Duration::from_secs(10);
-    let got = fetcher.get(&here, Some(&judge), &CancellationToken::new(), deadline).await;
+    let got = fetcher
+        .get(&here, Some(&judge), &CancellationToken::new(), deadline)
+        .await;
     assert!(matches!(got, Err(FetchError::Refused(_))), "{got:?}");
     let other = get(&fetcher, &url(&server, "other.test", "/")).await;
     assert!(matches!(other, Err(FetchError::Refused(_))), "{other:?}");
@@ -126,7 +145,12 @@ async fn a_host_is_asked_ten_times_a_minute() {
     for _ in 0..10 {
         get(&fetcher, &one).await.unwrap();
     }
-    assert_eq!(get(&fetcher, &one).await, Err(FetchError::RateLimited { host: "one.test".to_owned() }));
+    assert_eq!(
+        get(&fetcher, &one).await,
+        Err(FetchError::RateLimited {
+            host: "one.test".to_owned()
+        })
+    );
     assert!(get(&fetcher, &two).await.is_ok());
 }
 
@@ -134,15 +158,26 @@ async fn a_host_is_asked_ten_times_a_minute() {
 async fn statuses_sizes_and_silence_are_bounded() {
     let server = MockServer::start().await;
     serve("/missing", ResponseTemplate::new(404), &server).await;
-    serve("/long", ResponseTemplate::new(200).set_body_bytes(vec![b'x'; BODY_MOST + 9]), &server).await;
+    serve(
+        "/long",
+        ResponseTemplate::new(200).set_body_bytes(vec![b'x'; BODY_MOST + 9]),
+        &server,
+    )
+    .await;
     let slow = ResponseTemplate::new(200).set_delay(Duration::from_secs(30));
     serve("/slow", slow, &server).await;
     let fetcher = anywhere(&server);
     let missing = get(&fetcher, &url(&server, "docs.test", "/missing")).await;
-    assert!(matches!(missing, Err(FetchError::Status { status: 404, .. })), "{missing:?}");
+    assert!(
+        matches!(missing, Err(FetchError::Status { status: 404, .. })),
+        "{missing:?}"
+    );
     let long = get(&fetcher, &url(&server, "docs.test", "/long")).await.unwrap();
     assert_eq!((long.body.len(), long.cut), (BODY_MOST, true));
-    let (slow, soon) = (url(&server, "docs.test", "/slow"), Instant::now() + Duration::from_millis(50));
+    let (slow, soon) = (
+        url(&server, "docs.test", "/slow"),
+        Instant::now() + Duration::from_millis(50),
+    );
     let got = fetcher.get(&slow, None, &CancellationToken::new(), soon).await;
     assert_eq!(got, Err(FetchError::TimedOut));
     let cancelled = CancellationToken::new();
@@ -170,5 +205,8 @@ fn urls_that_are_never_asked_for() {
     for text in table {
         assert!(matches!(parse(text), Err(FetchError::Refused(_))), "{text}");
     }
-    assert_eq!(parse("https://docs.test/a?b#c").unwrap().as_str(), "https://docs.test/a?b");
+    assert_eq!(
+        parse("https://docs.test/a?b#c").unwrap().as_str(),
+        "https://docs.test/a?b"
+    );
 }

@@ -34,7 +34,8 @@ fn bench() -> Bench {
             protected: Vec::new(),
             network: Network::Open,
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-        }.into(),
+        }
+        .into(),
         jobs: Jobs::default(),
         results: results.path().join("results"),
         redactor: Arc::new(Redactor::default()),

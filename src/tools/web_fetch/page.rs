@@ -42,7 +42,12 @@ impl Page {
 /// # Errors
 /// One fragment: neither text nor an image or PDF, or an image that is cut.
 pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Page, String> {
-    let mime = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let mime = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     if let Some(found) = infer::get(body).map(|kind| kind.mime_type())
         && (found.starts_with("image/") || found == "application/pdf")
     {
@@ -94,7 +99,12 @@ fn is_text(mime: &str) -> bool {
 }
 
 fn looks_like_html(text: &str) -> bool {
-    let start: String = text.trim_start().chars().take(200).collect::<String>().to_ascii_lowercase();
+    let start: String = text
+        .trim_start()
+        .chars()
+        .take(200)
+        .collect::<String>()
+        .to_ascii_lowercase();
     start.starts_with("<!doctype html") || start.starts_with("<html")
 }
 
@@ -124,7 +134,9 @@ fn markdown(url: &str, html: &str) -> String {
     }
     let (url, html) = (url.to_owned(), html.to_owned());
     let copy = html.clone();
-    let reading = std::thread::Builder::new().stack_size(STACK).spawn(move || converted(&url, &html));
+    let reading = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || converted(&url, &html));
     let read = reading.ok().and_then(|thread| thread.join().ok()).flatten();
     read.unwrap_or_else(|| plain(&copy))
 }
@@ -151,10 +163,14 @@ fn converted(url: &str, html: &str) -> Option<String> {
 
 fn turned(html: &str) -> Option<String> {
     const GONE: [&str; 16] = [
-        "script", "style", "noscript", "template", "iframe", "svg", "canvas", "img", "picture", "video", "audio", "object",
-        "button", "input", "select", "head",
+        "script", "style", "noscript", "template", "iframe", "svg", "canvas", "img", "picture", "video", "audio",
+        "object", "button", "input", "select", "head",
     ];
-    let text = HtmlToMarkdown::builder().skip_tags(GONE.to_vec()).build().convert(html).ok()?;
+    let text = HtmlToMarkdown::builder()
+        .skip_tags(GONE.to_vec())
+        .build()
+        .convert(html)
+        .ok()?;
     Some(tidy(&text))
 }
 
@@ -176,8 +192,8 @@ fn tidy(text: &str) -> String {
 fn depth(html: &str) -> usize {
     // Without content, or ended by the next of their kind.
     const FLAT: [&str; 22] = [
-        "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr", "p",
-        "li", "dt", "dd", "td", "th", "tr", "option",
+        "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+        "p", "li", "dt", "dd", "td", "th", "tr", "option",
     ];
     let mut open: HashMap<String, usize> = HashMap::new();
     let (mut now, mut most) = (0_usize, 0);
@@ -207,7 +223,11 @@ fn plain(html: &str) -> String {
     let mut hidden: Option<&str> = None;
     for piece in html.split('<') {
         let (tag, text) = piece.split_once('>').unwrap_or(("", piece));
-        let name = tag.split(|c: char| c.is_whitespace() || c == '/').next().unwrap_or_default().to_ascii_lowercase();
+        let name = tag
+            .split(|c: char| c.is_whitespace() || c == '/')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         match hidden {
             Some(until) if tag.to_ascii_lowercase().starts_with(&format!("/{until}")) => hidden = None,
             Some(_) => continue,
@@ -273,7 +293,9 @@ mod tests {
     fn media_and_binary_are_told_apart() {
         let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[0; 32]].concat();
         let page = read("https://docs.test/a.png", "text/html", &png, false).unwrap();
-        assert!(matches!(page, Page::Media(media) if media.mime == "image/png" && media.name.as_deref() == Some("a.png")));
+        assert!(
+            matches!(page, Page::Media(media) if media.mime == "image/png" && media.name.as_deref() == Some("a.png"))
+        );
         assert!(read("https://docs.test/a.png", "image/png", &png, true).is_err());
         assert!(read("https://docs.test/a", "application/zip", b"PK\x03\x04", false).is_err());
         assert!(read("https://docs.test/a", "", b"a\x00b", false).is_err());
