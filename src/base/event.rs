@@ -109,6 +109,12 @@ pub enum EventKind {
         history: Vec<Message>,
         keep_from: usize,
         why: String,
+        /// The request that was made for a summary: it counts as a turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<Box<Summarised>>,
+        /// The digest of the request that the service had refused for its length.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        overflow: Option<String>,
     },
     Suspended {
         calls: Vec<CallId>,
@@ -128,6 +134,16 @@ pub enum EventKind {
     },
 }
 
+/// One request for a summary and its reply; as in `Replied`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summarised {
+    pub turn: u64,
+    pub reply: Reply,
+    pub asked: String,
+    pub took_ms: u64,
+    pub cost_micros: Option<u64>,
+}
+
 /// All that a resume needs to know of the beginning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStarted {
@@ -138,13 +154,16 @@ pub struct RunStarted {
     pub version: String,
     /// The recipe's name, or `prompt`.
     pub recipe: String,
-    /// SHA-256 of the plan.
+    /// SHA-256 of the plan without its model.
     pub plan_digest: String,
     /// The resolved `recipe::Plan`.
     pub plan: Value,
     pub policies: Vec<PolicyText>,
     /// `PROVIDER/NAME`.
     pub model: String,
+    /// For a replay: the model whose replies are played again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replays: Option<String>,
     /// Absolute path of the tree that the run works on.
     pub workspace: String,
     /// For `--isolate`: the tree that the throw-away worktree was made of.
@@ -188,6 +207,9 @@ pub struct Equipped {
     pub discovered: Vec<String>,
     /// SHA-256 of all tool definitions as declared.
     pub definitions: String,
+    /// Tokens that the model's window holds, as far as known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
     /// The system prompt.
     #[serde(default)]
     pub system: String,
@@ -219,6 +241,10 @@ pub enum PromptReason {
     Nudge,
     /// Its reply was cut or could not be read.
     Retry,
+    /// It says the same over and over in one reply.
+    Echo,
+    /// Nothing has changed in the tree for many turns.
+    Idle,
 }
 
 /// A ruling and what it was about.

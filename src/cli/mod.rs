@@ -7,6 +7,7 @@ pub mod inputs;
 pub mod out;
 pub mod outputs;
 pub mod refusal;
+pub mod search;
 pub mod settings;
 pub mod signals;
 pub mod wire;

@@ -5,13 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// SIGXFSZ.
+const FILE_SIZE: i32 = 25;
+
 /// Watches for signals and for the end of the wall clock, in the background.
 pub fn watch(interrupt: &Arc<Interrupt>, deadline: Instant) -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let mut hup = signal(SignalKind::hangup())?;
+    // A file that may not grow is an error of its write, with a code of its own, and no death.
+    let file_size = signal(SignalKind::from_raw(FILE_SIZE))?;
     let interrupt = Arc::clone(interrupt);
     tokio::spawn(async move {
+        let _kept = file_size;
         let mut seen = false;
         let mut clock_runs = true;
         loop {

@@ -2,14 +2,19 @@
 
 use super::inputs;
 use super::refusal::Refusal;
+use super::search;
+use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
+use crate::base::event::EventKind;
+use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
+use crate::engine::deps::Sandbox;
 use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
-use crate::policy::{self, PolicySet, WishedLevel};
+use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
 use crate::process::{self, Confinement, Level, Network, proxy};
 use crate::provider::Provider;
@@ -17,10 +22,11 @@ use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::recipe::Plan;
-use crate::tools::{Registry, Scope, save_memory};
+use crate::tools::web::{Search, Web};
+use crate::tools::{Registry, Scope, save_memory, web_search};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A variable of the environment, if it is text.
 pub fn variable(name: &str) -> Option<String> {
@@ -64,13 +70,20 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
 }
 
 /// The tools of a run, and the names that a recipe or policy uses and no tool has.
-pub fn registry(plan: Option<&Plan>) -> Result<Registry, Refusal> {
+///
+/// `searches`: whether a search is configured, so that `google_web_search` is offered.
+pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal> {
     let bug = |error: crate::tools::registry::Conflict| Refusal::Environment(error.to_string());
-    let registry = Registry::builtin().map_err(bug)?;
+    let mut registry = Registry::builtin().map_err(bug)?;
+    if searches {
+        registry.add(Arc::new(web_search::tool())).map_err(bug)?;
+    }
     let Some(plan) = plan else {
         return Ok(registry);
     };
-    let (filtered, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    // A recipe may name the search whether or not there is one here.
+    unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
     if unknown.is_empty() {
         return Ok(filtered);
     }
@@ -99,10 +112,10 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, files: &Files) -> Res
 /// The sandbox of a run. `own` holds the home and the temporary files of its commands.
 pub async fn confinement(
     policies: &PolicySet,
-    workspace: &Workspace,
+    root: &Path,
     own: &Private,
     hidden: &[PathBuf],
-) -> Result<(Confinement, String), Refusal> {
+) -> Result<(Confinement, String), String> {
     let wish = policies.sandbox();
     let wanted = match wish.level {
         WishedLevel::Auto => None,
@@ -119,7 +132,7 @@ pub async fn confinement(
         Some(Level::None) => (Level::None, "switched off by the policy".to_owned()),
         _ => {
             let probe = process::probe().await;
-            let level = process::choose(probe, wanted, &network).map_err(Refusal::Environment)?;
+            let level = process::choose(probe, wanted, &network)?;
             let detail = match level {
                 Level::Full => probe.full.clone(),
                 _ => probe.landlock.clone(),
@@ -129,7 +142,7 @@ pub async fn confinement(
     };
     let wishes = Wishes {
         level,
-        workspace: workspace.root(),
+        workspace: root,
         hidden: &hidden.iter().map(|path| absolute(path)).collect::<Vec<_>>(),
         protected: &protected(policies),
         network: &network,
@@ -137,7 +150,7 @@ pub async fn confinement(
         pass: &policies.env_pass(),
         parent: &environment(),
     };
-    let confinement = private::confinement(&wishes, own).map_err(Refusal::Environment)?;
+    let confinement = private::confinement(&wishes, own)?;
     Ok((confinement, detail))
 }
 
@@ -156,15 +169,89 @@ pub fn proxy_rules() -> proxy::Rules {
     }
 }
 
-/// What all calls of a run share.
-pub fn scope(confinement: Confinement, run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>) -> Scope {
+/// As above, later: what can be had is found out meanwhile. A hermetic run (a replay) has no network, whatever the policy
+/// grants.
+pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf], hermetic: bool) -> Sandbox {
+    if policies.sandbox().level != WishedLevel::None {
+        tokio::spawn(process::probe());
+    }
+    let (policies, own) = (policies.clone(), Arc::clone(own));
+    let (root, hidden) = (root.to_owned(), hidden.to_vec());
+    let make = async move {
+        let (mut made, detail) = confinement(&policies, &root, &own, &hidden).await?;
+        if hermetic && made.level != Level::None {
+            made.network = Network::None;
+        }
+        Ok((made, detail))
+    };
+    Box::new(move || Box::pin(make))
+}
+
+/// What all calls of a run share, but the sandbox.
+pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> Scope {
     Scope {
-        confinement,
+        confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
         results: run_dir.join("results"),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
+        web,
     }
+}
+
+/// The network of a run: redirects are judged as a call with that URL would be.
+pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search>) -> Web {
+    let (policies, redactor) = (policies.clone(), Arc::clone(redactor));
+    let judge = move |url: &str| {
+        if redactor.find(url.as_bytes()).is_some() {
+            return Err("the URL holds a secret".to_owned());
+        }
+        let args = serde_json::json!({ "url": url });
+        let asked = Asked {
+            tool: "web_fetch",
+            kind: Kind::Fetch,
+            origin: &Origin::Builtin,
+            args: &args,
+        };
+        let access = Access {
+            urls: vec![url.to_owned()],
+            ..Access::none()
+        };
+        // A URL is judged without looking at the tree.
+        let terrain = Terrain {
+            locate: &|path| Place {
+                asked: path.to_owned(),
+                path: path.to_owned(),
+                inside: false,
+                found: Found::Nothing,
+            },
+            expand: &|_| Vec::new(),
+        };
+        let ruling = policy::decide(&policies, &asked, &access, &terrain, &Uses::default());
+        match ruling.decision {
+            Decision::Allow => Ok(()),
+            Decision::Deny | Decision::Suspend | Decision::Modify => Err(ruling.reason),
+        }
+    };
+    Web {
+        judge: Some(Arc::new(judge)),
+        search,
+        ..Web::default()
+    }
+}
+
+/// The search of a run. A replay offers one where the recorded run did, so that its requests are the same.
+pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> Option<Search> {
+    let Some(run) = model.and_then(|model| model.strip_prefix("replay:")) else {
+        return search::of(model, base_url);
+    };
+    let dir = crate::journal::store::locate(run, workspace).ok()?;
+    let events = crate::journal::read(&dir).ok()?.events;
+    let offered = events.iter().any(|event| match &event.kind {
+        EventKind::Equipped(equipped) => equipped.tools.iter().any(|tool| tool.name == "google_web_search"),
+        _ => false,
+    });
+    offered.then(|| search::of(None, None).unwrap_or_else(search::none))
 }
 
 /// The user's data directory of this repository.
@@ -230,9 +317,10 @@ fn replay(run: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let dir = crate::journal::store::locate(run, workspace)?;
     let events = crate::journal::read(&dir)?.events;
     let recording = crate::engine::recording::of(&events);
-    let turns = recording.turns();
+    let (turns, mut beside) = (recording.turns(), recording.beside());
+    beside.kept = dir.join("results");
     let recall = Box::new(move |turn| recording.request(turn));
-    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, recall)))
+    Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, beside, recall)))
 }
 
 /// The price of replies: the built-in table, and before it the rows of the file that `OVERNIGHT_PRICES` names.

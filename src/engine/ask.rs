@@ -1,15 +1,18 @@
-//! One request to the model and its reply, recorded. Runs no call and judges no answer.
+//! One request to the model and its reply, recorded; and requests for a shorter history. Runs no call and judges no answer.
 
+use super::compact::{self, Compaction};
 use super::deps::Deps;
 use super::effects::{Stop, since};
 use super::ledger::Ledger;
 use super::prompt::Digests;
 use crate::base::call::ToolSpec;
-use crate::base::event::EventKind;
+use crate::base::event::{EventKind, Summarised};
 use crate::base::ids::CallId;
-use crate::base::message::{Part, Reply};
+use crate::base::message::{Message, Part, Reply};
 use crate::base::outcome::{Outcome, Verdict};
+use crate::journal::JournalError;
 use crate::provider::{AskContext, ProviderClass, ProviderError, Request};
+use crate::tools::results;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -28,15 +31,14 @@ impl Asking {
         Self { specs, digests }
     }
 
-    /// Asks once and records the reply. Returns the calls whose arguments hold a secret.
+    /// Asks once and records the reply. Returns the calls whose arguments hold a secret; none when the history had to
+    /// be made shorter instead.
     pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, Stop> {
-        let begun = Instant::now();
-        let turn = ledger.state.spent.turns + 1;
         // Taken out for the time of the request, so that the ledger can show what comes meanwhile.
         let history = std::mem::take(&mut ledger.state.history);
         let digest = self.digests.of(&history, ledger.state.epoch);
         let request = Request {
-            turn,
+            turn: ledger.state.spent.turns + 1,
             system: &deps.system,
             tools: &self.specs,
             messages: &history,
@@ -44,47 +46,156 @@ impl Asking {
             response: deps.plan.response.as_ref(),
             digest: &digest,
         };
-        let retries = Mutex::new(Vec::new());
-        let retried = |attempt: u32, class: &str, message: &str, wait_ms: u64| {
-            let retry = EventKind::Retried {
-                attempt,
-                class: class.to_owned(),
-                message: message.to_owned(),
-                wait_ms,
-            };
-            if let Ok(mut retries) = retries.lock() {
-                retries.push(retry);
+        let answer = once(deps, ledger, &request).await;
+        let turn = request.turn;
+        ledger.state.history = history;
+        let mut given = match answer? {
+            Ok(given) => given,
+            Err(error) => {
+                let overflow = error.class == ProviderClass::ContextOverflow && ledger.state.overflows == 0;
+                return match compact::forced(&ledger.state).filter(|_| overflow) {
+                    Some(how) => {
+                        self.compact(deps, ledger, &how, Some(digest)).await?;
+                        Ok(BTreeSet::new())
+                    }
+                    None => Err(failure(deps, error)),
+                };
             }
         };
-        let live = ledger.live();
-        let show = move |impression| live.send(impression);
-        let context = AskContext {
-            cancel: &deps.interrupt.token,
-            deadline: deps.deadline,
-            live: &show,
-            retried: &retried,
-        };
-        let answer = ledger.watch(deps.provider.ask(&request, context)).await;
-        ledger.state.history = history;
-        for retry in retries.into_inner().unwrap_or_default() {
-            ledger.record(retry)?;
-        }
-        let mut reply = answer.map_err(|error| failure(deps, error))?;
-        number_calls(&mut reply, ledger.state.calls_asked);
-        let secret = calls_with_secrets(deps, &reply);
-        let cost_micros = match deps.provider.info().recorded {
-            true => Some(0),
-            false => (deps.price)(&reply.model, reply.usage),
-        };
+        number_calls(&mut given.reply, ledger.state.calls_asked);
+        let secret = calls_with_secrets(deps, &given.reply);
         ledger.record(EventKind::Replied {
             turn,
-            reply,
+            reply: given.reply,
             asked: digest,
-            took_ms: since(begun),
-            cost_micros,
+            took_ms: given.took_ms,
+            cost_micros: given.cost_micros,
         })?;
         Ok(secret)
     }
+
+    /// Makes the history shorter and records what takes its place. `overflow` is the digest of the request that the
+    /// service refused for its length.
+    pub async fn compact(
+        &mut self,
+        deps: &Deps,
+        ledger: &mut Ledger,
+        how: &Compaction,
+        overflow: Option<String>,
+    ) -> Result<(), Stop> {
+        let event = match how {
+            Compaction::Shrink(from) => {
+                let older = ledger.state.history.get(..*from).unwrap_or_default();
+                let whole = compact::whole_results(older);
+                for (id, text) in &whole {
+                    results::keep_whole(&deps.scope.results, id.as_str(), text)
+                        .map_err(|error| Stop::Environment(error.to_string()))?;
+                }
+                EventKind::Compacted {
+                    history: compact::shrunk(older),
+                    keep_from: *from,
+                    why: format!("{} old results shrank to head and tail", whole.len()),
+                    summary: None,
+                    overflow,
+                }
+            }
+            Compaction::Summarise(from) => {
+                let older = ledger.state.history.get(..*from).unwrap_or_default().to_vec();
+                let task = ledger
+                    .state
+                    .task_at
+                    .filter(|at| at < from)
+                    .and_then(|at| older.get(at))
+                    .cloned();
+                let summary = summarise(deps, ledger, &older).await?;
+                EventKind::Compacted {
+                    history: vec![compact::summarised(&older, task.as_ref(), &summary.reply.text())],
+                    keep_from: *from,
+                    why: format!("{from} older messages gave way to a summary"),
+                    summary: Some(Box::new(summary)),
+                    overflow,
+                }
+            }
+        };
+        Ok(ledger.record(event)?)
+    }
+}
+
+/// Asks for a summary of these messages, in a request of its own without tools.
+async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message]) -> Result<Summarised, Stop> {
+    let window = ledger.state.window.unwrap_or(compact::DEFAULT_WINDOW);
+    // Two bytes a token: whatever the language, the request for a summary fits.
+    let room = usize::try_from(window).unwrap_or(usize::MAX);
+    let messages = [compact::summary_request(older, room)];
+    let asked = Digests::new(compact::SUMMARY_SYSTEM, &[], None).of(&messages, 0);
+    let request = Request {
+        turn: ledger.state.spent.turns + 1,
+        system: compact::SUMMARY_SYSTEM,
+        tools: &[],
+        messages: &messages,
+        // No other request shares its prefix.
+        epoch: u64::MAX,
+        response: None,
+        digest: &asked,
+    };
+    let given = once(deps, ledger, &request)
+        .await?
+        .map_err(|error| failure(deps, error))?;
+    Ok(Summarised {
+        turn: request.turn,
+        reply: given.reply,
+        asked: asked.clone(),
+        took_ms: given.took_ms,
+        cost_micros: given.cost_micros,
+    })
+}
+
+/// A reply, how long it took and what it cost.
+struct Given {
+    reply: Reply,
+    took_ms: u64,
+    cost_micros: Option<u64>,
+}
+
+/// One request; what had to be asked twice is recorded.
+async fn once(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    request: &Request<'_>,
+) -> Result<Result<Given, ProviderError>, JournalError> {
+    let begun = Instant::now();
+    let retries = Mutex::new(Vec::new());
+    let retried = |attempt: u32, class: &str, message: &str, wait_ms: u64| {
+        let retry = EventKind::Retried {
+            attempt,
+            class: class.to_owned(),
+            message: message.to_owned(),
+            wait_ms,
+        };
+        if let Ok(mut retries) = retries.lock() {
+            retries.push(retry);
+        }
+    };
+    let live = ledger.live();
+    let show = move |impression| live.send(impression);
+    let context = AskContext {
+        cancel: &deps.interrupt.token,
+        deadline: deps.deadline,
+        live: &show,
+        retried: &retried,
+    };
+    let answer = ledger.watch(deps.provider.ask(request, context)).await;
+    for retry in retries.into_inner().unwrap_or_default() {
+        ledger.record(retry)?;
+    }
+    Ok(answer.map(|reply| Given {
+        took_ms: since(begun),
+        cost_micros: match deps.provider.info().recorded {
+            true => deps.provider.charged(request.turn, request.digest),
+            false => (deps.price)(&reply.model, reply.usage),
+        },
+        reply,
+    }))
 }
 
 /// Gives the calls of a reply the ids that they have in this run.

@@ -1,7 +1,7 @@
 //! The checks of a step, made by `overnight` itself: commands, bounds on the changes, files. Never asks a model.
 
 use super::deps::Deps;
-use super::effects::Stop;
+use super::effects::{Stop, confinement};
 use super::ledger::Ledger;
 use crate::base::event::PatchTaken;
 use crate::base::outcome::CheckResult;
@@ -32,7 +32,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
         shown: OUTPUT_BYTES,
         redactor: Arc::clone(&deps.redactor),
     };
-    let done = ledger.watch(process::run(spawn, &deps.scope.confinement)).await;
+    let done = ledger.watch(process::run(spawn, confinement(deps)?)).await;
     done.map_err(|error| Stop::Environment(format!("the command `{text}` could not be run: {error}")))
 }
 

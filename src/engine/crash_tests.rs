@@ -2,6 +2,7 @@
 
 mod plan;
 
+use super::compact::{self, Compaction};
 use super::next::{Next, next};
 use super::state::State;
 use crate::base::access::Access;
@@ -199,6 +200,21 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                 cost_micros: None,
             })
         }
+        Next::Compact(how) => {
+            let (Compaction::Shrink(from) | Compaction::Summarise(from)) = how;
+            let older = &record.state.history[..from];
+            let history = match how {
+                Compaction::Shrink(_) => compact::shrunk(older),
+                Compaction::Summarise(_) => vec![compact::summarised(older, older.first(), "notes")],
+            };
+            record.put(EventKind::Compacted {
+                history,
+                keep_from: from,
+                why: String::new(),
+                summary: None,
+                overflow: None,
+            })
+        }
         Next::Call(calls) => call(record, world, &calls[0]),
         Next::Interrupted(call) => record.put(EventKind::CallFinished {
             call,
@@ -292,6 +308,7 @@ fn begin() -> EventKind {
         plan: json!({}),
         policies: Vec::new(),
         model: String::new(),
+        replays: None,
         workspace: String::new(),
         isolated_from: None,
         base: crate::base::event::Base { commit: None },

@@ -6,25 +6,24 @@ use crate::base::ruling::{Decision, Ruling};
 pub const REFUSED: &str = "Denied (not_approved): a reviewer refused this call.\nGo another way, or say in your final answer \
      what could not be done.";
 
-/// The text that answers a denied call: rule, code, reason, and what would be allowed. A rule is named without the
-/// directories of its file: where a policy lies on this machine is nothing that a recording should hold.
-pub fn told(ruling: &Ruling) -> String {
-    let rule = ruling.rule.as_deref().unwrap_or_default();
-    let name = rule.rsplit_once('/').map_or(rule, |(_, name)| name);
-    let by = if rule.is_empty() {
-        String::new()
-    } else {
-        format!(" by rule {name}")
-    };
-    let (reason, fix) = match rule.is_empty() {
-        true => (ruling.reason.clone(), ruling.fix.clone()),
-        false => (ruling.reason.replace(rule, name), ruling.fix.replace(rule, name)),
-    };
+/// The text that answers a denied call: rule, code, reason, and what would be allowed. It names the policy's file without
+/// its directory: a recording must replay wherever that file lies.
+pub fn told<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) -> String {
+    let rule = ruling
+        .rule
+        .as_deref()
+        .map(|rule| format!(" by rule {rule}"))
+        .unwrap_or_default();
     let word = match ruling.decision {
         Decision::Suspend => "Held",
         _ => "Denied",
     };
-    let text = format!("{word}{by} ({}): {reason}\n{fix}", ruling.code);
+    let mut text = format!("{word}{rule} ({}): {}\n{}", ruling.code, ruling.reason, ruling.fix);
+    for policy in policies {
+        if let Some((_, file)) = policy.rsplit_once('/') {
+            text = text.replace(policy, file);
+        }
+    }
     text.trim_end().to_owned()
 }
 
@@ -40,5 +39,26 @@ pub fn secret() -> Ruling {
         words: Vec::new(),
         pipe: None,
         uses: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_policy_is_not_told() {
+        let ruling = Ruling {
+            rule: Some("/home/ci/policies/rust.yaml:7".to_owned()),
+            reason: "denied by /home/ci/policies/rust.yaml:7".to_owned(),
+            ..secret()
+        };
+        let text = told(&ruling, ["builtin:edit", "/home/ci/policies/rust.yaml"]);
+        assert!(
+            text.starts_with("Denied by rule rust.yaml:7 (secret_hit): denied by rust.yaml:7\n"),
+            "{text}"
+        );
+        let plain = told(&secret(), []);
+        assert!(plain.starts_with("Denied (secret_hit): "), "{plain}");
     }
 }

@@ -4,11 +4,13 @@ use crate::base::message::Usage;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
+use crate::process::Confinement;
 use crate::provider::Provider;
 use crate::recipe::Plan;
 use crate::tools::{Registry, Scope};
 use crate::workspace::Workspace;
 use crate::workspace::patch::{Shadow, Snapshot};
+use futures_util::future::BoxFuture;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -54,6 +56,9 @@ impl Deps {
 
 /// The baseline, taken beside the first request.
 pub type Baseline = JoinHandle<Result<(Snapshot, bool), String>>;
+
+/// Makes the sandbox of commands as soon as it is known what can be had; with the detail for the record.
+pub type Sandbox = Box<dyn FnOnce() -> BoxFuture<'static, Result<(Confinement, String), String>> + Send>;
 
 /// Why a run must stop, set from outside; the token wakes whoever waits.
 #[derive(Debug, Default)]

@@ -1,19 +1,19 @@
 //! What the loop does for each `Next`: one effect, recorded. Decides nothing about what follows.
 
 use super::checks;
-use super::deps::{Baseline, Deps};
+use super::deps::{Baseline, Deps, Sandbox};
 use super::ledger::Ledger;
 use super::prompt;
 use super::response;
 use super::state::State;
 use crate::base::access::Place;
 use crate::base::call::Kind;
-use crate::base::event::{EventKind, PatchTaken, PromptReason};
+use crate::base::event::{Confined, EventKind, PatchTaken, PromptReason};
 use crate::base::ids::CallId;
 use crate::base::message::Message;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::{JournalError, artefacts};
-use crate::process;
+use crate::process::{self, Confinement};
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::patch::Snapshot;
@@ -38,24 +38,33 @@ pub enum Stop {
 pub struct Ground {
     pending: Option<Baseline>,
     baseline: Option<Snapshot>,
+    sandbox: Option<Sandbox>,
     tested: bool,
+}
+
+/// The sandbox of commands.
+pub fn confinement(deps: &Deps) -> Result<&Confinement, Stop> {
+    let missing = || Stop::Environment("the sandbox is not ready".to_owned());
+    deps.scope.confinement.get().ok_or_else(missing)
 }
 
 impl Ground {
     /// With a baseline that is being taken.
-    pub fn new(pending: Baseline) -> Self {
+    pub fn new(pending: Baseline, sandbox: Sandbox) -> Self {
         Self {
             pending: Some(pending),
             baseline: None,
+            sandbox: Some(sandbox),
             tested: false,
         }
     }
 
     /// With the baseline of the record.
-    pub fn resumed(tree: String) -> Self {
+    pub fn resumed(tree: String, sandbox: Sandbox) -> Self {
         Self {
             pending: None,
             baseline: Some(Snapshot { tree }),
+            sandbox: Some(sandbox),
             tested: false,
         }
     }
@@ -78,13 +87,29 @@ impl Ground {
         Ok(())
     }
 
-    /// As above, and the sandbox has passed its self-test.
+    /// Returns when it is known, and recorded, which sandbox commands have here.
+    pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+        let Some(make) = self.sandbox.take() else {
+            return Ok(());
+        };
+        let (confinement, detail) = make().await.map_err(Stop::Environment)?;
+        ledger.record(EventKind::Confined(Confined {
+            level: confinement.level.as_str().to_owned(),
+            detail,
+        }))?;
+        // Only this function sets it, and it runs once.
+        let _ = deps.scope.confinement.set(confinement);
+        Ok(())
+    }
+
+    /// As both, and the sandbox has passed its self-test.
     pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
         self.prepare_for_effects(deps, ledger).await?;
         if self.tested {
             return Ok(());
         }
-        let confinement = &deps.scope.confinement;
+        self.confine(deps, ledger).await?;
+        let confinement = confinement(deps)?;
         let level = confinement.level.as_str();
         process::self_test(confinement)
             .await
@@ -168,7 +193,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         output: format!("{}{}", finished.stdout.text, finished.stderr.text),
         took_ms: finished.took.as_millis() as u64,
     })?;
-    Ok(ledger.sync()?)
+    Ok(ledger.sync_behind()?)
 }
 
 /// A wait that was cut short by the end of the run tells nothing about what was waited for.
@@ -198,6 +223,8 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null))
         }
         PromptReason::Nudge | PromptReason::Retry => prompt::nudge(state),
+        PromptReason::Echo => prompt::ECHO.to_owned(),
+        PromptReason::Idle => prompt::idle(state.idle),
     };
     Ok(ledger.record(EventKind::Prompted {
         message: Message::user(text),
@@ -245,7 +272,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
         attempt: ledger.state.attempt,
         check: result,
     })?;
-    Ok(ledger.sync()?)
+    Ok(ledger.sync_behind()?)
 }
 
 /// Judges the answer against the response schema.

@@ -79,18 +79,20 @@ impl Ledger {
 
     /// Records what happened. It survives the process from here on, and the machine after `sync`.
     pub fn record(&mut self, kind: EventKind) -> Result<(), JournalError> {
-        let event = clean(
-            &self.redactor,
-            Event {
-                seq: self.seq,
-                at: Timestamp::now(),
-                kind,
-            },
-        );
-        let entry = serde_json::to_string(&event).map_err(|error| JournalError::Write {
-            path: "journal".to_owned(),
-            source: error.into(),
-        })?;
+        let event = Event {
+            seq: self.seq,
+            at: Timestamp::now(),
+            kind,
+        };
+        let mut entry = serialized(&event)?;
+        // The text is made once for both: most events hold no secret and are written as they are.
+        let event = if self.redactor.is_empty() || self.redactor.find(entry.as_bytes()).is_none() {
+            event
+        } else {
+            let cleaned = clean(&self.redactor, event);
+            entry = serialized(&cleaned)?;
+            cleaned
+        };
         self.writer.append(&entry)?;
         self.take(&event);
         Ok(())
@@ -99,6 +101,11 @@ impl Ledger {
     /// Returns when all that was recorded is on the disk.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.writer.sync()
+    }
+
+    /// As `sync`, but goes on at once: for what is recorded after an effect.
+    pub fn sync_behind(&mut self) -> Result<(), JournalError> {
+        self.writer.sync_behind()
     }
 
     fn take(&mut self, event: &Event) {
@@ -152,6 +159,13 @@ impl Ledger {
         };
         (self.state, result)
     }
+}
+
+fn serialized(event: &Event) -> Result<String, JournalError> {
+    serde_json::to_string(event).map_err(|error| JournalError::Write {
+        path: "journal".to_owned(),
+        source: error.into(),
+    })
 }
 
 /// The event with every known secret put out of it.

@@ -4,6 +4,7 @@
 
 pub mod ask;
 pub mod checks;
+pub mod compact;
 pub mod denial;
 pub mod deps;
 pub mod effects;
@@ -12,8 +13,10 @@ pub mod modify;
 pub mod next;
 pub mod prompt;
 pub mod recording;
+pub mod replayed;
 pub mod response;
 pub mod run;
+pub mod sameness;
 pub mod scheduler;
 pub mod state;
 

@@ -1,6 +1,7 @@
 //! The `modify` rule: a program rewrites what is about to be written, or the arguments as JSON. Rules on nothing.
 
 use super::deps::Deps;
+use super::effects::{self, Stop};
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
 use crate::process::{self, Confinement, Program, Spawn};
@@ -26,13 +27,13 @@ pub struct Pipe<'a> {
 
 impl<'a> Pipe<'a> {
     /// As the run has it.
-    pub fn of(deps: &'a Deps) -> Self {
-        Self {
+    pub fn of(deps: &'a Deps) -> Result<Self, Stop> {
+        Ok(Self {
             workspace: &deps.workspace,
-            confinement: &deps.scope.confinement,
+            confinement: effects::confinement(deps)?,
             redactor: &deps.redactor,
             cancel: &deps.interrupt.token,
-        }
+        })
     }
 
     /// The arguments after the rule's program has seen them.

@@ -1,5 +1,6 @@
 //! What comes next: a pure function of the plan and the state. Does nothing and records nothing.
 
+use super::compact::{self, Compaction};
 use super::state::{Phase, State};
 use crate::base::budget::LimitHit;
 use crate::base::call::{CallState, Kind, Origin, ToolSpec};
@@ -15,6 +16,13 @@ pub const REPEATS_NOTED: u32 = 5;
 /// How often before the run ends as stuck.
 pub const REPEATS_ENDED: u32 = 10;
 
+/// Turns without a change in the tree before a model that was to change something is told.
+pub const IDLE_NOTED: u64 = 25;
+/// How many before the run ends as stuck.
+pub const IDLE_ENDED: u64 = 60;
+/// Replies in a row that only repeat themselves before the run ends as stuck.
+pub const ECHOES_ENDED: u32 = 3;
+
 /// The one thing to do now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
@@ -28,6 +36,8 @@ pub enum Next {
     Prompt(PromptReason),
     /// Ask the model.
     Ask,
+    /// Make the history shorter first.
+    Compact(Compaction),
     /// Settle the first wave of these calls.
     Call(Vec<CallId>),
     /// A call that was running when the process ended, and that may not run again.
@@ -122,21 +132,58 @@ fn check(state: &State, step: &PlanStep, index: usize) -> Next {
 }
 
 fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
-    if state.repeats >= REPEATS_ENDED {
-        let message = format!("the same call gave the same result {} times in a row", state.repeats);
-        return Next::Finish(Outcome::new(Verdict::Failed, "stuck", message));
-    }
-    if state.repeats == REPEATS_NOTED && !state.nudged {
-        return Next::Prompt(PromptReason::Nudge);
+    if let Some(next) = stuck(state, plan, step) {
+        return next;
     }
     let own = step
         .budget
         .as_ref()
         .and_then(|budget| state.step_spent.exhausted(budget));
+    let capped = plan.budget.cost_micros.is_some() || step.budget.as_ref().is_some_and(|b| b.cost_micros.is_some());
+    if capped && state.spent.unpriced {
+        let message = "budget reached: a model without a known price answered, and the cost is limited; name its price in \
+                       the file of OVERNIGHT_PRICES";
+        return Next::Finish(Outcome::new(Verdict::Budget, "limit:cost", message));
+    }
     match state.spent.exhausted(&plan.budget).or(own) {
         Some(hit) => Next::Finish(Outcome::limit(&hit)),
-        None => Next::Ask,
+        None => compact::due(state).map_or(Next::Ask, Next::Compact),
     }
+}
+
+/// A model that goes round in circles is told once, then the run ends.
+fn stuck(state: &State, plan: &Plan, step: &PlanStep) -> Option<Next> {
+    let end = |message: String| Some(Next::Finish(Outcome::new(Verdict::Failed, "stuck", message)));
+    if state.repeats >= REPEATS_ENDED {
+        return end(format!(
+            "the same calls gave the same results {} times in a row",
+            state.repeats
+        ));
+    }
+    if state.repeats == REPEATS_NOTED && !state.nudged {
+        return Some(Next::Prompt(PromptReason::Nudge));
+    }
+    if state.echoes >= ECHOES_ENDED {
+        return end(format!("{} replies in a row said the same over and over", state.echoes));
+    }
+    if !must_change(state, plan, step) || state.idle < IDLE_NOTED {
+        return None;
+    }
+    let decides = state.idle >= IDLE_ENDED || !state.idle_told;
+    match (decides, state.touched) {
+        (false, _) => None,
+        (true, true) => Some(Next::Measure),
+        (true, false) if state.idle >= IDLE_ENDED => end(format!(
+            "a change was expected, and nothing changed in {} turns",
+            state.idle
+        )),
+        (true, false) => Some(Next::Prompt(PromptReason::Idle)),
+    }
+}
+
+/// Whether the step that runs is to leave a change behind.
+fn must_change(state: &State, plan: &Plan, step: &PlanStep) -> bool {
+    step.expect == Expect::Change || (plan.expect == Expect::Change && is_last_prompt(state, plan))
 }
 
 fn call(state: &State, plan: &Plan) -> Next {
@@ -180,6 +227,12 @@ fn unsettled(state: &State) -> Vec<CallId> {
 
 fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
     match &state.stop {
+        Some(Stop::Length) if state.echoes > 0 => {
+            return match stuck(state, plan, step) {
+                Some(next) => next,
+                None => Next::Prompt(PromptReason::Echo),
+            };
+        }
         Some(Stop::Length) => {
             let message = "the model's answer was cut at its length limit";
             return Next::Finish(Outcome::new(Verdict::Provider, "length", message));
@@ -190,8 +243,7 @@ fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
         }
         Some(Stop::End | Stop::Calls) | None => {}
     }
-    let must_change = step.expect == Expect::Change || (plan.expect == Expect::Change && is_last_prompt(state, plan));
-    if must_change && !state.nudged && is_question(&state.answer) {
+    if must_change(state, plan, step) && !state.nudged && is_question(&state.answer) {
         if state.touched {
             return Next::Measure;
         }

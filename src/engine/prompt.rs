@@ -70,6 +70,18 @@ pub fn nudge(state: &State) -> String {
         .to_owned()
 }
 
+/// What the model is told when its reply went round in circles.
+pub const ECHO: &str = "Your last reply said the same over and over until it was cut. Stop, and do the next thing that is \
+     needed for the task, in few words.";
+
+/// What the model is told when it was to change something and has not for so many turns.
+pub fn idle(turns: u64) -> String {
+    format!(
+        "Nothing in the tree has changed for {turns} turns, and this task is not done without a change. Make the change \
+         now, or give your final answer and say what stands in the way."
+    )
+}
+
 /// Head and tail of `text` within `limit` bytes, with a line between that says how much is missing.
 pub fn excerpt(text: &str, limit: usize) -> String {
     if text.len() <= limit {

@@ -3,7 +3,7 @@
 use super::state::State;
 use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
-use crate::provider::replay::{RecordedRequest, RecordedTurn};
+use crate::provider::replay::{Recorded, RecordedRequest, RecordedTurn};
 
 /// What a journal tells of requests and replies.
 pub struct Recording {
@@ -21,14 +21,48 @@ impl Recording {
     /// Each turn with its reply and the digest of its request.
     pub fn turns(&self) -> Vec<RecordedTurn> {
         let turns = self.events.iter().filter_map(|event| match &event.kind {
-            EventKind::Replied { turn, reply, asked, .. } => Some(RecordedTurn {
+            EventKind::Replied {
+                turn,
+                reply,
+                asked,
+                cost_micros,
+                ..
+            } => Some(RecordedTurn {
                 turn: *turn,
                 asked: asked.clone(),
                 reply: reply.clone(),
+                cost_micros: *cost_micros,
+            }),
+            EventKind::Compacted {
+                summary: Some(summary), ..
+            } => Some(RecordedTurn {
+                turn: summary.turn,
+                asked: summary.asked.clone(),
+                reply: summary.reply.clone(),
+                cost_micros: summary.cost_micros,
             }),
             _ => None,
         });
         turns.collect()
+    }
+
+    /// The model and the results of calls.
+    pub fn beside(&self) -> Recorded {
+        let mut beside = Recorded::default();
+        for event in &self.events {
+            match &event.kind {
+                EventKind::RunStarted(head) => {
+                    beside.model = head.replays.clone().unwrap_or_else(|| head.model.clone());
+                }
+                EventKind::Equipped(equipped) => beside.window = beside.window.or(equipped.window),
+                EventKind::Compacted { overflow, .. } => beside.overflows.extend(overflow.clone()),
+                EventKind::CallFinished { call, output, .. } => {
+                    beside.results.insert(call.clone(), (**output).clone());
+                }
+                _ => {}
+            }
+        }
+        beside
     }
 
     /// The request of a turn, made again from what was recorded before its reply.

@@ -57,9 +57,13 @@ impl Turn {
             }
             Next::Prompt(why) => effects::tell(deps, ledger, why),
             Next::Ask => {
-                self.secret = self.asking.ask(deps, ledger).await?;
+                let asked = self.asking.ask(deps, ledger).await;
+                // Found out beside the first request; a run that cannot have its sandbox goes no further.
+                ground.confine(deps, ledger).await?;
+                self.secret = asked?;
                 Ok(())
             }
+            Next::Compact(how) => self.asking.compact(deps, ledger, &how, None).await,
             Next::Call(calls) => scheduler::settle(deps, ledger, ground, &calls, &self.secret).await,
             Next::Interrupted(call) => effects::interrupted(ledger, call),
             Next::Check(index) => effects::check(deps, ledger, ground, index).await,

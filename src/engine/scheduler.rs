@@ -6,6 +6,7 @@ use super::effects::{Ground, Stop};
 use super::ledger::Ledger;
 use super::modify;
 use super::next::{call_limit, ends_the_run, is_outgoing};
+use super::replayed;
 use super::state::CallRecord;
 use crate::base::call::{CallState, Kind, Origin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
@@ -126,7 +127,7 @@ async fn rule(
     }
     if ruling.decision == Decision::Modify && record.modified.is_none() {
         ground.prepare_for_commands(deps, ledger).await?;
-        match modify::Pipe::of(deps).rewrite(tool, &args, &prepared, &ruling).await {
+        match modify::Pipe::of(deps)?.rewrite(tool, &args, &prepared, &ruling).await {
             Ok(rewritten) => {
                 record_ruling(ledger, record, tool, &prepared, ruling, Some(rewritten.clone()))?;
                 args = rewritten;
@@ -147,7 +148,7 @@ async fn rule(
         ruling.decision = Decision::Allow;
     }
     let decision = ruling.decision;
-    let told = denial::told(&ruling);
+    let told = denial::told(&ruling, deps.policies.names());
     record_ruling(ledger, record, tool, &prepared, ruling, None)?;
     match decision {
         Decision::Deny => {
@@ -163,9 +164,10 @@ async fn rule(
             if call_limit(&ledger.state, &deps.plan, name, in_wave as u64).is_some() {
                 return Ok(Ruled::Barrier);
             }
+            let recorded = deps.provider.recorded();
             Ok(Ruled::Ready(Box::new(Ready {
                 id: id.clone(),
-                prepared,
+                prepared: replayed::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == Origin::Builtin,
             })))
@@ -247,7 +249,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
     for (id, result, took_ms) in ledger.watch(join_all(running)).await {
         finish(ledger, &id, result, took_ms)?;
     }
-    Ok(ledger.sync()?)
+    Ok(ledger.sync_behind()?)
 }
 
 /// Runs one call; a tool that does not heed the end of its time is left behind.

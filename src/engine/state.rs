@@ -1,5 +1,7 @@
 //! The state of a run, folded from its events. Only `apply` changes it; `next` (in `next.rs`) reads it. Pure.
 
+use super::compact::{Reported, size};
+use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::{Decided, Event, EventKind, PatchTaken, PromptReason, RunStarted};
@@ -71,6 +73,16 @@ pub struct State {
     /// Attempt of the step, from 1; 0 while it is looked at whether it is green already.
     pub attempt: u32,
     pub history: Vec<Message>,
+    /// Bytes that the history counts for.
+    pub bytes: u64,
+    /// Where in the history the task of the step stands.
+    pub task_at: Option<usize>,
+    /// What the service told of the last request.
+    pub reported: Option<Reported>,
+    /// Tokens that the model's window holds, as far as known.
+    pub window: Option<u64>,
+    /// Requests in a row that were too long for the model.
+    pub overflows: u32,
     /// Counts rewritings of the history.
     pub epoch: u64,
     /// The calls of the last reply in the order asked.
@@ -100,9 +112,15 @@ pub struct State {
     pub patch: Option<PatchTaken>,
     /// Whether something ran since the tree was looked at last that may have changed it.
     pub touched: bool,
-    /// How often in a row the same call gave the same result.
+    /// How often in a row the same calls gave the same results.
     pub repeats: u32,
-    repeated: String,
+    sameness: Sameness,
+    /// Replies in a row that say the same over and over.
+    pub echoes: u32,
+    /// Turns since the tree was last seen to change, in this step.
+    pub idle: u64,
+    /// Whether the model was told that it changes nothing.
+    pub idle_told: bool,
     pub confined: Option<String>,
     pub outcome: Option<Outcome>,
 }
@@ -151,22 +169,30 @@ impl State {
             }
             EventKind::ResponseJudged { errors, .. } => self.judged = Some(errors.clone()),
             EventKind::StepFinished { step, result } => self.step_finished(step, result),
-            EventKind::Compacted { history, keep_from, .. } => {
-                let kept = self.history.split_off((*keep_from).min(self.history.len()));
-                self.history.clone_from(history);
-                self.history.extend(kept);
-                self.epoch += 1;
+            EventKind::Compacted {
+                history,
+                keep_from,
+                summary,
+                overflow,
+                ..
+            } => {
+                self.compacted(history, *keep_from, overflow.is_some());
+                if let Some(summary) = summary {
+                    self.charge(&summary.reply, summary.cost_micros);
+                }
             }
             EventKind::PatchTaken(patch) => {
+                if self.tree() != Some(patch.tree.as_str()) {
+                    self.idle = 0;
+                    self.idle_told = false;
+                }
                 self.patch = Some(patch.clone());
                 self.touched = false;
             }
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
-            EventKind::Equipped(_)
-            | EventKind::Retried { .. }
-            | EventKind::Suspended { .. }
-            | EventKind::Warned { .. } => {}
+            EventKind::Equipped(equipped) => self.window = equipped.window,
+            EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
         }
     }
 
@@ -180,17 +206,53 @@ impl State {
         self.repairs = 0;
         self.nudged = false;
         self.judged = None;
+        self.idle = 0;
+        self.idle_told = false;
         self.step_tree = self.tree().map(str::to_owned);
     }
 
+    fn compacted(&mut self, history: &[Message], keep_from: usize, overflowed: bool) {
+        let keep_from = keep_from.min(self.history.len());
+        let kept = self.history.split_off(keep_from);
+        // Shrunk messages stand one for one; a summary stands for all.
+        self.task_at = self.task_at.map(|at| match at < keep_from {
+            true if history.len() == keep_from => at,
+            true => 0,
+            false => at - keep_from + history.len(),
+        });
+        self.history = history.to_vec();
+        self.history.extend(kept);
+        self.bytes = self.history.iter().map(size).sum();
+        self.overflows += u32::from(overflowed);
+        self.epoch += 1;
+    }
+
+    fn push(&mut self, message: Message) {
+        self.bytes += size(&message);
+        self.history.push(message);
+    }
+
+    fn charge(&mut self, reply: &Reply, cost_micros: Option<u64>) {
+        for spent in [&mut self.spent, &mut self.step_spent] {
+            spent.turns += 1;
+            spent.tokens += reply.usage.total();
+            spent.cost_micros += cost_micros.unwrap_or(0);
+            spent.unpriced |= cost_micros.is_none();
+        }
+    }
+
     fn prompted(&mut self, message: &Message, why: PromptReason) {
-        self.history.push(message.clone());
+        if why == PromptReason::Task {
+            self.task_at = Some(self.history.len());
+        }
+        self.push(message.clone());
         match why {
+            PromptReason::Idle => self.idle_told = true,
             PromptReason::Repair => self.repairs += 1,
             PromptReason::Nudge => {
                 self.nudged = true;
             }
-            PromptReason::Task | PromptReason::Feedback | PromptReason::Retry => {}
+            PromptReason::Task | PromptReason::Feedback | PromptReason::Retry | PromptReason::Echo => {}
         }
         self.judged = None;
         self.checks.clear();
@@ -198,13 +260,18 @@ impl State {
     }
 
     fn replied(&mut self, reply: &Reply, cost_micros: Option<u64>) {
-        for spent in [&mut self.spent, &mut self.step_spent] {
-            spent.turns += 1;
-            spent.tokens += reply.usage.total();
-            spent.cost_micros += cost_micros.unwrap_or(0);
-            spent.unpriced |= cost_micros.is_none();
-        }
+        self.charge(reply, cost_micros);
+        self.idle += 1;
+        self.overflows = 0;
+        self.reported = match reply.usage.input {
+            0 => None,
+            input => Some(Reported {
+                bytes: self.bytes,
+                input,
+            }),
+        };
         self.answer = reply.text();
+        self.echoes = if echoes(&self.answer) { self.echoes + 1 } else { 0 };
         self.stop = Some(reply.stop.clone());
         self.judged = None;
         self.calls = reply
@@ -224,7 +291,7 @@ impl State {
             })
             .collect();
         self.calls_asked += self.calls.len() as u64;
-        self.history.push(Message {
+        self.push(Message {
             role: Role::Assistant,
             parts: reply.parts.clone(),
         });
@@ -307,13 +374,6 @@ impl State {
         };
         record.state = state;
         record.output = Some(output.clone());
-        let sameness = sha256_hex(&[
-            record.call.tool.as_bytes(),
-            record.call.args.to_string().as_bytes(),
-            output.model_text().as_bytes(),
-        ]);
-        self.repeats = if sameness == self.repeated { self.repeats + 1 } else { 1 };
-        self.repeated = sameness;
         if self.calls.values().all(|record| record.state.is_final()) {
             self.settle_turn();
         }
@@ -334,7 +394,18 @@ impl State {
             role: Role::Tool,
             parts: parts.collect(),
         };
-        self.history.push(message);
+        let told = self.calls.values().map(|record| {
+            let output = record.output.as_ref().map(ToolOutput::model_text).unwrap_or_default();
+            sha256_hex(&[
+                record.call.tool.as_bytes(),
+                b"\0",
+                record.call.args.to_string().as_bytes(),
+                b"\0",
+                output.as_bytes(),
+            ])
+        });
+        self.repeats = self.sameness.note(&told.collect::<String>());
+        self.push(message);
         self.phase = Phase::Asking;
     }
 

@@ -1,6 +1,7 @@
 //! The door to the run directory: the append-only record of a run and what lies beside it. Knows no loop.
 
 pub mod artefacts;
+mod behind;
 pub mod format;
 pub mod reader;
 pub mod store;

@@ -1,5 +1,6 @@
 //! Appends events to `journal.jsonl`. The only writer of a run directory's record; decides nothing about the run.
 
+use super::behind::Behind;
 use super::format;
 use super::{JournalError, reader};
 use crate::base::event::Event;
@@ -9,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// The file name of the record.
 pub const FILE: &str = "journal.jsonl";
+/// How often a lock is tried, and the pause after each try.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// An open journal, locked against other writers as long as it lives.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub struct Writer {
     chain: String,
     /// Whether something was appended since the last sync.
     dirty: bool,
+    /// Started when it is first asked.
+    behind: Option<Behind>,
 }
 
 impl Writer {
@@ -52,6 +58,7 @@ impl Writer {
             file,
             chain,
             dirty: false,
+            behind: None,
         })
     }
 
@@ -74,6 +81,7 @@ impl Writer {
             file,
             chain: journal.chain,
             dirty: false,
+            behind: None,
         };
         Ok((writer, journal.events))
     }
@@ -96,6 +104,26 @@ impl Writer {
             self.file.sync_data().map_err(|source| self.write_error(source))?;
             self.dirty = false;
         }
+        let settled = self.behind.as_mut().map_or(Ok(()), Behind::settle);
+        settled.map_err(|source| self.write_error(source))
+    }
+
+    /// Sees to it that all that was appended gets to the disk soon, and does not wait for it: for records after an effect,
+    /// where a loss is told as an interruption. A failure is told by the next sync of either kind.
+    pub fn sync_behind(&mut self) -> Result<(), JournalError> {
+        if !self.dirty {
+            return Ok(());
+        }
+        let asked = match &mut self.behind {
+            Some(behind) => behind.sync(),
+            None => Behind::start(&self.file).and_then(|mut behind| {
+                behind.sync()?;
+                self.behind = Some(behind);
+                Ok(())
+            }),
+        };
+        asked.map_err(|source| self.write_error(source))?;
+        self.dirty = false;
         Ok(())
     }
 
@@ -108,13 +136,21 @@ impl Writer {
 }
 
 /// Holds a directory or a run for this process; the lock ends with the file.
+///
+/// A process that was killed in the moment of starting a child leaves the lock to that child until it has become the
+/// other program, so a lock that is held is tried again for a tenth of a second.
 pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(JournalError::Held(dir.display().to_string())),
-        Err(TryLockError::Error(source)) => Err(JournalError::Write {
-            path: dir.display().to_string(),
-            source,
-        }),
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(source)) => {
+                return Err(JournalError::Write {
+                    path: dir.display().to_string(),
+                    source,
+                });
+            }
+        }
     }
+    Err(JournalError::Held(dir.display().to_string()))
 }

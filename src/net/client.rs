@@ -92,14 +92,33 @@ impl Client {
         body: Vec<u8>,
         until: Until<'_>,
     ) -> Result<Answer, Trouble> {
+        self.send(url, headers, Some(body), until).await
+    }
+
+    /// Asks for `url` and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// As [`Client::post`].
+    pub async fn get(&self, url: &str, until: Until<'_>) -> Result<Answer, Trouble> {
+        self.send(url, &[], None, until).await
+    }
+
+    async fn send(
+        &self,
+        url: &str,
+        headers: &[Header<'_>],
+        body: Option<Vec<u8>>,
+        until: Until<'_>,
+    ) -> Result<Answer, Trouble> {
         let url = reqwest::Url::parse(url).map_err(|error| Trouble::Unusable(format!("bad address: {error}")))?;
         let headers = header_map(headers)?;
         let client = self.built(&url).await?;
         let started = Instant::now();
-        let sent = tokio::time::timeout(
-            self.limits.first_byte,
-            client.post(url).headers(headers).body(body).send(),
-        );
+        let request = match body {
+            Some(body) => client.post(url).headers(headers).body(body),
+            None => client.get(url),
+        };
+        let sent = tokio::time::timeout(self.limits.first_byte, request.send());
         let response = bounded(sent, until.deadline, until.cancel)
             .await
             .map_err(Trouble::Ended)?

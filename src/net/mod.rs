@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod client;
+pub mod fetch;
 pub mod retry;
 pub mod sse;
 pub mod wait;

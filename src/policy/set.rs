@@ -101,6 +101,11 @@ impl PolicySet {
         self.files.iter().map(text).collect()
     }
 
+    /// The names of all files, as they were given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.source.name.as_str())
+    }
+
     /// Both sets together; `other` (a recipe's own policy) can only narrow.
     #[must_use]
     pub fn narrowed_by(mut self, other: &PolicySet) -> PolicySet {

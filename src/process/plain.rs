@@ -76,3 +76,34 @@ pub fn neutral() -> Vec<(String, String)> {
     }
     env
 }
+
+/// Runs a shell command that the user's own environment names (a search), with that environment, `input` on stdin.
+///
+/// # Errors
+/// One sentence: it cannot be started, or takes longer than `time`; it is killed then.
+pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
+    let mut child = Command::new("sh")
+        .args(["-c", text])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("cannot start sh: {error}"))?;
+    let mut pipe = child.stdin.take();
+    let feed = async {
+        if let Some(mut pipe) = pipe.take() {
+            // A command that does not read its input is none the worse for it.
+            let _ = pipe.write_all(input).await;
+        }
+    };
+    let ended = tokio::time::timeout(time, async { tokio::join!(feed, child.wait_with_output()).1 }).await;
+    let output = ended
+        .map_err(|_| format!("the command took longer than {} s", time.as_secs()))?
+        .map_err(|error| format!("the command cannot be waited for: {error}"))?;
+    Ok(Printed {
+        ok: output.status.success(),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}

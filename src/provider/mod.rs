@@ -2,6 +2,7 @@
 
 pub mod fallback;
 pub mod fault;
+pub mod grounding;
 pub mod http;
 mod json;
 pub mod open;
@@ -22,6 +23,14 @@ use tokio_util::sync::CancellationToken;
 pub trait Provider: Send + Sync {
     /// What is known of the model before it is asked.
     fn info(&self) -> &ModelInfo;
+    /// What a recording tells beside its replies; `None` where no recording is played again.
+    fn recorded(&self) -> Option<&replay::Recorded> {
+        None
+    }
+    /// What the reply to this request cost when it was recorded, in millionths of a US dollar.
+    fn charged(&self, _turn: u64, _digest: &str) -> Option<u64> {
+        Some(0)
+    }
     /// One whole reply. Retries by itself within `cx.deadline`; what it tells through `cx.live` is display only.
     fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>>;
 }

@@ -50,6 +50,14 @@ pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenE
             .map_err(|problems| OpenError::Invalid(render_all(&files, &problems).trim_end().to_owned()))?;
         return Ok(Arc::new(script));
     }
+    Ok(Arc::new(Http::new(service(model, with)?)))
+}
+
+/// The service behind `PROVIDER/NAME`, with its address and key.
+///
+/// # Errors
+/// As [`open`].
+pub fn service(model: &str, with: &OpenWith<'_>) -> Result<Service, OpenError> {
     let (provider, name) = model.split_once('/').ok_or_else(|| unknown(model))?;
     let wire = Wire::ALL
         .into_iter()
@@ -63,14 +71,14 @@ pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenE
     }
     let base = base(wire, with)?;
     let key = key(wire, &base, model, with)?;
-    Ok(Arc::new(Http::new(Service {
+    Ok(Service {
         wire,
         model: name.to_owned(),
         base: base.address,
         key,
         limits: with.limits,
         schedule: with.schedule,
-    })))
+    })
 }
 
 /// Opens several models as one: the later ones stand in when an earlier one fails for good.

@@ -3,10 +3,13 @@
 
 use super::scripted::{readable, tell};
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
-use crate::base::call::ToolSpec;
+use crate::base::call::{ToolOutput, ToolSpec};
+use crate::base::ids::CallId;
 use crate::base::message::{Message, Reply, Role};
 use futures_util::future::BoxFuture;
 use similar::{ChangeTag, TextDiff};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// The most lines of a difference that are shown, and the longest of them.
 const LINES: usize = 60;
@@ -19,6 +22,23 @@ pub struct RecordedTurn {
     /// The digest of the request, as `Replied` tells it.
     pub asked: String,
     pub reply: Reply,
+    /// What the reply cost when it was given; `None` when no price was known.
+    pub cost_micros: Option<u64>,
+}
+
+/// What a recording tells beside its replies.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// The model that was asked, `PROVIDER/NAME`.
+    pub model: String,
+    /// What each call gave.
+    pub results: BTreeMap<CallId, ToolOutput>,
+    /// Tokens of that model's window.
+    pub window: Option<u64>,
+    /// Digests of requests that the service had refused for their length.
+    pub overflows: BTreeSet<String>,
+    /// The directory of whole results.
+    pub kept: PathBuf,
 }
 
 /// A recorded request, made again from the journal when a difference must be shown.
@@ -37,20 +57,22 @@ pub type Recall = Box<dyn Fn(u64) -> Option<RecordedRequest> + Send + Sync>;
 pub struct Replay {
     info: ModelInfo,
     turns: Vec<RecordedTurn>,
+    recorded: Recorded,
     recall: Recall,
 }
 
 impl Replay {
     /// A provider for a recording. `id` is the model as the user named it (`replay:RUN`); several recordings of one
     /// turn (a run that was resumed) are told apart by their digests.
-    pub fn new(id: &str, turns: Vec<RecordedTurn>, recall: Recall) -> Self {
+    pub fn new(id: &str, turns: Vec<RecordedTurn>, recorded: Recorded, recall: Recall) -> Self {
         Self {
             info: ModelInfo {
                 id: id.to_owned(),
-                window: None,
+                window: recorded.window,
                 recorded: true,
             },
             turns,
+            recorded,
             recall,
         }
     }
@@ -59,6 +81,10 @@ impl Replay {
         if cx.cancel.is_cancelled() {
             let message = "cancelled before the reply came";
             return Err(ProviderError::new(ProviderClass::Cancelled, message));
+        }
+        if self.recorded.overflows.contains(request.digest) {
+            let message = "the recorded request was longer than the model's window";
+            return Err(ProviderError::new(ProviderClass::ContextOverflow, message));
         }
         let mut of_turn = self.turns.iter().filter(|turn| turn.turn == request.turn).peekable();
         if of_turn.peek().is_none() {
@@ -119,6 +145,15 @@ impl Replay {
 impl Provider for Replay {
     fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    fn recorded(&self) -> Option<&Recorded> {
+        Some(&self.recorded)
+    }
+
+    fn charged(&self, turn: u64, digest: &str) -> Option<u64> {
+        let same = |recorded: &&RecordedTurn| recorded.turn == turn && recorded.asked == digest;
+        self.turns.iter().find(same)?.cost_micros
     }
 
     fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {

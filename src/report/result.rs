@@ -35,7 +35,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         denied: denied(sum),
         suspended: suspended(sum),
         usage: UsageReport {
-            turns: u64::try_from(sum.turns.len()).unwrap_or(u64::MAX),
+            turns: u64::try_from(sum.turns.len()).unwrap_or(u64::MAX) + sum.summaries,
             tokens: sum.usage,
             total: sum.tokens,
             calls: calls_by_tool(&sum.calls),

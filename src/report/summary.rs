@@ -50,6 +50,8 @@ pub struct RunSummary<'a> {
     pub cost_micros: u64,
     /// Whether a price was unknown, so that the cost is too low.
     pub unpriced: bool,
+    /// Requests for summaries, besides `turns`.
+    pub summaries: u64,
 }
 
 /// One step that was begun.
@@ -163,6 +165,17 @@ impl<'a> RunSummary<'a> {
     /// Whether the replies are recorded ones.
     pub fn recorded(&self) -> bool {
         self.head.is_some_and(|head| head.recorded)
+    }
+
+    /// The model whose words these are: the recorded one where a recording was played again.
+    pub fn speaker(&self) -> &'a str {
+        let replayed = self.head.and_then(|head| head.replays.as_deref());
+        replayed.unwrap_or(self.model)
+    }
+
+    /// Whether the replies were written by hand and never had a price.
+    pub(super) fn invented(&self) -> bool {
+        self.head.is_some_and(|head| head.recorded && head.replays.is_none())
     }
 
     /// From the first event to the last, in milliseconds. Waiting for a person counts.

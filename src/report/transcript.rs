@@ -1,5 +1,6 @@
 //! `transcript.json`: the run in the open agent-trajectory format, ATIF v1.7. What the format has no field for stands
-//! under `extra.overnight`. Media are named, never carried.
+//! under `extra.overnight`. Media are named, never carried. The transcript of a replay is that of the recorded run but for
+//! times and the run's id; that its replies were recorded stands in `result.json`.
 
 mod form;
 
@@ -53,7 +54,7 @@ fn agent(sum: &RunSummary<'_>, declared: Declared<'_>) -> Agent {
     Agent {
         name: "overnight",
         version: sum.head.map_or("unknown", |head| &head.version).to_owned(),
-        model_name: some(sum.model),
+        model_name: some(sum.speaker()),
         tool_definitions: Some(declared.tools.iter().map(tool).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
     }
 }
@@ -67,7 +68,6 @@ fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
         "message": result.message,
         "exit_code": result.exit_code,
         "partial": result.partial,
-        "recorded": result.recorded,
         "recipe": result.recipe,
         "plan": sum.head.map(|head| head.plan_digest.as_str()),
         "policies": result.policies,
@@ -76,7 +76,7 @@ fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
         "base_tree": result.base_tree,
         "tree": sum.patch.map(|patch| patch.tree.as_str()),
         "patch": sum.patch.and_then(|patch| patch.blob.as_ref()).map(|blob| json!({
-            "path": result.patch,
+            "path": "changes.patch",
             "sha256": blob,
         })),
         "changes": result.changes,

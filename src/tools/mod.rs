@@ -18,6 +18,9 @@ pub mod results;
 pub mod save_memory;
 pub mod schema;
 pub mod shell;
+pub mod web;
+pub mod web_fetch;
+pub mod web_search;
 pub mod write_file;
 pub mod write_todos;
 
@@ -39,7 +42,7 @@ use crate::workspace::Workspace;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +56,7 @@ fn builtins() -> Vec<Arc<dyn Tool>> {
         Arc::new(read_many_files::tool()),
         Arc::new(replace::tool()),
         Arc::new(save_memory::tool()),
+        Arc::new(web_fetch::tool()),
         Arc::new(write_file::tool()),
         Arc::new(write_todos::tool()),
         Arc::new(background::list_tool()),
@@ -98,7 +102,8 @@ pub struct ToolContext {
 
 /// What all calls of one run share.
 pub struct Scope {
-    pub confinement: Confinement,
+    /// Known before the first command; a run that needs none does not wait for it.
+    pub confinement: OnceLock<Confinement>,
     /// Commands that go on in the background.
     pub jobs: Jobs,
     /// Where whole results are kept: `results/` of the run directory.
@@ -106,6 +111,15 @@ pub struct Scope {
     pub redactor: Arc<Redactor>,
     /// The user's data directory of this repository, for `save_memory`.
     pub memory: PathBuf,
+    pub web: web::Web,
+}
+
+impl Scope {
+    /// The sandbox of commands. None is run without one.
+    pub fn confinement(&self) -> Result<&Confinement, ToolError> {
+        let missing = || ToolError::Fatal("the sandbox is not ready".to_owned());
+        self.confinement.get().ok_or_else(missing)
+    }
 }
 
 /// Takes passing impressions; loses them when nobody has time.

@@ -98,11 +98,22 @@ fn tail(text: &str, room: usize) -> &str {
     }
 }
 
+/// Keeps the whole of a result that the history shortens, unless it is kept already.
+pub fn keep_whole(results: &Path, id: &str, text: &str) -> Result<(), ToolError> {
+    if kept(results, id).is_ok() {
+        return Ok(());
+    }
+    keep_as(results, id, text).map(|_| ())
+}
+
 /// Keeps a text (its first and last 16 MiB, as far as the run has room) under the call's id.
 fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
-    let id = context.call.as_str();
+    keep_as(&context.scope.results, context.call.as_str(), text)
+}
+
+fn keep_as(results: &Path, id: &str, text: &str) -> Result<Kept, ToolError> {
     let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {id}: {error}"));
-    let dir = Dir::create(&context.scope.results).map_err(fatal)?;
+    let dir = Dir::create(results).map_err(fatal)?;
     let (others, _) = dir.list("", 100_000).map_err(fatal)?;
     let used: u64 = others.iter().map(|entry| entry.size).sum();
     let room = usize::try_from(KEPT_RUN.saturating_sub(used)).unwrap_or(usize::MAX);
@@ -123,6 +134,18 @@ fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
         bytes: text.len() as u64,
         omitted: text.len().saturating_sub(kept.len()) as u64,
     })
+}
+
+/// Brings the whole of a recorded result into the results of this run.
+pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<(), ToolError> {
+    let Some(whole) = &output.kept else {
+        return Ok(());
+    };
+    let fatal = |error: FsError| ToolError::Fatal(format!("cannot keep the result of {}: {error}", whole.id));
+    let bytes = kept(from, &whole.id)?;
+    let dir = Dir::create(&context.scope.results).map_err(fatal)?;
+    dir.write(&whole.id, &bytes).map_err(fatal)?;
+    Ok(())
 }
 
 /// The bytes of a kept result. `id` comes from the model: only letters, digits and `-`.

@@ -149,10 +149,13 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     let spawn = spawn(&asked, &context);
     let scope = &context.scope;
     if let Some(delay) = asked.background {
-        let started = scope.jobs.start(&asked.command, spawn, &scope.confinement, delay).await;
+        let started = scope
+            .jobs
+            .start(&asked.command, spawn, scope.confinement()?, delay)
+            .await;
         return started.map(|job| background::started(&job)).map_err(not_started);
     }
-    let finished = crate::process::run(spawn, &scope.confinement)
+    let finished = crate::process::run(spawn, scope.confinement()?)
         .await
         .map_err(not_started)?;
     if context.cancel.is_cancelled() {

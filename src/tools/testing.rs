@@ -75,11 +75,12 @@ impl Bench {
             call: CallId::nth(call),
             workspace: Arc::clone(&self.workspace),
             scope: Arc::new(Scope {
-                confinement: confinement(self.workspace.root()),
+                confinement: confinement(self.workspace.root()).into(),
                 jobs: Jobs::default(),
                 results: beside("results"),
                 redactor: Arc::new(Redactor::default()),
                 memory: beside("memory/project"),
+                web: crate::tools::web::Web::default(),
             }),
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),

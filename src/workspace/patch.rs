@@ -68,6 +68,9 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
 
 /// The commit that `HEAD` names; `None` before the first one.
 pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
+    if let Some(id) = branch_head(repository) {
+        return Ok(Some(id));
+    }
     let dir = repository.git_dir.to_string_lossy();
     let args = [
         "--git-dir",
@@ -80,6 +83,31 @@ pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
     let printed = plain::git(&args, &repository.top, &[], None).await?;
     let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     Ok((printed.ok && !id.is_empty()).then_some(id))
+}
+
+/// The commit of a branch or a detached `HEAD` as it stands in the files of git: a process less at every start. `None`
+/// leaves the question to git itself (no commit yet, another way of keeping references).
+fn branch_head(repository: &Repository) -> Option<String> {
+    let id = |text: &str| {
+        let text = text.trim();
+        let hex = matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        hex.then(|| text.to_owned())
+    };
+    let head = std::fs::read_to_string(repository.git_dir.join("HEAD")).ok()?;
+    let Some(name) = head.trim().strip_prefix("ref: ") else {
+        return id(&head);
+    };
+    if !name.starts_with("refs/heads/") || name.split('/').any(|part| part == "..") {
+        return None;
+    }
+    if let Ok(text) = std::fs::read_to_string(repository.common_dir.join(name)) {
+        return id(&text);
+    }
+    let packed = std::fs::read_to_string(repository.common_dir.join("packed-refs")).ok()?;
+    packed.lines().find_map(|line| {
+        let (commit, at) = line.split_once(' ')?;
+        (at == name).then(|| id(commit)).flatten()
+    })
 }
 
 impl Shadow {

@@ -148,6 +148,38 @@ fn a_policy_only_lowers_and_a_flag_replaces_the_recipe() {
 }
 
 #[test]
+fn what_cannot_be_used_is_asked_again_and_then_ends_7() {
+    let world = asking();
+    let service = Gemini::new(vec![Answer::Garbage, gemini::says("there")]);
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        "gemini/gemini-2.5-pro",
+        "--base-url",
+        &service.url,
+        "--format",
+        "json",
+    ];
+    assert_eq!(world.call(&args).exits(0).json()["response"], "there");
+    let service = Gemini::new(vec![Answer::Garbage]);
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        "gemini/gemini-2.5-pro",
+        "--base-url",
+        &service.url,
+        "--format",
+        "json",
+    ];
+    world.call(&args).exits(7);
+    assert!((2..10).contains(&service.seen().len()), "{}", service.seen().len());
+}
+
+#[test]
 fn a_budget_end_can_be_resumed_with_more() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let replies = [writes("b.txt", "b\n"), writes("c.txt", "c\n"), says("done")];

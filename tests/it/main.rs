@@ -7,16 +7,26 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod cases;
+mod cli;
 mod exit_codes;
 mod feedback;
 mod gemini;
 mod harness;
+mod hostile;
 mod inputs;
+mod journal;
 mod layering;
 mod limits;
+mod long;
+mod parallel;
 mod patch;
 mod process;
+mod readme;
+mod real_crate;
 mod references;
+mod replay;
 mod rulings;
 mod scheduler;
 mod tools;
+mod validators;

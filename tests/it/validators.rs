@@ -3,11 +3,13 @@
 //! `OVERNIGHT_VALIDATORS` names a directory with both (`pip install --target`, harbor's wheel unpacked); without it the
 //! modules of the host's Python are tried. Missing ones skip the test, or fail it under `OVERNIGHT_REQUIRE=all`.
 
+use super::harness::{World, open_policy, says, script, shell, writes};
 use overnight::base::event::{Event, EventKind};
 use overnight::report::junit;
 use overnight::report::result::{self, Ending};
 use overnight::report::summary::RunSummary;
 use overnight::report::transcript::{self, Declared};
+use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -130,5 +132,71 @@ fn junitparser_reads_every_report() {
         let counts = shown(&output);
         let counts: Vec<u32> = counts.split_whitespace().map(|n| n.parse().unwrap()).collect();
         assert_eq!(passed, counts[1..].iter().sum::<u32>() == 0, "{name}: {counts:?}");
+    }
+}
+
+/// Run directories that the program itself made: passed, failed, denied, suspended, out of budget, killed and refused.
+fn made() -> Vec<(&'static str, World)> {
+    let weird = "printf '\\000\\001\\033[31m]]>&<\\377\\376\\302'; exit 3";
+    let check = format!(
+        "version: 1\nname: r\nsteps:\n  - {{ id: one, prompt: go, retry: {{ max: 1 }}, checks: [{{ name: 'x < y', run: {weird:?} }}] }}\n"
+    );
+    let policy = open_policy(&["printf", "exit"]);
+    let ask = "version: 1\nextends: [builtin:edit]\nrules: [{ suspend: write_file }]\nsandbox: { level: none }\n";
+    let nasty = [shell(weird), writes("b.txt", "\u{1}]]>"), says("\u{1b}[2J<&>")];
+    let waiting = [writes("b.txt", "x"), says("done")];
+    let make = |replies: &[Value], recipe: Option<&str>, policy: &str, more: &[&str]| {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies = script(replies);
+        match recipe {
+            Some(recipe) => world.recipe(recipe, &replies, policy, more),
+            None => world.run(&replies, policy, &[&["-p", "x \u{7}"], more].concat()),
+        };
+        world
+    };
+    let wrong = Some("version: 1\nname: r\nstep: []\n");
+    vec![
+        ("passed", make(&nasty, None, &policy, &[])),
+        ("failed", make(&nasty, Some(&check), &policy, &[])),
+        (
+            "denied",
+            make(&nasty, None, "version: 1\nextends: [builtin:read-only]\n", &[]),
+        ),
+        ("suspended", make(&waiting, None, ask, &[])),
+        ("budget", make(&waiting, None, &policy, &["--max-turns", "1"])),
+        ("refused", make(&waiting, wrong, &policy, &[])),
+    ]
+}
+
+#[test]
+fn what_the_program_leaves_is_accepted() {
+    let (transcripts, reports) = (has("harbor.utils.trajectory_validator"), has("junitparser"));
+    if !transcripts && !reports {
+        return;
+    }
+    for (name, world) in made() {
+        let result = world.result();
+        assert_eq!(
+            result["verdict"],
+            if name == "refused" { "invalid" } else { name },
+            "{}",
+            result["message"]
+        );
+        let transcript = world.out().join("transcript.json");
+        assert_eq!(transcript.is_file(), name != "refused", "{name}");
+        if transcripts && name != "refused" {
+            let output = python(&["-m", "harbor.utils.trajectory_validator"])
+                .arg(&transcript)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{name}: {}", shown(&output));
+        }
+        if reports {
+            let output = python(&["-c", JUNIT])
+                .arg(world.out().join("junit.xml"))
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{name}: {}", shown(&output));
+        }
     }
 }

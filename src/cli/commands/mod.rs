@@ -47,11 +47,17 @@ fn completions(shell: clap_complete::Shell) -> Result<u8, Refusal> {
     printed(&String::from_utf8_lossy(&script))
 }
 
+/// The page of the whole program, then one of every subcommand.
 fn man() -> Result<u8, Refusal> {
     let command = <super::args::Cli as clap::CommandFactory>::command();
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
     let mut page = Vec::new();
-    clap_mangen::Man::new(command)
-        .render(&mut page)
-        .map_err(|error| Refusal::Output(error.to_string()))?;
+    pages(&command, &mut page).map_err(|error| Refusal::Output(error.to_string()))?;
     printed(&String::from_utf8_lossy(&page))
+}
+
+fn pages(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> {
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    command.get_subcommands().try_for_each(|one| pages(one, page))
 }

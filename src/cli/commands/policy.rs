@@ -136,7 +136,7 @@ impl Judge {
         }
         Ok(Self {
             policies,
-            tools: wire::registry(None)?,
+            tools: wire::registry(None, true)?,
             workspace: Arc::new(wire::workspace(dir, &[], None)?),
         })
     }

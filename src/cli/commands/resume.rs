@@ -158,7 +158,8 @@ async fn go_on(
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let hidden = vec![dir.to_owned()];
     let workspace = wire::workspace(tree.path(), &hidden, Some(&plan))?;
-    let tools = wire::registry(Some(&plan))?;
+    let search = wire::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
+    let tools = wire::registry(Some(&plan), search.is_some())?;
     let own: Vec<PathBuf> = first
         .policies
         .iter()
@@ -177,6 +178,7 @@ async fn go_on(
         plan,
         policies,
         tools,
+        search,
         provider,
         workspace,
         hidden,

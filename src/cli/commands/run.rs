@@ -3,14 +3,14 @@
 use super::session::{self, Beginning, Session};
 use super::{printed, sample};
 use crate::base::event::{Base, RunStarted};
-use crate::base::ids::{RunId, sha256_hex};
+use crate::base::ids::RunId;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{out, wire};
+use crate::cli::{out, search, wire};
 use crate::diag::Files;
 use crate::journal::{format, store};
-use crate::recipe::show;
+use crate::recipe::{Plan, show};
 use crate::workspace::{isolate, patch};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -116,21 +116,28 @@ async fn begin(
     let tree = isolated.map_or(place.workspace.as_path(), isolate::Isolated::workspace);
     let hidden = vec![place.dir.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
-    let tools = wire::registry(Some(&plan))?;
+    let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
+    let tools = wire::registry(Some(&plan), search.is_some())?;
     wire::check_names(&policies, &tools, &Files::default())?;
     let texts = policies.texts();
     wire::guard(&mut policies, &workspace, &hidden, &own_files);
     let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
+    // Two models at one task have one plan.
+    let task = Plan {
+        model: None,
+        ..plan.clone()
+    };
     let first = RunStarted {
         format: format::FORMAT,
         run: place.run.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         recipe: plan.name.clone(),
-        plan_digest: sha256_hex(&[value.to_string().as_bytes()]),
+        plan_digest: task.digest(),
         plan: value,
         policies: texts,
         model: provider.info().id.clone(),
+        replays: provider.recorded().map(|recorded| recorded.model.clone()),
         workspace: workspace.root().to_string_lossy().into_owned(),
         isolated_from: isolated.map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
         base: Base {
@@ -143,6 +150,7 @@ async fn begin(
         plan,
         policies,
         tools,
+        search,
         provider,
         workspace,
         hidden,
@@ -160,7 +168,10 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 
 /// What would be done, with no model and no journal.
 fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
-    let tools = wire::registry(Some(&settings.plan))?;
+    let tools = wire::registry(
+        Some(&settings.plan),
+        search::of(settings.plan.model.as_deref(), None).is_some(),
+    )?;
     let mut text = show::text(&settings.plan);
     text.push_str("\ntools:\n");
     for spec in tools.specs() {

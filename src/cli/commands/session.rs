@@ -1,6 +1,6 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
-use crate::base::event::{Confined, Equipped, EventKind, RunStarted, Sink};
+use crate::base::event::{Equipped, EventKind, RunStarted, Sink};
 use crate::base::ids::sha256_hex;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
@@ -16,12 +16,14 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
-use crate::provider::Provider;
+use crate::provider::pricing::Pricing;
+use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
+use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
@@ -35,6 +37,8 @@ pub struct Session {
     pub plan: Plan,
     pub policies: PolicySet,
     pub tools: Registry,
+    /// Behind `google_web_search`, where that is among the tools.
+    pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
     pub hidden: Vec<PathBuf>,
@@ -82,8 +86,15 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
 async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
-    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
-    let (confinement, detail) = wire::confinement(&session.policies, &session.workspace, &own, &session.hidden).await?;
+    let pricing = wire::pricing()?;
+    let model = Arc::clone(&session.provider);
+    priced(&session.plan, model.info(), &pricing)?;
+    // The user's own table goes before what the service is known for.
+    let known = pricing.known(&model.info().id).and_then(|known| known.window);
+    let window = known.or(model.info().window);
+    let own = Private::create()
+        .map(Arc::new)
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     let system = prompt::system(&session.plan, &context);
     let interrupt = Arc::new(Interrupt::default());
@@ -94,11 +105,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
     let sinks = sinks(shared);
-    let confined = EventKind::Confined(Confined {
-        level: confinement.level.as_str().to_owned(),
-        detail,
-    });
-    let equipped = equipped(&session.tools, &system);
+    let equipped = equipped(&session.tools, &system, window);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
@@ -115,22 +122,27 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
             (ledger, false)
         }
     };
-    for event in [confined, equipped] {
-        ledger.record(event)?;
-    }
+    ledger.record(equipped)?;
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
             message,
         })?;
     }
+    let hermetic = session.provider.recorded().is_some();
+    let sandbox = wire::sandbox(
+        &session.policies,
+        session.workspace.root(),
+        &own,
+        &session.hidden,
+        hermetic,
+    );
     let ground = match ledger.state.baseline.clone() {
-        Some(tree) if !fresh => Ground::resumed(tree),
-        _ => Ground::new(baseline(&shadow, &ledger)),
+        Some(tree) if !fresh => Ground::resumed(tree, sandbox),
+        _ => Ground::new(baseline(&shadow, &ledger), sandbox),
     };
-    let pricing = wire::pricing()?;
-    let id = session.provider.info().id.clone();
-    let scope = wire::scope(confinement, &session.run_dir, &session.workspace, &redactor);
+    let web = wire::web(&session.policies, &redactor, session.search);
+    let scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
     let mut workspace = session.workspace;
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
@@ -138,7 +150,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         policies: session.policies,
         tools: session.tools,
         provider: session.provider,
-        price: Box::new(move |model: &str, usage: Usage| price(&pricing, &id, model, usage)),
+        price: Box::new(move |name: &str, usage: Usage| price(&pricing, &model.info().id, name, usage)),
         workspace: Arc::new(workspace),
         scope: Arc::new(scope),
         redactor,
@@ -154,8 +166,25 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
     Ok(sinks.err().map(|error| format!("an output stream: {error}")))
 }
 
+/// A cap on the cost can only be held where prices are known.
+fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
+    let of_steps = plan.steps.iter().filter_map(|step| step.budget.as_ref());
+    let capped = of_steps
+        .chain([&plan.budget])
+        .any(|budget| budget.cost_micros.is_some());
+    if !capped || model.recorded || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
+        return Ok(());
+    }
+    Err(Refusal::Environment(format!(
+        "the cost is limited, and no price is known for {id}: name a file with its price in OVERNIGHT_PRICES, as \
+         [{{\"model\": \"{id}\", \"price\": {{\"input\": 0.5, \"output\": 1.5}}}}] in US dollars for a million tokens, \
+         or limit tokens instead",
+        id = model.id
+    )))
+}
+
 /// The price of a reply: by the model that answered, else by the one that was asked.
-fn price(pricing: &crate::provider::pricing::Pricing, id: &str, model: &str, usage: Usage) -> Option<u64> {
+fn price(pricing: &Pricing, id: &str, model: &str, usage: Usage) -> Option<u64> {
     let vendor = id.split_once('/').map_or("", |(vendor, _)| vendor);
     pricing
         .cost_micros(&format!("{vendor}/{model}"), &usage)
@@ -180,13 +209,14 @@ fn baseline(shadow: &Shadow, ledger: &Ledger) -> Baseline {
     })
 }
 
-fn equipped(tools: &Registry, system: &str) -> EventKind {
+fn equipped(tools: &Registry, system: &str, window: Option<u64>) -> EventKind {
     let tools: Vec<_> = tools.specs().into_iter().cloned().collect();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(Equipped {
         servers: Vec::new(),
         discovered: Vec::new(),
         definitions: sha256_hex(&[text.as_bytes()]),
+        window,
         system: system.to_owned(),
         tools,
     })

@@ -8,7 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{CallArgs, Format, ToolsCommand};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, inputs, out, wire};
+use crate::cli::{exit, inputs, out, search, wire};
 use crate::diag::Files;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
@@ -16,6 +16,7 @@ use crate::process;
 use crate::process::private::Private;
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
+use crate::tools::web::Search;
 use crate::tools::{LiveSender, Registry, ToolContext, ToolError, results};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -44,9 +45,13 @@ fn plan_of(recipe: Option<&Path>, workspace: &Path) -> Result<Option<Plan>, Refu
     Ok(Some(plan))
 }
 
+fn search_of(plan: Option<&Plan>) -> Option<Search> {
+    search::of(plan.and_then(|plan| plan.model.as_deref()), None)
+}
+
 fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
     let plan = plan_of(recipe, workspace)?;
-    let registry = wire::registry(plan.as_ref())?;
+    let registry = wire::registry(plan.as_ref(), search_of(plan.as_ref()).is_some())?;
     let specs = registry.specs();
     match format {
         Format::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
@@ -105,7 +110,7 @@ struct Answer {
 async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     let arguments = inputs::json(&args.args, "--args")?;
     let plan = plan_of(args.recipe.as_deref(), &args.workspace)?;
-    let registry = wire::registry(plan.as_ref())?;
+    let registry = wire::registry(plan.as_ref(), search_of(plan.as_ref()).is_some())?;
     let answer = gate(args, &registry, &arguments).await?;
     let text = answer.output.model_text();
     match args.format {
@@ -184,7 +189,7 @@ async fn gate(args: &CallArgs, registry: &Registry, arguments: &Value) -> Result
     };
     let ruled_out = |ruling: Ruling, status, code| Answer {
         status,
-        output: ToolOutput::failure("denied", denial::told(&ruling)),
+        output: ToolOutput::failure("denied", denial::told(&ruling, args.policy.iter().map(String::as_str))),
         ruling: Some(ruling),
         code,
     };
@@ -235,20 +240,23 @@ async fn execute(
         .prefix("overnight-")
         .tempdir()
         .map_err(no_dir)?;
-    let (confinement, _) = wire::confinement(policies, &workspace, &own, &[]).await?;
+    let (confinement, _) = wire::confinement(policies, workspace.root(), &own, &[])
+        .await
+        .map_err(Refusal::Environment)?;
     if tool.spec().kind == crate::base::call::Kind::Execute || ruling.pipe.is_some() {
         process::self_test(&confinement)
             .await
             .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
     }
-    let scope = wire::scope(confinement, results.path(), &workspace, &redactor);
+    let web = wire::web(policies, &redactor, search_of(None));
+    let mut scope = wire::scope(results.path(), &workspace, &redactor, web);
     let cancel = CancellationToken::new();
     let prepared = match &ruling.pipe {
         None => prepared,
         Some(_) => {
             let pipe = crate::engine::modify::Pipe {
                 workspace: &workspace,
-                confinement: &scope.confinement,
+                confinement: &confinement,
                 redactor: &redactor,
                 cancel: &cancel,
             };
@@ -257,7 +265,7 @@ async fn execute(
                 .map_err(|why| ToolError::model("denied", why))
                 .and_then(|args| {
                     crate::engine::modify::prepare(
-                        &wire::registry(None).map_err(|e| ToolError::Fatal(e.to_string()))?,
+                        &wire::registry(None, false).map_err(|e| ToolError::Fatal(e.to_string()))?,
                         &workspace,
                         tool,
                         &args,
@@ -268,6 +276,7 @@ async fn execute(
             }
         }
     };
+    scope.confinement = confinement.into();
     let scope = Arc::new(scope);
     let context = ToolContext {
         call: CallId::nth(1),

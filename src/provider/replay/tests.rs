@@ -20,11 +20,13 @@ fn replay() -> Replay {
             turn: 1,
             asked: "d1".into(),
             reply: reply("one"),
+            cost_micros: None,
         },
         RecordedTurn {
             turn: 2,
             asked: "d2".into(),
             reply: reply("two"),
+            cost_micros: None,
         },
     ];
     let recall = |turn| {
@@ -34,7 +36,7 @@ fn replay() -> Replay {
             tools: Some(Vec::new()),
         })
     };
-    Replay::new("replay:r", turns, Box::new(recall))
+    Replay::new("replay:r", turns, Recorded::default(), Box::new(recall))
 }
 
 fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Reply, ProviderError> {

@@ -1,7 +1,7 @@
 //! The fold from events to a summary: one pass, in order. Knows no output.
 
 use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
-use crate::base::event::{Event, EventKind, PromptReason, RunStarted};
+use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised};
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
@@ -54,6 +54,7 @@ fn empty<'a>() -> RunSummary<'a> {
         tokens: 0,
         cost_micros: 0,
         unpriced: false,
+        summaries: 0,
     }
 }
 
@@ -83,7 +84,7 @@ impl<'a> Fold<'a> {
             EventKind::RunFinished { outcome, spent } => {
                 self.sum.finished = true;
                 self.sum.outcome = outcome.clone();
-                self.sum.unpriced |= spent.unpriced && !self.sum.recorded();
+                self.sum.unpriced |= spent.unpriced && !self.sum.invented();
                 self.sum.cost_micros = self.sum.cost_micros.max(spent.cost_micros);
                 self.sum.tokens = self.sum.tokens.max(spent.tokens);
             }
@@ -148,7 +149,12 @@ impl<'a> Fold<'a> {
                 step.judged.push((*ok, errors));
                 step.moments.push(Moment::Judged { ok: *ok, errors });
             }
-            EventKind::Compacted { why, .. } => self.here(at).moments.push(Moment::Compacted { at, why }),
+            EventKind::Compacted { why, summary, .. } => {
+                self.here(at).moments.push(Moment::Compacted { at, why });
+                if let Some(summary) = summary {
+                    self.summary(at, summary);
+                }
+            }
             kind => self.call(at, kind),
         }
     }
@@ -218,7 +224,7 @@ impl<'a> Fold<'a> {
     }
 
     fn reply(&mut self, at: Timestamp, n: u64, reply: &'a Reply, took_ms: u64, cost_micros: Option<u64>) {
-        let recorded = self.sum.recorded();
+        let invented = self.sum.invented();
         let (first, turn) = (self.sum.calls.len(), self.sum.turns.len());
         let step = self.here(at);
         step.turns += 1;
@@ -251,7 +257,21 @@ impl<'a> Fold<'a> {
         self.sum.usage.add(reply.usage);
         self.sum.tokens += reply.usage.total();
         self.sum.cost_micros += cost_micros.unwrap_or_default();
-        self.sum.unpriced |= cost_micros.is_none() && !recorded;
+        self.sum.unpriced |= cost_micros.is_none() && !invented;
+    }
+
+    /// A summary is paid for like any other reply; it is no turn of the conversation.
+    fn summary(&mut self, at: Timestamp, summary: &Summarised) {
+        let (usage, cost) = (summary.reply.usage, summary.cost_micros.unwrap_or_default());
+        let step = self.here(at);
+        step.turns += 1;
+        step.usage.add(usage);
+        step.cost_micros += cost;
+        self.sum.summaries += 1;
+        self.sum.usage.add(usage);
+        self.sum.tokens += usage.total();
+        self.sum.cost_micros += cost;
+        self.sum.unpriced |= summary.cost_micros.is_none() && !self.sum.invented();
     }
 
     /// Opens a step, or goes on with it when it was begun before a resume.
@@ -309,5 +329,7 @@ fn reason(why: PromptReason) -> &'static str {
         PromptReason::Repair => "repair",
         PromptReason::Nudge => "nudge",
         PromptReason::Retry => "retry",
+        PromptReason::Echo => "echo",
+        PromptReason::Idle => "idle",
     }
 }

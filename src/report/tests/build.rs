@@ -59,6 +59,7 @@ impl Run {
                 narrows: false,
             }],
             model: "gemini/gemini-2.5-pro".to_owned(),
+            replays: None,
             workspace: "/work/repo".to_owned(),
             isolated_from: None,
             base: Base {
@@ -90,6 +91,7 @@ impl Run {
             }],
             discovered: Vec::new(),
             definitions: "ef".repeat(32),
+            window: None,
             system: String::new(),
             tools: Vec::new(),
         }))

@@ -34,11 +34,13 @@ fn bench() -> Bench {
             protected: Vec::new(),
             network: Network::Open,
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-        },
+        }
+        .into(),
         jobs: Jobs::default(),
         results: results.path().join("results"),
         redactor: Arc::new(Redactor::default()),
         memory: results.path().join("memory"),
+        web: crate::tools::web::Web::default(),
     });
     Bench {
         _tree: tree,

@@ -1,6 +1,6 @@
 //! What confined commands can reach: toolchains, granted hosts; and what is left when this program is killed.
 
-use super::{House, house, lives};
+use super::{House, house, lives, mark};
 use overnight::process::{self, Level, Network};
 use std::time::Duration;
 
@@ -88,9 +88,8 @@ async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
     assert!(matches!(refused, Err(process::SpawnError::Sandbox(_))));
 }
 
-/// Run by the next test in a process of its own: starts a command and waits to be killed.
+/// Run by the next test in a process of its own: starts a command and waits to be killed. Alone it does nothing.
 #[tokio::test]
-#[ignore = "part of the next test"]
 async fn a_process_that_will_be_killed() {
     let Ok(level) = std::env::var("IT_LEVEL") else { return };
     let level = [Level::Full, Level::Landlock, Level::None]
@@ -108,9 +107,9 @@ async fn a_process_that_will_be_killed() {
 #[test]
 fn nothing_lives_on_when_this_program_is_killed() {
     for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
-        let mark = format!("{}.75", 4300 + at);
+        let mark = mark(43, at);
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "process::reach::a_process_that_will_be_killed"])
+            .args(["--exact", "process::reach::a_process_that_will_be_killed"])
             .env("IT_LEVEL", level.as_str())
             .env("IT_MARK", &mark)
             .stdout(std::process::Stdio::null())
@@ -164,7 +163,7 @@ async fn a_session_is_talked_to_and_leaves_nothing() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
         let house = house(level);
-        let mark = format!("{}.5", 4400 + at);
+        let mark = mark(44, at);
         let script = format!("setsid sleep {mark} >/dev/null 2>&1 & echo x > .envrc; exec cat");
         let opening = |argv: &[&str]| Opening {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),

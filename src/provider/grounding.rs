@@ -1,0 +1,146 @@
+//! Searching through Gemini: one question grounded by the vendor's own web search. Part of no conversation, kept nowhere.
+
+use super::fault::{self, Fault};
+use super::http::Service;
+use super::{ProviderClass, ProviderError};
+use crate::net::client::{Client, Until};
+use crate::net::retry::{Next, chance};
+use crate::net::wait::{Pause, pause};
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime};
+
+/// Bytes of an answer.
+const ANSWER_MOST: usize = 4 << 20;
+
+/// An answer and what it rests on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grounded {
+    pub text: String,
+    /// Title and URL.
+    pub sources: Vec<(String, String)>,
+    /// Bytes of UTF-8 before a place in the text, and the indices of the sources it rests on.
+    pub supports: Vec<(usize, Vec<usize>)>,
+}
+
+/// The body of the request.
+pub fn request(query: &str) -> Value {
+    json!({
+        "contents": [{ "role": "user", "parts": [{ "text": query }] }],
+        "tools": [{ "googleSearch": {} }],
+    })
+}
+
+/// What an answer says.
+pub fn read(answer: &Value) -> Grounded {
+    let candidate = &answer["candidates"][0];
+    let texts = candidate["content"]["parts"].as_array().into_iter().flatten();
+    let texts = texts
+        .filter(|part| part["thought"] != true)
+        .filter_map(|part| part["text"].as_str());
+    let metadata = &candidate["groundingMetadata"];
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let index = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+    let sources = metadata["groundingChunks"].as_array().into_iter().flatten();
+    let supports = metadata["groundingSupports"].as_array().into_iter().flatten();
+    Grounded {
+        text: texts.collect(),
+        sources: sources
+            .map(|chunk| (word(&chunk["web"]["title"]), word(&chunk["web"]["uri"])))
+            .collect(),
+        supports: supports
+            .filter_map(|support| {
+                let end = index(&support["segment"]["endIndex"])?;
+                let chunks = support["groundingChunkIndices"].as_array()?;
+                Some((end, chunks.iter().filter_map(index).collect()))
+            })
+            .collect(),
+    }
+}
+
+/// Asks, and asks again as the service's schedule has it.
+///
+/// # Errors
+/// As a provider's: the class and one sentence.
+pub async fn search(
+    service: &Service,
+    client: &Client,
+    query: &str,
+    until: Until<'_>,
+) -> Result<Grounded, ProviderError> {
+    let mut waited = Duration::ZERO;
+    let mut failed = 0;
+    loop {
+        let fault = match once(service, client, query, until).await? {
+            Ok(found) => return Ok(found),
+            Err(fault) => fault,
+        };
+        failed += 1;
+        let Some(pace) = fault.again else {
+            return Err(fault.into());
+        };
+        let Next::Wait(length) = service.schedule.next(pace, failed, fault.asked, waited, chance()) else {
+            return Err(fault.into());
+        };
+        waited = waited.saturating_add(length);
+        if pause(length, until.deadline, until.cancel).await != Pause::Over {
+            return Err(fault.into());
+        }
+    }
+}
+
+async fn once(
+    service: &Service,
+    client: &Client,
+    query: &str,
+    until: Until<'_>,
+) -> Result<Result<Grounded, Fault>, ProviderError> {
+    let url = format!("{}/v1beta/models/{}:generateContent", service.base, service.model);
+    let headers = service.wire.headers(service.key.as_ref());
+    let body = request(query).to_string().into_bytes();
+    let failed =
+        |trouble: crate::net::client::Trouble| ProviderError::new(ProviderClass::Transport, trouble.to_string());
+    let mut answer = client.post(&url, &headers, body, until).await.map_err(failed)?;
+    let text = answer.text(ANSWER_MOST, until).await.map_err(failed)?;
+    if answer.status != 200 {
+        return Ok(Err(fault::from_answer(
+            answer.status,
+            |name| answer.header(name),
+            &text,
+            SystemTime::now(),
+        )));
+    }
+    match serde_json::from_str(&text) {
+        Ok(value) => Ok(Ok(read(&value))),
+        Err(_) => Ok(Err(Fault::unusable(
+            "the search answered with something that is not JSON",
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_recorded() {
+        let answer: Value =
+            serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.response.json")).unwrap();
+        let expected: Value =
+            serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.reply.json")).unwrap();
+        let found = read(&answer);
+        let got = json!({ "text": found.text, "sources": found.sources, "supports": found.supports });
+        assert_eq!(got, expected);
+        let asked: Value =
+            serde_json::from_str(include_str!("../../fixtures/wire/gemini/search.request.json")).unwrap();
+        assert_eq!(request("farben"), asked);
+    }
+
+    #[test]
+    fn an_answer_without_sources_is_only_text() {
+        assert_eq!(
+            read(&json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }] } }] })).text,
+            "a"
+        );
+        assert_eq!(read(&json!({})), Grounded::default());
+    }
+}

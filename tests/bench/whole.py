@@ -1,0 +1,202 @@
+"""Times the whole program from outside: start to first request, the loop's own time a turn, long runs, `--version`.
+
+    cargo build --release && python3 tests/bench/whole.py target/release/overnight [--rounds 20] [--only NAME]
+
+A server on loopback speaks Chat Completions. All clocks are this process's own: the moment before a program is started,
+the moment when a request has come in whole, the moment when a reply has been sent. Nothing but Python and git is needed.
+With `--peer COMMAND`, any other client is timed by the same server: `{url}` and `{tree}` in the command are replaced.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+PROMPT = "Read the lines that you are told to read."
+
+
+class Server:
+    """Answers each request with one more read of a file, and with a text after `turns` of them."""
+
+    def __init__(self, turns):
+        self.turns = turns
+        self.came = []
+        self.sent = []
+        self.connections = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        buffer = b""
+        while True:
+            while b"\r\n\r\n" not in buffer:
+                piece = connection.recv(1 << 20)
+                if not piece:
+                    return
+                buffer += piece
+            head, buffer = buffer.split(b"\r\n\r\n", 1)
+            lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            wanted = int(lengths[0]) if lengths else 0
+            pieces, held = [buffer], len(buffer)
+            while held < wanted:
+                pieces.append(connection.recv(1 << 20))
+                held += len(pieces[-1])
+            buffer = b"".join(pieces)[wanted:]
+            self.came.append(time.perf_counter())
+            connection.sendall(self.reply(len(self.came)))
+            self.sent.append(time.perf_counter())
+
+    def reply(self, turn):
+        if turn <= self.turns:
+            call = {"name": "read_file", "arguments": json.dumps({"file_path": "lines.txt", "start_line": turn, "end_line": turn})}
+            message = {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{turn}", "type": "function", "function": call}]}
+            finish = "tool_calls"
+        else:
+            message, finish = {"role": "assistant", "content": "All lines were read."}, "stop"
+        body = json.dumps({
+            "id": "x", "object": "chat.completion", "model": "bench",
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        }).encode()
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    def close(self):
+        self.listener.close()
+
+
+def make_tree(files):
+    tree = tempfile.mkdtemp(prefix="overnight-bench-")
+    with open(os.path.join(tree, "lines.txt"), "w") as out:
+        out.writelines(f"This is line {n} of a file that is read line by line.\n" for n in range(1, 1001))
+    for n in range(files):
+        folder = os.path.join(tree, f"d{n % 40}", f"s{n % 200}")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"f{n}.rs"), "w") as out:
+            out.write(f"// file {n}\n" * 40)
+    git = ["git", "-c", "user.name=b", "-c", "user.email=b@bench.test", "-C", tree]
+    for step in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
+        subprocess.run(git + step, check=True)
+    return tree
+
+
+class Run:
+    """One run to its end."""
+
+    def __init__(self, program, tree, turns, out, peer=None):
+        server = Server(turns)
+        shutil.rmtree(out, ignore_errors=True)
+        url = f"http://127.0.0.1:{server.port}/v1"
+        if peer:
+            command = shlex.split(peer.replace("{url}", url).replace("{tree}", tree))
+        else:
+            command = [program, "run", "-p", PROMPT, "--model", "openai/bench", "--base-url", url, "--workspace", tree,
+                       "--out", out, "--max-turns", str(turns + 10), "--quiet"]
+        environment = {"PATH": os.environ["PATH"], "HOME": tree + "-home", "OPENAI_API_KEY": "bench-key-0000"}
+        begun = time.perf_counter()
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tree)
+        self.peak_kb = 0
+        watching = threading.Thread(target=self.watch, args=(child.pid,), daemon=True)
+        watching.start()
+        _, errors = child.communicate()
+        self.wall = time.perf_counter() - begun
+        server.close()
+        if child.returncode != 0 or len(server.came) != turns + 1:
+            raise SystemExit(f"exit {child.returncode} after {len(server.came)} requests: {errors.decode()[-2000:]}")
+        self.first = server.came[0] - begun
+        self.turns = [came - sent for sent, came in zip(server.sent, server.came[1:])]
+        self.end = begun + self.wall - server.sent[-1]
+        self.connections = server.connections
+        shutil.rmtree(out, ignore_errors=True)
+
+    def watch(self, pid):
+        while True:
+            try:
+                with open(f"/proc/{pid}/status") as status:
+                    found = [line for line in status if line.startswith("VmHWM")]
+            except OSError:
+                return
+            if not found:
+                return
+            self.peak_kb = max(self.peak_kb, int(found[0].split()[1]))
+            time.sleep(0.005)
+
+
+def row(name, values, unit="ms", scale=1000.0):
+    values = sorted(value * scale for value in values)
+    print(f"| {name} | {statistics.median(values):.2f} {unit} | {values[0]:.2f} | {values[-1]:.2f} |", flush=True)
+
+
+def around(run, turn):
+    return statistics.median(run.turns[max(turn - 6, 0):turn + 5])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--peer")
+    given = parser.parse_args()
+    program = os.path.abspath(given.program)
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+    quick = os.path.join(memory, f"overnight-bench-out-{os.getpid()}")
+    durable = os.path.join(tempfile.gettempdir(), f"overnight-bench-out-{os.getpid()}")
+    print("| what | median | least | most |\n| --- | --- | --- | --- |")
+    wanted = lambda name: given.only in name
+    trees = []
+
+    def tree(files):
+        trees.append(make_tree(files))
+        return trees[-1]
+
+    try:
+        if wanted("version"):
+            row("`--version`", [timed([program, "--version"]) for _ in range(given.rounds)])
+        small = tree(10)
+        if wanted("start"):
+            row("start to first request, 11 files", [Run(program, small, 0, quick, given.peer).first for _ in range(given.rounds)])
+        if wanted("start-large"):
+            large = tree(20_000)
+            row("start to first request, 20,001 files", [Run(program, large, 0, quick, given.peer).first for _ in range(given.rounds)])
+        if wanted("turns"):
+            for name, out in (("not synced (memory)", quick), ("synced (disk)", durable)):
+                runs = [Run(program, small, 510, out, given.peer) for _ in range(3)]
+                row(f"a turn around turn 10, {name}", [around(run, 10) for run in runs])
+                row(f"a turn around turn 500, {name}", [around(run, 500) for run in runs])
+        if wanted("hundred"):
+            runs = [Run(program, small, 99, durable, given.peer) for _ in range(max(given.rounds // 4, 3))]
+            row("100 turns, wall", [run.wall for run in runs])
+            row("100 turns, from the last reply to the end", [run.end for run in runs])
+            row("100 turns, peak memory", [run.peak_kb for run in runs], "MB", 1 / 1024)
+            row("100 turns, connections", [run.connections for run in runs], "", 1)
+    finally:
+        for path in trees:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def timed(command):
+    begun = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun
+
+
+main()
