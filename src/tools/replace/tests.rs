@@ -74,11 +74,6 @@ fn the_depth_of_what_stays_is_kept() {
         bytes(file, dedented, "        b();\n").unwrap(),
         file.replace(block, "        b();\n")
     );
-    let numbered = "3\tb();\n4\t    }";
-    assert_eq!(
-        bytes(file, numbered, "3\t    c();\n4\t    }\n"),
-        Err("edit_no_occurrence_found")
-    );
 }
 
 #[test]
