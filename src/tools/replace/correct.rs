@@ -43,7 +43,7 @@ impl Reading {
         // The last line of a fence has no end of its own; the other text may have one.
         if by == Correction::CodeFence && !new.is_empty() {
             let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
-            if new == self.new && ends(&new) == ends(&old) + 1 {
+            if new == self.new && ends(&new) > ends(&old) {
                 old.push('\n');
             } else if ends(&new) == 0 && ends(&old) > 0 {
                 new.push('\n');
@@ -169,11 +169,11 @@ fn line_numbers(reading: &Reading) -> Vec<Reading> {
         lines.collect::<Vec<_>>().join("\n")
     };
     let mut found = vec![false];
-    if reading
-        .old
-        .lines()
-        .any(|line| numbered(line).is_some_and(|(_, _, rest)| rest.starts_with(' ')))
-    {
+    let rests = || {
+        let all = reading.old.lines().filter_map(numbered).map(|(_, _, rest)| rest);
+        all.filter(|rest| !rest.trim().is_empty())
+    };
+    if rests().next().is_some() && rests().all(|rest| rest.starts_with(' ')) {
         found.insert(0, true);
     }
     found

@@ -96,13 +96,19 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
     };
     let same = |a: &str, b: &str| !a.trim().is_empty() && key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
     let own = indent::of(first);
+    if first.trim().is_empty() {
+        return Meaning::Instead(lost.start..end, new.to_owned());
+    }
     if same(first, opening) {
-        let later = || {
-            let partner = |new: &&str| olds.iter().skip(1).find(|old| same(old, new)).copied();
-            news.iter().skip(1).filter_map(move |new| Some((*new, partner(new)?)))
+        let stays = |new: &&str| {
+            let depth = |old: &&&str| indent::of(old) == indent::of(new);
+            let partners = || olds.iter().skip(1).filter(|old| same(old, new));
+            partners().next().map(|_| partners().any(|old| depth(&old)))
         };
-        let moved = later().any(|(new, old)| indent::of(new) != indent::of(old));
-        return if own == blanks && later().next().is_some() && !moved {
+        let later: Vec<bool> = news.iter().skip(1).filter_map(stays).collect();
+        let deeper = least(&news).is_some_and(|new| least(&olds).is_none_or(|old| new > old));
+        let absolute = later.contains(&true) || later.is_empty() && !deeper;
+        return if own == blanks && absolute {
             Meaning::Instead(lost.start..end, new.to_owned())
         } else {
             Meaning::Literal
@@ -116,6 +122,12 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
         None if own.starts_with(blanks) => Meaning::Instead(lost.start..end, new.to_owned()),
         _ => Meaning::Unclear,
     }
+}
+
+/// The least indentation of the lines after the first.
+fn least(lines: &[&str]) -> Option<usize> {
+    let solid = lines.iter().skip(1).filter(|line| !line.trim().is_empty());
+    solid.map(|line| indent::of(line).len()).min()
 }
 
 /// Tabs here and blanks there: how deep a step is cannot be told.
@@ -183,7 +195,7 @@ mod tests {
             (
                 "foo()\n    bar()",
                 "    foo()\n    bar(1)",
-                Some("def f():\n        foo()\n    bar(1)\n"),
+                Some("def f():\n    foo()\n    bar(1)\n"),
             ),
             (
                 "foo()\n    bar()",
@@ -195,6 +207,8 @@ mod tests {
                 "    foo()\n        bar()",
                 Some("def f():\n        foo()\n        bar()\n"),
             ),
+            ("foo()\n    bar()", "    foo()", Some("def f():\n    foo()\n")),
+            ("foo()\n    bar()", "\n    bar()", Some("def f():\n\n    bar()\n")),
             ("foo()\n    bar()", "  x()\n    bar()", None),
             ("foo", "a\nb", Some("def f():\n    a\nb()\n    bar()\n")),
         ];

@@ -63,6 +63,20 @@ fn bytes(file: &str, old: &str, new: &str) -> Result<String, &'static str> {
 }
 
 #[test]
+fn the_depth_of_what_stays_is_kept() {
+    let file = "fn a() {\n    if x {\n        b();\n    }\n}\n";
+    let flat = "fn a() {\nif x {\nb();\n}\n";
+    let kept = "    if x {\n        b();\n    }\n";
+    assert_eq!(bytes(file, flat, kept).unwrap(), file.replace("fn a() {\n", ""));
+    let dedented = "    b();\n}\n";
+    let block = "        b();\n    }\n";
+    assert_eq!(
+        bytes(file, dedented, "        b();\n").unwrap(),
+        file.replace(block, "        b();\n")
+    );
+}
+
+#[test]
 fn a_doubtful_depth_is_refused() {
     let file = "fn a() {\n    if x {\n        b();\n    }\n}\n";
     let flat = "fn a() {\nif x {\nb();\n}\n}\n";

@@ -126,7 +126,15 @@ impl Indents {
             .filter(|(old, file)| !old.trim().is_empty() && !file.trim().is_empty())
             .map(|(old, file)| (indent::of(old), indent::of(file)))
             .collect();
-        if pairs.is_empty() || already_right(parts, partners) {
+        let terms = terms(parts, partners);
+        if terms == Terms::Unclear {
+            return Self {
+                map: Map::Unknown,
+                as_written: false,
+                first_apart: false,
+            };
+        }
+        if pairs.is_empty() || terms == Terms::File {
             return Self {
                 map: Map::Same,
                 as_written: true,
@@ -246,11 +254,20 @@ fn lost_first(pairs: &[(&str, &str)]) -> bool {
     old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file)
 }
 
+/// Whose indentation the new text has, where the copy's is not the file's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Terms {
+    Copy,
+    File,
+    /// Some lines speak for the one and some for the other.
+    Unclear,
+}
+
 /// Whether the new text has the file's indentation already although the copy of the old has not: it is as deep as the
 /// file's part, or made of the file's character, where the copy is not; and no line with a partner speaks against it.
-fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
+fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     if parts.cut {
-        return false;
+        return Terms::Copy;
     }
     let indents = |lines: &[&str]| -> Vec<String> {
         lines
@@ -269,12 +286,25 @@ fn already_right(parts: &Parts<'_>, partners: &[Option<usize>]) -> bool {
         let old = (*partner)?;
         Some((*parts.old.get(old)?, *parts.file.get(old)?))
     };
-    let mut lines = parts.new.iter().zip(partners).filter(|(new, _)| !new.trim().is_empty());
-    let as_copied = lines.any(|(new, partner)| {
-        pair(partner)
-            .is_some_and(|(old, file)| indent::of(new) == indent::of(old) && indent::of(old) != indent::of(file))
-    });
-    (as_deep || same_blank) && !as_copied
+    let lines = || {
+        let all = parts.new.iter().zip(partners);
+        let pairs = all.filter_map(|(new, partner)| Some((*new, pair(partner)?)));
+        let moved = pairs.filter(|(new, (old, file))| !new.trim().is_empty() && indent::of(old) != indent::of(file));
+        moved.map(|(new, (old, file))| (new, old, indent::of(old), indent::of(file)))
+    };
+    let as_copied = lines().any(|(new, _, old, _)| indent::of(new) == old);
+    let as_filed = || {
+        let same = |a: &str, b: &str| key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
+        lines().any(|(new, old, _, file)| same(new, old) && indent::of(new) == file)
+    };
+    let no_shallower = || least(&new).map_or(0, |indent| indent.len()) >= least(&file).map_or(0, |indent| indent.len());
+    let filed = no_shallower() && as_filed();
+    match as_copied {
+        true if filed => Terms::Unclear,
+        true => Terms::Copy,
+        false if as_deep || same_blank || filed => Terms::File,
+        false => Terms::Copy,
+    }
 }
 
 /// Habits of the copy that the file does not share, and that new lines must not bring in.
@@ -287,7 +317,10 @@ struct Manners {
 impl Manners {
     fn learn(parts: &Parts<'_>) -> Self {
         let trailing = |line: &str| line.len() - line.trim_end().len();
-        let pairs = || parts.old.iter().zip(parts.file).filter(|(old, _)| trailing(old) > 0);
+        let pairs = || {
+            let all = parts.old.iter().zip(parts.file);
+            all.filter(|(old, _)| trailing(old) > 0 && !old.trim().is_empty())
+        };
         let no_trailing = pairs().next().is_some() && pairs().all(|(old, file)| trailing(old) != trailing(file));
         let in_file = |sign: &str| parts.file.iter().any(|line| line.contains(sign));
         let mut signs: Vec<char> = parts.old.iter().flat_map(|line| line.chars()).collect();
