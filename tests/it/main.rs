@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod harness;
+mod injection;
 mod layering;
