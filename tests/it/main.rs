@@ -5,3 +5,4 @@
 mod harness;
 mod injection;
 mod layering;
+mod secrets;
