@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use overnight::cli::{self, args::Cli, exit, out};
-use overnight::process::{confine, proxy, use_helper};
+use overnight::process::{close_to_others, confine, proxy, use_helper};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -17,6 +17,11 @@ fn main() -> ExitCode {
         return confine::entry();
     }
     let started = Instant::now();
+    if let Err(error) = close_to_others() {
+        out::tell(&format!(
+            "warning: this process stays open to others of this user: {error}"
+        ));
+    }
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => {

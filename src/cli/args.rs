@@ -32,6 +32,8 @@ pub enum Command {
     Tools(ToolsCommand),
     /// List, verify and prune runs
     Runs(RunsArgs),
+    /// What this machine can confine, and what about this checkout is dangerous
+    Doctor(DoctorArgs),
     /// Print a completion script
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
@@ -282,6 +284,14 @@ pub struct CallArgs {
     pub recipe: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
+}
+
+/// `overnight doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The tree to look at
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub workspace: PathBuf,
 }
 
 /// `overnight runs`.

@@ -148,10 +148,14 @@ pub async fn confinement(
             (level, detail.unwrap_or_else(|why| why))
         }
     };
+    let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
+    if level == Level::Full {
+        unseen.extend(unreadable_files(policies, root)?);
+    }
     let wishes = Wishes {
         level,
         workspace: root,
-        hidden: &hidden.iter().map(|path| absolute(path)).collect::<Vec<_>>(),
+        hidden: &unseen,
         protected: &protected(policies),
         network: &network,
         toolchains: &wish.toolchains,
@@ -161,6 +165,23 @@ pub async fn confinement(
     let confinement = private::confinement(&wishes, own)?;
     Ok((confinement, detail))
 }
+
+/// The files that no command may read, and other names of the same files. A command may come upon them without naming them
+/// (`grep -r`, `cat $(ls)`), so the sandbox covers them; git's own files are left to git.
+fn unreadable_files(policies: &PolicySet, root: &Path) -> Result<Vec<PathBuf>, String> {
+    let workspace = Workspace::open(root).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
+    let secret = |path: &str| policies.unreadable("run_shell_command", Kind::Execute, path);
+    let found = workspace.unseen(&secret, MOST_UNREADABLE);
+    found.ok_or_else(|| {
+        format!(
+            "the workspace holds more than {MOST_UNREADABLE} files that commands must not read; \
+             name those that they may read in a rule, or move them out"
+        )
+    })
+}
+
+/// Each costs a mount with every command.
+const MOST_UNREADABLE: usize = 1000;
 
 /// The rules that the proxy of confined commands asks.
 pub fn proxy_rules() -> proxy::Rules {

@@ -10,6 +10,7 @@ mod channel;
 pub mod confine;
 pub mod env;
 pub mod jobs;
+mod own;
 pub mod plain;
 pub mod private;
 pub mod proxy;
@@ -22,6 +23,7 @@ pub mod toolchains;
 mod tree;
 
 pub use capture::OnOutput;
+pub use own::close_to_others;
 pub use sandbox::{Probe, choose, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};
 

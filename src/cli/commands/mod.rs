@@ -1,5 +1,6 @@
 //! One file a command: what it reads, what it prints, what code it ends with.
 
+pub mod doctor;
 pub mod policy;
 pub mod probe;
 pub mod recipe;
@@ -24,6 +25,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Recipe(command) => recipe::recipe(command, started).await,
         Command::Tools(command) => tools::tools(command).await,
         Command::Runs(args) => runs::runs(&args),
+        Command::Doctor(args) => doctor::doctor(&args).await,
         Command::Completions { shell } => completions(shell),
         Command::Man => man(),
         Command::McpProbe { url } => probe::probe(url).await,

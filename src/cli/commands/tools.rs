@@ -239,12 +239,17 @@ async fn judged(
         prepared,
     )
     .await?;
-    let error = output.error.is_some();
+    // A change that the sandbox undid is a denial, though the call itself was allowed.
+    let code = match output.error.as_ref().map(|error| error.kind.as_str()) {
+        None => exit::PASSED,
+        Some("protected_path" | "denied") => exit::DENIED,
+        Some(_) => exit::FAILED,
+    };
     Ok(Answer {
-        status: if error { "error" } else { "success" },
+        status: if output.error.is_some() { "error" } else { "success" },
         ruling: Some(ruling),
         output,
-        code: if error { exit::FAILED } else { exit::PASSED },
+        code,
     })
 }
 

@@ -46,6 +46,24 @@ pub enum Class {
     Stdout,
     /// A command up to `;` or `+`, judged on its own.
     Command,
+    /// A pattern of file names: none of secret-like files.
+    Name,
+    /// A file that a formatter reads and may write, as far as it is not protected.
+    Formatted,
+    /// A revision of git, or a path that is written.
+    Change,
+    /// A format of git's log: nothing that makes git run a verifier (`%G?`).
+    Show,
+    /// A mode without set-id or sticky bits.
+    Mode,
+    /// A file, and no other machine's (`host:file`).
+    Archive,
+    /// What a build tool or formatter hands on behind `--`: a number of jobs, or how it talks.
+    Behind,
+    /// The name of a setting of git that holds no credential.
+    Setting,
+    /// An argument of a test harness: no file to log to.
+    Harness,
 }
 
 /// How an option takes its value.
@@ -241,6 +259,15 @@ fn class(name: &str) -> Result<Class, String> {
         "header" => Class::Header,
         "stdout" => Class::Stdout,
         "command" => Class::Command,
+        "name" => Class::Name,
+        "formatted" => Class::Formatted,
+        "change" => Class::Change,
+        "show" => Class::Show,
+        "mode" => Class::Mode,
+        "archive" => Class::Archive,
+        "behind" => Class::Behind,
+        "setting" => Class::Setting,
+        "harness" => Class::Harness,
         _ => return Err(format!("unknown class `{name}`")),
     })
 }

@@ -24,6 +24,9 @@ pub fn check(program: &str) -> Result<(), String> {
     if let Some(word) = REFUSED.iter().find(|word| program.contains(**word)) {
         return Err(format!("`{word}`"));
     }
+    if program.contains("\\\n") {
+        return Err("a line that goes on behind a backslash".to_owned());
+    }
     let chars: Vec<char> = program.chars().collect();
     let mut at = 0;
     let mut depth = 0_usize;

@@ -18,6 +18,9 @@ pub enum PrefixWord {
 /// # Errors
 /// What is wrong, as a sentence: an operator, an expansion or a pattern in it, or no word at all.
 pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
+    if matches!(entry.trim(), "[" | "[[") {
+        return Ok(vec![PrefixWord::Text(entry.trim().to_owned())]);
+    }
     let mut words: Vec<(String, bool)> = Vec::new();
     let mut open = false;
     for unit in split(entry).map_err(|refusal| refusal.reason)? {

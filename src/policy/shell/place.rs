@@ -144,7 +144,7 @@ pub fn normal(path: &str) -> String {
 }
 
 /// Whether a shell pattern for one name matches it; brackets are taken as "any character", which matches more.
-fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = simplify(pattern);
     let name: Vec<char> = name.chars().collect();
     let (mut at, mut star, mut index) = (0, None, 0);

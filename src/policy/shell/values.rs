@@ -2,8 +2,10 @@
 
 use super::scope::{State, Walk};
 use super::{FileUse, Refusal, Tame, Word, WordKind, awk, jq, place, sed, simple};
-use crate::base::access::Found;
+use crate::base::access::{Found, Place};
 use crate::policy::profiles::Class;
+use crate::policy::protected;
+use crate::policy::secrets_like::secret_like;
 
 /// What the words of a command name.
 #[derive(Default)]
@@ -46,6 +48,9 @@ pub fn opaque(pass: &mut Pass<'_, '_>, at: usize) {
 /// A target of copies: the file itself, or the names below it when it is a directory.
 pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
     take(pass, Class::Out, at, word);
+    if remote(&word.text) {
+        take(pass, Class::Archive, at, word);
+    }
     let Some(target) = word.exact().map(str::to_owned) else {
         return;
     };
@@ -77,7 +82,30 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
 /// Takes one value of the given class.
 pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
     match class {
+        // A glob shows the names that it matches, whatever the program does with them.
+        Class::Free if word.range.glob && leaves(word) => read(pass, at, word),
         Class::Free | Class::Into => {}
+        // `@file` holds more arguments for many programs.
+        Class::In | Class::Formatted | Class::Archive if word.text.starts_with('@') => {
+            concern(
+                pass,
+                at,
+                "program_argument",
+                &format!("`{}` may hold more arguments", word.text),
+            );
+        }
+        Class::Name => name_pattern(pass, at, word),
+        Class::Formatted => {
+            read(pass, at, word);
+            guarded(pass, word);
+        }
+        Class::Change => change(pass, at, word),
+        Class::Archive if remote(&word.text) => {
+            let reason = format!("`{}` may name another machine", word.text);
+            concern(pass, at, "program_argument", &reason);
+        }
+        Class::Archive => read(pass, at, word),
+        Class::Harness if !word.text.starts_with("--log") => loose(pass, at, word),
         Class::Program | Class::Command => concern(
             pass,
             at,
@@ -91,6 +119,11 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         | Class::Target
         | Class::Header
         | Class::Stdout
+        | Class::Show
+        | Class::Mode
+        | Class::Behind
+        | Class::Setting
+        | Class::Harness
         | Class::Remote => {
             if !is_plain(class, word) {
                 let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
@@ -99,15 +132,7 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
                 read(pass, at, word);
             }
         }
-        // `@file` holds more arguments for many programs.
-        Class::In if word.text.starts_with('@') => {
-            concern(
-                pass,
-                at,
-                "program_argument",
-                &format!("`{}` may hold more arguments", word.text),
-            );
-        }
+        Class::In if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
         Class::In => read(pass, at, word),
         Class::Rev => revision(pass, at, word),
         Class::Out => write(pass, at, word),
@@ -135,7 +160,20 @@ fn is_plain(class: Class, word: &Word) -> bool {
         Class::Label => text
             .chars()
             .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next)),
-        Class::Header => !text.starts_with('@'),
+        // `Host:` leads to another host than the one that was judged.
+        Class::Header => !text.starts_with('@') && !text.trim_start().to_ascii_lowercase().starts_with("host"),
+        Class::Show => !text.contains("%G"),
+        Class::Mode => is_mode(text),
+        Class::Behind => {
+            let jobs = text.strip_prefix("-j").unwrap_or(text);
+            BEHIND.contains(&text) || jobs.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        Class::Setting => {
+            let name = text.to_ascii_lowercase();
+            !["header", "credential", "pass", "token", "cookie"]
+                .iter()
+                .any(|word| name.contains(word))
+        }
         Class::Stdout => text == "-",
         Class::Remote => !text.contains("::") && !text.contains("://") && !text.contains('@'),
         _ => false,
@@ -176,10 +214,100 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     };
     for text in values {
         let text = text.strip_prefix('^').unwrap_or(&text);
-        let path = text.split_once(':').map_or(text, |(_, path)| path);
-        let uses = place::of_text(pass.walk, pass.state, path);
-        simple::add(&mut pass.used.reads, uses);
+        // `:0:path` and `-L :function:path` have two colons; a path may hold one itself.
+        let first = text.split_once(':').map_or(text, |(_, path)| path);
+        let last = text.rsplit_once(':').map_or(text, |(_, path)| path);
+        for path in [first, last] {
+            let uses = place::of_text(pass.walk, pass.state, path);
+            simple::add(&mut pass.used.reads, uses);
+        }
     }
+}
+
+/// What git brings back from a revision when it is a path, and reads when it is a revision.
+fn change(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    let there = |found: &FileUse| {
+        let known = |place: &Place| place.found != Found::Nothing || protected::entry_of(&place.path).is_some();
+        found.place.as_ref().is_some_and(known)
+    };
+    match place::uses(pass.walk, pass.state, word) {
+        Some(uses) if !uses.iter().any(there) && word.kind == WordKind::Known => revision(pass, at, word),
+        _ => write(pass, at, word),
+    }
+}
+
+/// A formatter's operand that is protected is a file that it writes.
+fn guarded(pass: &mut Pass<'_, '_>, word: &Word) {
+    let uses = place::uses(pass.walk, pass.state, word).unwrap_or_default();
+    let held = |found: &FileUse| {
+        let place = found.place.as_ref();
+        place.is_some_and(|place| protected::entry_of(&place.path).is_some())
+    };
+    simple::add(&mut pass.used.writes, uses.into_iter().filter(held).collect());
+}
+
+/// A pattern of file names reads the secret-like names that it is made for; one that leaves names out reads nothing.
+fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    let before = at
+        .checked_sub(2)
+        .and_then(|at| pass.words.get(at))
+        .and_then(Word::exact);
+    let left_out = matches!(before, Some("!" | "-not")) && word.kind == WordKind::Known;
+    for text in word.range.values.clone().unwrap_or_else(|| vec![word.text.clone()]) {
+        if left_out || text.starts_with('!') {
+            continue;
+        }
+        let plain = text.replace(['*', '?', '[', ']', '^', '{', '}'], "");
+        let named = [text.as_str(), plain.as_str()]
+            .into_iter()
+            .find(|name| secret_like(name).is_some());
+        let last = text.rsplit('/').next().unwrap_or_default();
+        let reached = (plain.len() > 2)
+            .then(|| {
+                [".env", ".netrc", ".npmrc", "id_rsa"]
+                    .into_iter()
+                    .find(|name| place::matches(last, name))
+            })
+            .flatten();
+        if let Some(name) = named.or(reached) {
+            simple::add(&mut pass.used.reads, place::of_text(pass.walk, pass.state, name));
+        }
+    }
+}
+
+/// Whether a pattern lies, or may lie, outside the directory of the command.
+fn leaves(word: &Word) -> bool {
+    let out = |text: &String| text.starts_with(['/', '~']) || text.contains("..");
+    word.range.values.as_ref().is_some_and(|all| all.iter().any(out))
+}
+
+/// `host:path`, as archivers and copiers read it.
+fn remote(text: &str) -> bool {
+    text.split('/').next().is_some_and(|first| first.contains(':'))
+}
+
+/// Words behind `--` that a build tool or formatter takes and that change no file.
+const BEHIND: [&str; 12] = [
+    "-k",
+    "-s",
+    "-l",
+    "-v",
+    "-q",
+    "--check",
+    "--verbose",
+    "--quiet",
+    "--edition",
+    "--files-with-diff",
+    "V=1",
+    "VERBOSE=1",
+];
+
+/// A mode without set-id and sticky bits.
+fn is_mode(text: &str) -> bool {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.len() <= 3 || text.len() == 4 && text.starts_with('0');
+    }
+    !text.contains(['s', 't'])
 }
 
 /// A file that is written.

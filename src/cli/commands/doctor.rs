@@ -1,0 +1,251 @@
+//! `overnight doctor`: what this machine can confine, and what about this checkout is dangerous. Changes nothing.
+
+use super::printed;
+use crate::base::secret::is_secret_name;
+use crate::cli::args::DoctorArgs;
+use crate::cli::refusal::Refusal;
+use crate::cli::{exit, wire};
+use crate::process::{self, plain};
+use crate::workspace::patch;
+use std::path::Path;
+
+/// Keys of model services, as their own clients name them.
+const MODEL_KEYS: [&str; 4] = [
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+];
+/// Variables by which forges hand over the event that a step runs for: others wrote its text.
+const EVENTS: [&str; 4] = [
+    "GITHUB_EVENT_PATH",
+    "GITHUB_HEAD_REF",
+    "CI_MERGE_REQUEST_TITLE",
+    "BITBUCKET_PR_ID",
+];
+/// Tokens that may write to a forge.
+const WRITE_TOKENS: [&str; 6] = [
+    "GITHUB_TOKEN",
+    "GH_TOKEN",
+    "GITLAB_TOKEN",
+    "CI_JOB_TOKEN",
+    "GITEA_TOKEN",
+    "BITBUCKET_TOKEN",
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Fine,
+    Warning,
+    Missing,
+}
+
+/// One thing that was looked at, and what to do about it.
+struct Finding {
+    sign: Sign,
+    about: &'static str,
+    text: String,
+}
+
+fn finding(sign: Sign, about: &'static str, text: impl Into<String>) -> Finding {
+    let text = text.into();
+    Finding { sign, about, text }
+}
+
+/// Carries it out: code 8 when a run could not start here.
+pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
+    let mut found = sandbox().await;
+    found.push(git().await);
+    found.extend(checkout(&args.workspace).await);
+    found.push(event());
+    found.push(keys());
+    let lines: String = found.iter().map(line).collect();
+    printed(&lines)?;
+    let missing = found.iter().any(|finding| finding.sign == Sign::Missing);
+    Ok(if missing { exit::ENVIRONMENT } else { exit::PASSED })
+}
+
+fn line(finding: &Finding) -> String {
+    let sign = match finding.sign {
+        Sign::Fine => "ok",
+        Sign::Warning => "warning",
+        Sign::Missing => "missing",
+    };
+    format!("{sign:<8} {:<12} {}\n", finding.about, finding.text)
+}
+
+async fn sandbox() -> Vec<Finding> {
+    let probe = process::probe().await;
+    let usable = probe.best().is_some();
+    let each = |level: &str, result: &Result<String, String>| match result {
+        Ok(what) => finding(Sign::Fine, "sandbox", format!("`{level}` can be had: {what}")),
+        Err(why) if usable => finding(Sign::Warning, "sandbox", format!("`{level}` cannot be had: {why}")),
+        Err(why) => finding(Sign::Missing, "sandbox", format!("`{level}` cannot be had: {why}")),
+    };
+    let mut all = vec![each("full", &probe.full), each("landlock", &probe.landlock)];
+    if !usable {
+        let text =
+            "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy";
+        all.push(finding(Sign::Missing, "sandbox", text));
+    }
+    all
+}
+
+async fn git() -> Finding {
+    match plain::git(&["--version"], Path::new("/"), &[], None).await {
+        Ok(printed) if printed.ok => {
+            let text = String::from_utf8_lossy(&printed.stdout);
+            finding(Sign::Fine, "git", text.trim().to_owned())
+        }
+        Ok(printed) => finding(Sign::Missing, "git", printed.stderr),
+        Err(why) => finding(Sign::Missing, "git", why),
+    }
+}
+
+/// Whether the checkout kept credentials: names of settings only, never values.
+async fn checkout(workspace: &Path) -> Vec<Finding> {
+    let Some(repository) = patch::repository(workspace) else {
+        return vec![finding(
+            Sign::Warning,
+            "checkout",
+            "not a git repository: the patch is made against a copy of the tree",
+        )];
+    };
+    let listed = plain::git(&["config", "--list", "--local", "-z"], &repository.top, &[], None).await;
+    let settings = match listed {
+        Ok(printed) if printed.ok => String::from_utf8_lossy(&printed.stdout).into_owned(),
+        Ok(printed) => return vec![finding(Sign::Warning, "checkout", printed.stderr)],
+        Err(why) => return vec![finding(Sign::Warning, "checkout", why)],
+    };
+    let mut found: Vec<Finding> = settings.split('\0').filter_map(concern).collect();
+    if found.is_empty() {
+        found.push(finding(
+            Sign::Fine,
+            "checkout",
+            "no credentials and no programs in its git settings",
+        ));
+    }
+    found
+}
+
+/// What is dangerous about one setting (`name\nvalue`).
+fn concern(setting: &str) -> Option<Finding> {
+    let (name, value) = setting.split_once('\n').unwrap_or((setting, ""));
+    let lower = name.to_ascii_lowercase();
+    if lower.ends_with(".extraheader") {
+        let text = format!("`{name}` keeps a token beside the code; check out with `persist-credentials: false`");
+        return Some(finding(Sign::Warning, "checkout", text));
+    }
+    if has_credential(value) {
+        let text = format!("`{name}` holds a URL with a password; use a credential helper outside the checkout");
+        return Some(finding(Sign::Warning, "checkout", text));
+    }
+    if runs_program(&lower, value) {
+        let text = format!("`{name}` names a program that git would run; remove it, or trust this checkout");
+        return Some(finding(Sign::Warning, "checkout", text));
+    }
+    None
+}
+
+fn has_credential(value: &str) -> bool {
+    let authority = value.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+    let user = authority.and_then(|authority| authority.rsplit_once('@'));
+    user.is_some_and(|(user, _)| user.contains(':') || user.len() >= 20)
+}
+
+fn runs_program(name: &str, value: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "core.sshcommand",
+        "core.pager",
+        "core.editor",
+        "core.hookspath",
+        "core.askpass",
+        "gpg.program",
+        "credential.helper",
+        "diff.external",
+        "sequence.editor",
+    ];
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let driver = name.starts_with("filter.") && matches!(last, "clean" | "smudge" | "process")
+        || name.starts_with("diff.") && matches!(last, "command" | "textconv")
+        || name.starts_with("merge.") && last == "driver";
+    let monitor = name == "core.fsmonitor" && !matches!(value, "true" | "false" | "");
+    NAMES.contains(&name) || driver || monitor || name.starts_with("alias.") && value.starts_with('!')
+}
+
+/// Text that strangers wrote and a token that may write, in one step.
+fn event() -> Finding {
+    let set = |names: &[&'static str]| -> Vec<&'static str> {
+        let names = names.iter().copied();
+        names.filter(|name| wire::variable(name).is_some()).collect()
+    };
+    let (events, tokens) = (set(&EVENTS), set(&WRITE_TOKENS));
+    match (events.is_empty(), tokens.is_empty()) {
+        (false, false) => finding(
+            Sign::Warning,
+            "event",
+            format!(
+                "text of an event ({}) and a token that may write ({}) are in one step; \
+                 take the token out, and apply the patch in a step of its own",
+                events.join(", "),
+                tokens.join(", ")
+            ),
+        ),
+        (false, true) => finding(Sign::Fine, "event", "text of an event, and no token that may write"),
+        _ => finding(Sign::Fine, "event", "no text of an event"),
+    }
+}
+
+fn keys() -> Finding {
+    let names: Vec<String> = wire::environment().into_iter().map(|(name, _)| name).collect();
+    let models: Vec<&str> = MODEL_KEYS
+        .into_iter()
+        .filter(|key| names.iter().any(|name| name == key))
+        .collect();
+    let others: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| is_secret_name(name) && !models.contains(name))
+        .collect();
+    let list = |names: &[&str]| {
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    let text = format!(
+        "for models: {}; other secrets, never passed on: {}",
+        list(&models),
+        list(&others)
+    );
+    finding(Sign::Fine, "keys", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dangerous_settings_are_named_without_their_values() {
+        for setting in [
+            "http.https://github.com/.extraheader\nAUTHORIZATION: basic c2VjcmV0",
+            "remote.origin.url\nhttps://x-access-token:c2VjcmV0c2VjcmV0@example.com/a/b",
+            "core.fsmonitor\n./c2VjcmV0",
+            "filter.lfs.smudge\nc2VjcmV0 %f",
+            "alias.x\n!c2VjcmV0",
+        ] {
+            let found = concern(setting);
+            assert!(found.is_some_and(|found| !found.text.contains("c2VjcmV0")), "{setting}");
+        }
+        for setting in [
+            "remote.origin.url\nhttps://example.com/a/b",
+            "remote.origin.url\ngit@example.com:a/b",
+            "core.fsmonitor\ntrue",
+            "user.name\nA",
+            "alias.st\nstatus",
+        ] {
+            assert!(concern(setting).is_none(), "{setting}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Secrets of the environment that turn up in what a run reads: none may be found in anything that the run puts out.
+
+use super::harness::World;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const CANARIES: usize = 20;
+
+fn canary(nth: usize) -> String {
+    format!("cAnArY{nth:02}+value/{:08x}~z", nth * 0x0123_4567 + 0x1357)
+}
+
+fn each(value: &str, one: fn(u8) -> String) -> String {
+    value.bytes().map(one).collect()
+}
+
+/// Base64 of the value behind `before` bytes of other text, without the characters that the other text decides.
+fn shifted(value: &str, before: usize) -> String {
+    let text = STANDARD_NO_PAD.encode(format!("{}{value}~~~", "~".repeat(before)));
+    let whole = (before + value.len()) * 8 / 6;
+    text[before + 1..whole].to_owned()
+}
+
+fn encodings(value: &str) -> [String; 12] {
+    [
+        value.to_owned(),
+        STANDARD.encode(value),
+        STANDARD_NO_PAD.encode(value),
+        URL_SAFE.encode(value),
+        shifted(value, 1),
+        shifted(value, 2),
+        each(value, |byte| format!("{byte:02x}")),
+        each(value, |byte| format!("{byte:02X}")),
+        each(value, |byte| format!("%{byte:02X}")),
+        value.replace('+', "%2B").replace('/', "%2F"),
+        each(value, |byte| format!("\\u{byte:04x}")),
+        value.chars().rev().collect(),
+    ]
+}
+
+fn world() -> World {
+    let mut world = World::repo(&[("README.md", "# R\n")]);
+    for nth in 0..CANARIES {
+        world = world.env(&format!("CANARY_{nth}_TOKEN"), canary(nth));
+        let text: String = encodings(&canary(nth))
+            .iter()
+            .map(|text| format!("x {text} y\n"))
+            .collect();
+        world.file(&format!("notes/{nth}.txt"), text);
+    }
+    world.commit("notes");
+    world
+}
+
+fn files(dir: &Path, found: &mut Vec<Vec<u8>>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(std::fs::read(&path).unwrap());
+        }
+    }
+}
+
+const POLICY: &str = "
+version: 1
+extends: [builtin:edit]
+rules:
+  - { allow: run_shell_command, commands: [cat] }
+";
+
+#[test]
+fn no_output_holds_a_canary_in_any_encoding() {
+    let world = world();
+    let reads = (0..CANARIES).map(|nth| {
+        let name = format!("notes/{nth}.txt");
+        let shell = json!({"tool": "run_shell_command", "args": {"command": format!("cat {name}")}});
+        json!({"calls": [{"tool": "read_file", "args": {"file_path": name}}, shell]})
+    });
+    let replies: Vec<Value> = reads
+        .chain([json!({"text": format!("It was {}.", canary(3))})])
+        .collect();
+    let script = json!({ "replies": replies }).to_string();
+    let done = world
+        .run(&script, POLICY, &["-p", "Read.", "--format", "stream-json", "-v"])
+        .exits(0);
+
+    // The repository's own objects hold what was committed; they are no output.
+    let mut outputs = vec![done.stdout.into_bytes(), done.stderr.into_bytes()];
+    for entry in std::fs::read_dir(world.out()).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true if path.ends_with("git") => {}
+            true => files(&path, &mut outputs),
+            false => outputs.push(std::fs::read(&path).unwrap()),
+        }
+    }
+    assert!(outputs.len() > 5, "{}", outputs.len());
+    let texts: Vec<_> = outputs.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
+    assert!(
+        texts.iter().any(|text| text.contains("notes/7.txt")),
+        "the run shows what it read"
+    );
+    for nth in 0..CANARIES {
+        for (kind, text) in encodings(&canary(nth)).iter().enumerate() {
+            assert!(
+                !texts.iter().any(|output| output.contains(text.as_str())),
+                "canary {nth}, encoding {kind}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_secret_in_a_call_is_denied_and_ends_the_run() {
+    let world = world();
+    let args = json!({"file_path": "out.txt", "content": encodings(&canary(5))[1]});
+    let script = json!({"replies": [{"calls": [{"tool": "write_file", "args": args}]}, {"text": "done"}]}).to_string();
+    world.run(&script, POLICY, &["-p", "Write.", "--quiet"]).exits(4);
+    let result = world.result();
+    assert_eq!(result["denied"][0]["code"], "secret_hit", "{result}");
+    assert!(!world.ws().join("out.txt").exists());
+}
