@@ -19,6 +19,7 @@ pub mod run;
 pub mod sameness;
 pub mod scheduler;
 pub mod state;
+pub mod verdict;
 
 #[cfg(test)]
 mod crash_tests;

@@ -2,6 +2,7 @@
 
 use super::compact::{self, Compaction};
 use super::state::{Phase, State};
+use super::verdict::{denied_end, failed_step, finish};
 use crate::base::budget::LimitHit;
 use crate::base::call::{CallState, Kind, Origin, ToolSpec};
 use crate::base::event::PromptReason;
@@ -9,7 +10,7 @@ use crate::base::ids::CallId;
 use crate::base::message::Stop;
 use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
-use crate::recipe::plan::{CheckWhat, Expect, OnDeny, PlanStep, StepWork};
+use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
 
 /// How often the same call may give the same result in a row before the model is told.
 pub const REPEATS_NOTED: u32 = 5;
@@ -87,18 +88,6 @@ pub fn next(state: &State, plan: &Plan) -> Next {
 /// Whether a denial so far ends the run at once.
 pub fn ends_the_run(state: &State, plan: &Plan) -> bool {
     denied_end(state, plan).is_some()
-}
-
-fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
-    let secret = state.denials.iter().find(|denial| denial.code == "secret_hit");
-    let first = match plan.on_deny {
-        OnDeny::Stop => state.denials.first(),
-        OnDeny::Tell => None,
-    };
-    let denial = secret.or(first)?;
-    let reason = if secret.is_some() { "secret_hit" } else { "on_deny" };
-    let message = format!("call {} of {} was denied: {}", denial.call, denial.tool, denial.reason);
-    Some(Outcome::new(Verdict::Denied, reason, message))
 }
 
 fn open(state: &State, step: &PlanStep) -> Next {
@@ -355,56 +344,6 @@ fn is_last_prompt(state: &State, plan: &Plan) -> bool {
 
 fn is_question(answer: &str) -> bool {
     answer.trim_end().ends_with('?')
-}
-
-fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
-    let failed = state
-        .results
-        .iter()
-        .find(|(_, result)| result.status == StepStatus::Failed);
-    failed.map(|(step, result)| (step.as_str(), result))
-}
-
-/// The end of a run whose steps are done: from the strictest reason to the mildest.
-fn finish(state: &State, plan: &Plan) -> Next {
-    if state.touched {
-        return Next::Measure;
-    }
-    let denied = state.denials.iter().find(|denial| !denial.read);
-    let refused = |what: &str| {
-        denied.map(|denial| {
-            let message = format!(
-                "{what}; call {} of {} was denied: {}",
-                denial.call, denial.tool, denial.reason
-            );
-            Outcome::new(Verdict::Denied, "denied", message)
-        })
-    };
-    if let Some((step, result)) = failed_step(state) {
-        let what = format!("step {step}: {}", result.message);
-        let failed = Outcome::new(Verdict::Failed, result.reason.clone(), what.clone());
-        return Next::Finish(refused(&what).unwrap_or(failed));
-    }
-    let has_checks = plan.steps.iter().any(|step| !step.checks.is_empty());
-    if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
-        return Next::Finish(outcome);
-    }
-    match (plan.expect, state.changed()) {
-        (Expect::Change, false) if !state.was_green() => {
-            let what = "a change was expected and nothing changed";
-            let failed = Outcome::new(Verdict::Failed, "expect", what);
-            return Next::Finish(refused(what).unwrap_or(failed));
-        }
-        (Expect::NoChange, true) => {
-            let what = "no change was expected and files changed";
-            return Next::Finish(Outcome::new(Verdict::Failed, "expect", what));
-        }
-        _ => {}
-    }
-    Next::Finish(match state.changed() {
-        true => Outcome::new(Verdict::Passed, "", "every step and check passed"),
-        false => Outcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
-    })
 }
 
 /// Whether a call of this tool carries its arguments out of the run: into files, commands, requests.

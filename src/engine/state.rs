@@ -1,14 +1,15 @@
 //! The state of a run, folded from its events. Only `apply` changes it; `next` (in `next.rs`) reads it. Pure.
 
+mod calls;
+
 use super::compact::{Reported, size};
 use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
-use crate::base::event::{Decided, Event, EventKind, PatchTaken, PromptReason, RunStarted};
-use crate::base::ids::{CallId, StepId, sha256_hex};
-use crate::base::message::{CallResult, Message, Part, Reply, Role, Stop};
+use crate::base::event::{Event, EventKind, PatchTaken, PromptReason, RunStarted};
+use crate::base::ids::{CallId, StepId};
+use crate::base::message::{Message, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
-use crate::base::ruling::Decision;
 use crate::recipe::Plan;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -300,113 +301,6 @@ impl State {
         } else {
             Phase::Calling
         };
-    }
-
-    fn decided(&mut self, decided: &Decided) {
-        let ruling = &decided.ruling;
-        for rule in &ruling.uses {
-            *self.uses.entry(rule.clone()).or_default() += 1;
-        }
-        let known = self.denials.iter().any(|denial| denial.call == decided.call);
-        if ruling.decision == Decision::Deny && !known {
-            self.denials.push(Denial {
-                call: decided.call.clone(),
-                tool: decided.tool.clone(),
-                code: ruling.code.clone(),
-                reason: ruling.reason.clone(),
-                rule: ruling.rule.clone(),
-                read: decided.read_only && decided.access.urls.is_empty(),
-            });
-        }
-        let Some(record) = self.calls.get_mut(&decided.call) else {
-            return;
-        };
-        record.tool = Some(decided.tool.clone());
-        record.read_only = decided.read_only;
-        if decided.modified.is_some() {
-            record.modified.clone_from(&decided.modified);
-        }
-        let next = match ruling.decision {
-            Decision::Allow => CallState::Scheduled,
-            Decision::Suspend if record.approved => CallState::Scheduled,
-            Decision::Suspend => CallState::AwaitingApproval,
-            Decision::Deny | Decision::Modify => return,
-        };
-        record.state = next;
-    }
-
-    fn approved(&mut self, call: &CallId, allow: bool) {
-        let Some(record) = self.calls.get_mut(call) else {
-            return;
-        };
-        if record.state != CallState::AwaitingApproval {
-            return;
-        }
-        record.state = CallState::Scheduled;
-        record.approved = allow;
-        record.refused = !allow;
-        if !allow {
-            self.denials.push(Denial {
-                call: call.clone(),
-                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
-                code: "not_approved".to_owned(),
-                reason: "a reviewer refused this call".to_owned(),
-                rule: None,
-                read: record.read_only,
-            });
-        }
-    }
-
-    fn call_started(&mut self, call: &CallId) {
-        let Some(record) = self.calls.get_mut(call) else {
-            return;
-        };
-        record.state = CallState::Executing;
-        self.touched |= !record.read_only;
-        let tool = record.tool.clone().unwrap_or_else(|| record.call.tool.clone());
-        *self.spent.calls.entry(tool.clone()).or_default() += 1;
-        *self.step_spent.calls.entry(tool).or_default() += 1;
-    }
-
-    fn call_finished(&mut self, call: &CallId, state: CallState, output: &ToolOutput) {
-        let Some(record) = self.calls.get_mut(call) else {
-            return;
-        };
-        record.state = state;
-        record.output = Some(output.clone());
-        if self.calls.values().all(|record| record.state.is_final()) {
-            self.settle_turn();
-        }
-    }
-
-    fn settle_turn(&mut self) {
-        let parts = self.calls.values().map(|record| {
-            let output = record.output.clone().unwrap_or_default();
-            Part::Result(CallResult {
-                call: record.call.id.clone(),
-                tool: record.call.tool.clone(),
-                wire_id: record.call.wire_id.clone(),
-                is_error: output.error.is_some() || record.state != CallState::Success,
-                content: output.content,
-            })
-        });
-        let message = Message {
-            role: Role::Tool,
-            parts: parts.collect(),
-        };
-        let told = self.calls.values().map(|record| {
-            let output = record.output.as_ref().map(ToolOutput::model_text).unwrap_or_default();
-            sha256_hex(&[
-                record.call.tool.as_bytes(),
-                b"\0",
-                record.call.args.to_string().as_bytes(),
-                b"\0",
-                output.as_bytes(),
-            ])
-        });
-        self.repeats = self.sameness.note(&told.collect::<String>());
-        self.push(message);
-        self.phase = Phase::Asking;
     }
 
     fn step_finished(&mut self, step: &StepId, result: &StepResult) {
