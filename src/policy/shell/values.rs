@@ -258,7 +258,7 @@ fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
             continue;
         }
         let plain = text.replace(['*', '?', '[', ']', '^', '{', '}'], "");
-        let named = [text.as_str(), plain.as_str()]
+        let named = [plain.as_str(), text.as_str()]
             .into_iter()
             .find(|name| secret_like(name).is_some());
         let last = text.rsplit('/').next().unwrap_or_default();
