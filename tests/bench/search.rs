@@ -78,6 +78,8 @@ impl Ours {
                 results: root.join(".overnight/results"),
                 redactor: Arc::default(),
                 memory: root.join(".overnight/memory"),
+                servers: overnight::tools::mcp::Servers::default(),
+                notices: overnight::tools::notices::Notices::default(),
                 web: overnight::tools::web::Web::default(),
             }),
             cancel: tokio_util::sync::CancellationToken::new(),
