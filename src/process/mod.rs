@@ -17,7 +17,6 @@ pub mod proxy;
 mod sandbox;
 mod seal;
 pub mod serve;
-pub mod session;
 mod spawn;
 pub mod toolchains;
 mod tree;

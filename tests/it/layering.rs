@@ -14,7 +14,7 @@ const ROWS: &[&[&str]] = &[
 ];
 
 /// Files that stay short; the rest may have 400 lines.
-const CEILINGS: &[(&str, usize)] = &[("engine/run.rs", 250), ("main.rs", 60)];
+const CEILINGS: &[(&str, usize)] = &[("engine/run.rs", 250), ("main.rs", 80)];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {

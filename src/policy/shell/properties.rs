@@ -36,23 +36,24 @@ fn syntax(text: &str) -> bool {
 }
 
 /// Places where a command runs; `@` is the command.
+/// With braces where the place itself changes what a word means: `cd` after a pipe, `read` after `while`.
 const CONTEXTS: [&str; 26] = [
     "@\n",
     "ls; @\n",
     "@\nls",
     "true && @\n",
     "false || @\n",
-    "ls | @\n",
+    "ls | { @\n}",
     "@\n",
     "{ @\n}",
     "( @\n)",
     "if true; then @\nfi",
-    "if @\nthen ls; fi",
+    "if { @\n}\nthen ls; fi",
     "if false; then ls; else @\nfi",
     "if false; then ls; elif @\nthen ls; fi",
     "while false; do @\ndone",
-    "while @\ndo break; done",
-    "until @\ndo ls; done",
+    "while { @\n}\ndo break; done",
+    "until { @\n}\ndo ls; done",
     "for q in 1 2; do @\ndone",
     "case x in x) @\n;; esac",
     "! { @\n}",

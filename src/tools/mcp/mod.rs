@@ -5,6 +5,7 @@ mod elicit;
 mod host;
 mod http;
 mod link;
+mod listing;
 mod names;
 mod oauth;
 mod prompts;

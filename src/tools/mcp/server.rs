@@ -1,16 +1,12 @@
 //! One server of a run: started, asked, started again once when it dies, and watched for tools that change. Judges nothing.
 
-use super::link::{Link, ending, innermost};
+use super::link::{Link, ending};
+use super::listing::{MOST, chosen, digest, listed, page, told, tools_of};
 use super::tool::McpTool;
 use super::{Config, With, content, names, prompts};
 use crate::base::call::ToolOutput;
-use crate::base::ids::sha256_hex;
-use crate::tools::discovered::short;
 use crate::tools::{Tool, ToolContext, ToolError};
-use rmcp::model::{
-    CallToolRequestParams, GetPromptRequestParams, JsonObject, PaginatedRequestParams, Prompt,
-    ReadResourceRequestParams, Resource, Tool as Definition,
-};
+use rmcp::model::{CallToolRequestParams, GetPromptRequestParams, JsonObject, ReadResourceRequestParams, Resource};
 use rmcp::service::ServiceError;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,10 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Tools, prompts or resources that one server may list.
-const MOST: usize = 1_000;
-/// Bytes of one tool's definition.
-const DEFINITION: usize = 256 << 10;
 /// A server whose tools have changed may be asked about them so long.
 const LOOK: Duration = Duration::from_secs(20);
 
@@ -316,90 +308,6 @@ fn gone(name: &str, why: &str) -> ToolError {
     )
 }
 
-/// What a server offers.
-struct Listed {
-    tools: Vec<Definition>,
-    prompts: Vec<Prompt>,
-    resources: bool,
-}
-
-async fn listed(link: &Link) -> Result<Listed, String> {
-    let info = link.running.peer().peer_info();
-    let has = info.as_ref().map(|info| info.capabilities.clone()).unwrap_or_default();
-    let tools = match has.tools.is_some() || info.is_none() {
-        true => tools_of(link).await?,
-        false => Vec::new(),
-    };
-    let prompts = match has.prompts.is_some() {
-        true => prompts_of(link).await?,
-        false => Vec::new(),
-    };
-    Ok(Listed {
-        tools,
-        prompts,
-        resources: has.resources.is_some(),
-    })
-}
-
-fn page(cursor: Option<String>) -> PaginatedRequestParams {
-    PaginatedRequestParams::default().with_cursor(cursor)
-}
-
-async fn tools_of(link: &Link) -> Result<Vec<Definition>, String> {
-    let mut all = Vec::new();
-    let mut cursor = None;
-    loop {
-        let page = link.running.list_tools(Some(page(cursor))).await;
-        let page = page.map_err(|error| format!("its tools cannot be listed: {}", told(&error)))?;
-        all.extend(page.tools);
-        cursor = page.next_cursor;
-        if all.len() > MOST {
-            return Err(format!("it lists more than {MOST} tools"));
-        }
-        if cursor.is_none() {
-            return Ok(all);
-        }
-    }
-}
-
-async fn prompts_of(link: &Link) -> Result<Vec<Prompt>, String> {
-    let page = link.running.list_prompts(Some(page(None))).await;
-    let page = page.map_err(|error| format!("its prompts cannot be listed: {}", told(&error)))?;
-    Ok(page.prompts.into_iter().take(MOST).collect())
-}
-
-/// The tools that the recipe wants, and why others are left out.
-fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition>, Vec<String>) {
-    let mut left_out = Vec::new();
-    let mut kept: Vec<Definition> = Vec::new();
-    for tool in tools {
-        if !names::wanted(&tool.name, config.include.as_deref(), &config.exclude) {
-            continue;
-        }
-        let bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |json| json.len());
-        let name = short(&tool.name, 80);
-        if tool.name.is_empty() || tool.name.len() > 200 || tool.name.chars().any(char::is_control) {
-            left_out.push(format!("a tool was left out: `{}` is no name", name.escape_debug()));
-        } else if bytes > DEFINITION {
-            left_out.push(format!(
-                "the tool `{name}` was left out: its definition has {bytes} bytes"
-            ));
-        } else if kept
-            .iter()
-            .any(|one| names::tool_name("", &one.name) == names::tool_name("", &tool.name))
-        {
-            left_out.push(format!("the tool `{name}` was left out: another one has its name"));
-        } else {
-            kept.push(tool);
-        }
-    }
-    (kept, left_out)
-}
-
-fn digest(tool: &Definition) -> String {
-    sha256_hex(&[&serde_json::to_vec(tool).unwrap_or_default()])
-}
-
 enum Failed {
     Told(ToolError),
     Service(ServiceError),
@@ -423,13 +331,5 @@ async fn bounded<T>(
             let message = format!("{label}: no answer within {} s; the call was cancelled", left.as_secs_f32());
             Err(Failed::Told(ToolError::model("timeout", message)))
         }
-    }
-}
-
-fn told(error: &ServiceError) -> String {
-    match error {
-        ServiceError::McpError(error) => error.message.to_string(),
-        ServiceError::TransportSend(error) => innermost(error.error.as_ref()),
-        error => error.to_string(),
     }
 }

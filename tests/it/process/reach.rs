@@ -156,39 +156,3 @@ fn all_of_this_holds_for_an_ordinary_user() {
     };
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
 }
-
-#[tokio::test]
-async fn a_session_is_talked_to_and_leaves_nothing() {
-    use process::session::{Opening, Session};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    for (at, level) in [Level::Full, Level::Landlock, Level::None].into_iter().enumerate() {
-        let house = house(level);
-        let mark = mark(44, at);
-        let script = format!("setsid sleep {mark} >/dev/null 2>&1 & echo x > .envrc; exec cat");
-        let opening = |argv: &[&str]| Opening {
-            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
-            dir: house.confinement.workspace.clone(),
-            env: Vec::new(),
-        };
-        let mut session = Session::open(opening(&["bash", "-c", &script]), &house.confinement)
-            .await
-            .unwrap();
-        session.stdin.as_mut().unwrap().write_all(b"hello").await.unwrap();
-        let mut answer = [0; 5];
-        session.stdout.as_mut().unwrap().read_exact(&mut answer).await.unwrap();
-        assert_eq!(&answer, b"hello");
-        let closed = session.close(Duration::from_secs(5)).await.unwrap();
-        assert_eq!(
-            (closed.exit.code, closed.exit.timed_out, closed.exit.leftovers),
-            (Some(0), false, 1),
-            "{level:?}"
-        );
-        assert_eq!(closed.undone, [".envrc"], "{level:?}");
-        assert!(!lives(&mark), "{level:?}");
-        let missing = Session::open(opening(&["no-such-program-here"]), &house.confinement)
-            .await
-            .unwrap();
-        let why = missing.close(Duration::from_secs(5)).await;
-        assert!(matches!(why, Err(process::SpawnError::NotFound { .. })), "{level:?}");
-    }
-}
