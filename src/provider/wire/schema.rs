@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
             Some(Value::Object(target)) => anything(target),
             _ => json!({}),
         };
-        if let (Some(text), Some(out)) = (beside.get("description"), out.as_object_mut()) {
+        if let (Some(text @ Value::String(_)), Some(out)) = (beside.get("description"), out.as_object_mut()) {
             out.insert("description".into(), text.clone());
         }
         out
@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
 fn anything(object: &Map<String, Value>) -> Value {
     let mut out = Map::new();
     out.insert("type".into(), json!("object"));
-    if let Some(text) = object.get("description") {
+    if let Some(text @ Value::String(_)) = object.get("description") {
         out.insert("description".into(), text.clone());
     }
     Value::Object(out)
