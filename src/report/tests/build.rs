@@ -60,7 +60,7 @@ impl Run {
             }],
             model: "gemini/gemini-2.5-pro".to_owned(),
             replays: None,
-            workspace: "/work/repo".to_owned(),
+            workspace: "/srv/repo".to_owned(),
             isolated_from: None,
             base: Base {
                 commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
