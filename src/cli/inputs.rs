@@ -58,6 +58,8 @@ pub fn stdin() -> Result<String, Refusal> {
 /// A value that may be text, `-` for stdin or `@FILE`.
 pub fn text_or_file(value: &str) -> Result<String, Refusal> {
     match value.strip_prefix('@') {
+        // A prompt that begins with a reference (`@src/a.rs explain this`) is a prompt; a file's name alone is a file.
+        Some(path) if path.contains(char::is_whitespace) && !Path::new(path).is_file() => Ok(value.to_owned()),
         Some(path) => text(Path::new(path)),
         None if value == "-" => stdin(),
         None => Ok(value.to_owned()),

@@ -65,7 +65,11 @@ impl<'a> Walk<'a> {
             }
         }
         let mut own = Map::new();
-        for (key, value) in object.iter().filter(|(key, _)| GEMINI.contains(&key.as_str())) {
+        let known = object.iter().filter(|(key, value)| {
+            let words = matches!(key.as_str(), "title" | "description" | "format");
+            GEMINI.contains(&key.as_str()) && (value.is_string() || !words)
+        });
+        for (key, value) in known {
             let cleaned = self.keyword(key, value, depth);
             own.insert(key.clone(), cleaned);
         }

@@ -125,6 +125,9 @@ fn the_same_lines_as_rg_on_200_patterns() {
             "--with-filename",
             "--line-number",
             "--no-require-git",
+            "--no-ignore-exclude",
+            "--no-ignore-global",
+            "--no-ignore-parent",
             "--sort=path",
         ]);
         rg.args(insensitive.then_some("--ignore-case"))
