@@ -356,3 +356,40 @@ fn the_base_is_the_commit_at_the_start() {
     let head = world.git(&["rev-parse", "HEAD"]);
     assert_eq!(world.result()["base"], head.trim());
 }
+
+/// A run from somewhere: how `--out` is named, which workspace, where the caller stands.
+fn placed(world: &World, from: &Path, out: Option<&str>, workspace: Option<&str>) -> Done {
+    let script = format!(
+        "script:{}",
+        world.beside("script.yaml", script(&[writes("new.txt", "new\n"), says("done")]))
+    );
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let mut args = vec!["run", "-p", "add a file", "--model", &script, "--policy", &policy];
+    args.extend(["--format", "json"]);
+    args.extend(out.iter().flat_map(|out| ["--out", out]));
+    args.extend(workspace.iter().flat_map(|dir| ["--workspace", dir]));
+    Done::of(world.command(&args).current_dir(from).output().unwrap())
+}
+
+#[test]
+fn a_run_directory_may_be_named_from_anywhere() {
+    for (from, out, workspace) in [
+        ("ws", Some("made/here"), None),
+        ("ws/sub", Some("run"), None),
+        ("ws/sub", Some("../run"), Some("..")),
+        ("ws/sub", None, None),
+        ("ws/sub", None, Some("..")),
+        (".", Some("run"), Some("ws")),
+        ("link", Some("run"), None),
+        ("link", None, Some("sub")),
+    ] {
+        let world = World::repo(&[("sub/old.txt", "old\n")]);
+        symlink(world.ws(), world.path().join("link")).unwrap();
+        let done = placed(&world, &world.path().join(from), out, workspace);
+        let case = format!("{from} {out:?} {workspace:?}: {}", done.stderr);
+        assert_eq!(done.code, 0, "{case}");
+        let files = done.json()["changes"]["files"].clone();
+        assert_eq!(files.as_array().map(Vec::len), Some(1), "{case} {files}");
+        assert_eq!(done.json()["verdict"], "passed", "{case}");
+    }
+}

@@ -30,7 +30,7 @@ pub async fn resume(args: ResumeArgs, started: Instant) -> u8 {
 
 async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dir = store::locate(&args.run, &here)?;
+    let dir = wire::settled(&store::locate(&args.run, &here)?);
     let events = journal::read(&dir)?.events;
     let state = State::fold(&events);
     let first = state

@@ -47,7 +47,10 @@ struct Place {
     /// As it was given, so that paths in outputs read as the user's own.
     workspace: PathBuf,
     run: RunId,
+    /// As it was given, too.
     dir: PathBuf,
+    /// The same directory for whoever stands elsewhere.
+    settled: PathBuf,
 }
 
 impl Place {
@@ -59,7 +62,13 @@ impl Place {
         }
         let run = store::new_run_id(jiff::Timestamp::now());
         let dir = args.out.clone().unwrap_or_else(|| store::default_dir(&workspace, &run));
-        Ok(Self { workspace, run, dir })
+        let settled = wire::settled(&dir);
+        Ok(Self {
+            workspace,
+            run,
+            dir,
+            settled,
+        })
     }
 
     fn dir(&self) -> &Path {
@@ -114,7 +123,7 @@ async fn begin(
         ..
     } = settings;
     let tree = isolated.map_or(place.workspace.as_path(), isolate::Isolated::workspace);
-    let hidden = vec![place.dir.clone()];
+    let hidden = vec![place.settled.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
@@ -144,7 +153,7 @@ async fn begin(
         recorded: provider.info().recorded,
     };
     let session = Session {
-        run_dir: place.dir.clone(),
+        run_dir: place.settled.clone(),
         plan,
         policies,
         files: Some(files),
