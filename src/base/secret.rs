@@ -188,12 +188,18 @@ impl Index {
             hits.extend(self.hit(text, found.range(), found.pattern().as_usize()));
         }
         if wraps::has_break(text) {
+            let mut before: Vec<u8> = Vec::new();
             for breaks in Breaks::ALL {
                 let joined = wraps::join(text, breaks);
+                // Most text has no wrapped blanks and no escapes: one search is enough for all three.
+                if joined.bytes == before {
+                    continue;
+                }
                 for found in self.automaton.find_iter(&joined.bytes) {
                     let range = joined.source(found.range());
                     hits.extend(self.hit(text, range, found.pattern().as_usize()));
                 }
+                before = joined.bytes;
             }
         }
         hits.sort_by_key(|hit| (hit.bytes.start, std::cmp::Reverse(hit.bytes.end)));

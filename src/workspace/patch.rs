@@ -190,8 +190,9 @@ impl Shadow {
         let Some(repository) = &self.repository else {
             return self.snapshot().await;
         };
-        let index = repository.git_dir.join("index");
-        if !self.bytes_may_differ(repository) && std::fs::copy(&index, self.dir.join("index")).is_ok() {
+        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
+        let usable = !index.is_empty() && !self.bytes_may_differ(repository, &index);
+        if usable && std::fs::write(self.dir.join("index"), index).is_ok() {
             if let Ok(snapshot) = self.snapshot().await {
                 return Ok(snapshot);
             }
@@ -206,14 +207,13 @@ impl Shadow {
     }
 
     /// Whether the repository's attributes or settings let a stored file differ from the one in the tree.
-    fn bytes_may_differ(&self, repository: &Repository) -> bool {
+    fn bytes_may_differ(&self, repository: &Repository, index: &[u8]) -> bool {
         let config = std::fs::read_to_string(repository.common_dir.join("config")).unwrap_or_default();
         let config = config.to_ascii_lowercase();
         let converts = ["autocrlf", "[filter", "eol", "attributesfile", "splitindex", "sparse"]
             .iter()
             .any(|word| config.contains(word));
-        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
-        let names = |needle: &[u8]| index.windows(needle.len()).any(|window| window == needle);
+        let names = |needle: &[u8]| memchr::memmem::find(index, needle).is_some();
         converts
             || names(b".gitattributes")
             || names(b"link\0\0\0")

@@ -15,6 +15,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,6 +30,7 @@ class Server:
         self.turns = turns
         self.came = []
         self.sent = []
+        self.sizes = []
         self.connections = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -55,6 +57,7 @@ class Server:
             head, buffer = buffer.split(b"\r\n\r\n", 1)
             lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
             wanted = int(lengths[0]) if lengths else 0
+            self.sizes.append(wanted)
             pieces, held = [buffer], len(buffer)
             while held < wanted:
                 pieces.append(connection.recv(1 << 20))
@@ -78,6 +81,9 @@ class Server:
         }).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         return head.encode() + body
+
+    def turns_taken(self):
+        return [came - sent for sent, came in zip(self.sent, self.came[1:])]
 
     def close(self):
         self.listener.close()
@@ -122,7 +128,8 @@ class Run:
         if child.returncode != 0 or len(server.came) != turns + 1:
             raise SystemExit(f"exit {child.returncode} after {len(server.came)} requests: {errors.decode()[-2000:]}")
         self.first = server.came[0] - begun
-        self.turns = [came - sent for sent, came in zip(server.sent, server.came[1:])]
+        self.turns = server.turns_taken()
+        self.sizes = server.sizes
         self.end = begun + self.wall - server.sent[-1]
         self.connections = server.connections
         shutil.rmtree(out, ignore_errors=True)
@@ -138,6 +145,35 @@ class Run:
                 return
             self.peak_kb = max(self.peak_kb, int(found[0].split()[1]))
             time.sleep(0.005)
+
+
+BARE = """
+import os, socket, sys
+port, record, sizes = int(sys.argv[1]), sys.argv[2], [int(size) for size in sys.stdin.read().split()]
+requests = [b"POST / HTTP/1.1\\r\\ncontent-length: %d\\r\\n\\r\\n" % size + b"x" * size for size in sizes]
+line, out = b"x" * 500 + b"\\n", os.open(record, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+service = socket.create_connection(("127.0.0.1", port))
+service.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+for request in requests:
+    service.sendall(request)
+    reply = service.recv(1 << 16)
+    for _ in range(3):
+        os.write(out, line)
+        os.fdatasync(out)
+"""
+
+
+class Bare:
+    """A client that does nothing: it sends requests of the same sizes and appends three durable lines for each reply."""
+
+    def __init__(self, sizes, folder):
+        server = Server(len(sizes) - 1)
+        os.makedirs(folder, exist_ok=True)
+        command = [sys.executable, "-c", BARE, str(server.port), os.path.join(folder, "record")]
+        subprocess.run(command, input=" ".join(map(str, sizes)).encode(), check=True)
+        server.close()
+        self.turns = server.turns_taken()
+        shutil.rmtree(folder)
 
 
 def row(name, values, unit="ms", scale=1000.0):
@@ -182,6 +218,9 @@ def main():
                 runs = [Run(program, small, 510, out, given.peer) for _ in range(3)]
                 row(f"a turn around turn 10, {name}", [around(run, 10) for run in runs])
                 row(f"a turn around turn 500, {name}", [around(run, 500) for run in runs])
+                bare = [Bare(run.sizes, out) for run in runs]
+                row(f"a bare client with three appends around turn 10, {name}", [around(run, 10) for run in bare])
+                row(f"a bare client with three appends around turn 500, {name}", [around(run, 500) for run in bare])
         if wanted("hundred"):
             runs = [Run(program, small, 99, durable, given.peer) for _ in range(max(given.rounds // 4, 3))]
             row("100 turns, wall", [run.wall for run in runs])

@@ -44,8 +44,8 @@ impl Joined {
 
 /// Whether there is a line break, real or written as `\n`.
 pub(super) fn has_break(text: &[u8]) -> bool {
-    let real = text.iter().any(|byte| *byte == b'\n' || *byte == b'\r');
-    real || text.windows(2).any(|pair| pair == b"\\n" || pair == b"\\r")
+    let real = memchr::memchr2(b'\n', b'\r', text).is_some();
+    real || memchr::memchr_iter(b'\\', text).any(|at| matches!(text.get(at + 1), Some(b'n' | b'r')))
 }
 
 /// Takes out every line break.
@@ -57,10 +57,15 @@ pub(super) fn join(text: &[u8], breaks: Breaks) -> Joined {
         stretches: vec![(0, 0)],
     };
     let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let length = break_at(text.get(at..).unwrap_or_default(), breaks);
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let plain = memchr::memchr3(b'\n', b'\r', b'\\', rest).unwrap_or(rest.len());
+        let (plain, rest) = rest.split_at(plain);
+        joined.bytes.extend_from_slice(plain);
+        at += plain.len();
+        let length = break_at(rest, breaks);
         if length == 0 {
-            joined.bytes.push(*byte);
+            // A backslash that breaks nothing.
+            joined.bytes.extend(rest.first());
             at += 1;
             continue;
         }

@@ -83,7 +83,7 @@ impl Text {
         let mut raw = self.mark;
         let mut rest = decoded;
         loop {
-            let length = rest.find(['\r', '\n']).unwrap_or(rest.len());
+            let length = memchr::memchr2(b'\r', b'\n', rest.as_bytes()).unwrap_or(rest.len());
             let (line, after) = rest.split_at(length);
             let end = if after.starts_with("\r\n") {
                 Some(LineEnd::CrLf)
