@@ -121,6 +121,15 @@ pub fn before(walk: &Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> 
             "write the value itself",
         ));
     }
+    let leads = |text: &String| text.starts_with(['/', ':', '~', '.']) || text.contains("..");
+    let location = matches!(name, "TZ" | "TERM") || name.starts_with("LANG") || name.starts_with("LC_");
+    if location && value.range.values.as_ref().is_none_or(|all| all.iter().any(leads)) {
+        return Err(Refusal::new(
+            format!("assignment:{name}"),
+            format!("`{name}` would name a file"),
+            "write a plain name",
+        ));
+    }
     Ok(())
 }
 
@@ -163,8 +172,10 @@ pub fn alone(walk: &mut Walk<'_>, state: &mut State, assignment: &Assignment) ->
         range = Range::wild();
     }
     if let Some(values) = &mut range.values {
-        // In a branch not taken it stays empty.
-        values.push(String::new());
+        if !state.sure {
+            // In a branch not taken it stays empty.
+            values.push(String::new());
+        }
         range.many = false;
     }
     state.vars.insert(name, range);
