@@ -98,7 +98,8 @@ const NEVER_TAILS: [&str; 11] = [
     "PAGER", "EDITOR", "_WRAPPER", "VISUAL", "BROWSER", "_proxy", "_PROXY", "_COMMAND", "_OPTS", "_OPTIONS", "_PATH",
 ];
 
-fn is_never(name: &str) -> bool {
+/// Whether no policy can let a command set this name.
+pub fn is_never(name: &str) -> bool {
     NEVER.contains(&name)
         || NEVER_HEADS.iter().any(|head| name.starts_with(head))
         || NEVER_TAILS.iter().any(|tail| name.ends_with(tail))

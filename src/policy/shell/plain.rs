@@ -85,7 +85,8 @@ fn is_setting(name: &str, value: &str) -> bool {
         let (base, version) = value.rsplit_once('-').unwrap_or((value, "0"));
         return COMPILERS.contains(&base) && digits(version);
     }
-    let chooses = name.starts_with("MAKE") || name.ends_with("SHELL") || name.ends_with("FLAGS");
+    let chooses =
+        super::assign::is_never(name) || name.starts_with("MAKE") || name.ends_with("SHELL") || name.ends_with("FLAGS");
     upper(name) && !chooses && (digits(value) || VALUES.contains(&value))
 }
 
@@ -212,7 +213,15 @@ mod tests {
             (
                 Class::Target,
                 &["test", "V=1", "CC=clang-18", "BUILD=release"],
-                &["CC=./x", "SHELL=/bin/x", "RUN=id", "X=$(id)", "x:=1"],
+                &[
+                    "CC=./x",
+                    "SHELL=/bin/x",
+                    "RUN=id",
+                    "X=$(id)",
+                    "x:=1",
+                    "PATH=test",
+                    "LD_PRELOAD=1",
+                ],
             ),
             (Class::Remote, &["origin", "--tags"], &["evil:x", "a@b", "https://x"]),
             (Class::Writeout, &["%{http_code}"], &["@file", "%output{x}"]),
