@@ -136,16 +136,31 @@ class Run:
         shutil.rmtree(out, ignore_errors=True)
 
     def watch(self, pid):
-        while True:
-            try:
-                with open(f"/proc/{pid}/status") as status:
-                    found = [line for line in status if line.startswith("VmHWM")]
-            except OSError:
-                return
-            if not found:
-                return
-            self.peak_kb = max(self.peak_kb, int(found[0].split()[1]))
+        while (now := peak_kb(pid)) is not None:
+            self.peak_kb = max(self.peak_kb, now)
             time.sleep(0.005)
+
+
+def peak_kb(pid):
+    """The most memory that a process has held so far; `None` once it is gone."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            found = [line for line in status if line.startswith("VmHWM")]
+    except OSError:
+        return None
+    return int(found[0].split()[1]) if found else None
+
+
+def watch_all(peaks):
+    alive = set(peaks)
+    while alive:
+        for pid in list(alive):
+            now = peak_kb(pid)
+            if now is None:
+                alive.discard(pid)
+            else:
+                peaks[pid] = max(peaks[pid], now)
+        time.sleep(0.02)
 
 
 BARE = """
@@ -189,16 +204,20 @@ def at_once(program, tree, count, turns):
                    "--workspace", work, "--out", os.path.join(place, "out"), "--max-turns", str(turns + 10), "--quiet"]
         environment = {"PATH": os.environ["PATH"], "HOME": place, "OPENAI_API_KEY": "bench-key-0000"}
         children.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-    cpu, peak = [], []
+    peaks = dict.fromkeys((child.pid for child in children), 0)
+    watching = threading.Thread(target=lambda: watch_all(peaks), daemon=True)
+    watching.start()
+    cpu = []
     for child in children:
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:
             raise SystemExit(f"one of {count} runs at once ended with {child.returncode}")
         cpu.append(used.ru_utime + used.ru_stime)
-        peak.append(used.ru_maxrss)
     wall = time.perf_counter() - begun
+    watching.join()
     server.close()
+    peak = list(peaks.values())
     for place in places:
         shutil.rmtree(place)
     return wall, cpu, peak
@@ -259,7 +278,7 @@ def main():
             wall, cpu, peak = at_once(program, small, 40, 100)
             row("40 runs of 101 turns at once, wall", [wall])
             row("of these a run, CPU time with its children", cpu)
-            row("of these a run, peak memory of its largest process", peak, "MB", 1 / 1024)
+            row("of these a run, peak memory", peak, "MB", 1 / 1024)
     finally:
         for path in trees:
             shutil.rmtree(path, ignore_errors=True)
