@@ -83,7 +83,17 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
     if shared.silent {
         return Ok(written.code);
     }
+    if !shared.quiet {
+        out::tell(&format!("overnight: files: {}", from_here(&run_dir)));
+    }
     Ok(outputs::print(shared.format, &written))
+}
+
+/// A path as somebody would write it who stands where we do.
+fn from_here(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let below = path.strip_prefix(here).ok().filter(|path| !path.as_os_str().is_empty());
+    below.unwrap_or(path).display().to_string()
 }
 
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
@@ -99,7 +109,8 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         .map(Arc::new)
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
-    let system = prompt::system(&session.plan, &context);
+    // Context files are the repository's: what they hold is redacted as any text is that the model reads.
+    let system = redactor.redact(&prompt::system(&session.plan, &context)).into_owned();
     let interrupt = Arc::new(Interrupt::default());
     let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let deadline = session.started + wall;
