@@ -12,4 +12,5 @@ pub mod refusal;
 pub mod search;
 pub mod settings;
 pub mod signals;
+pub mod unseen;
 pub mod wire;

@@ -3,6 +3,7 @@
 use super::inputs;
 use super::refusal::Refusal;
 use super::search;
+use super::unseen;
 use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
 use crate::base::event::EventKind;
@@ -150,7 +151,7 @@ pub async fn confinement(
     };
     let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
     if level == Level::Full {
-        unseen.extend(unreadable_files(policies, root)?);
+        unseen.extend(unseen::unreadable_files(policies, root)?);
     }
     let wishes = Wishes {
         level,
@@ -163,25 +164,13 @@ pub async fn confinement(
         parent: &environment(),
     };
     let confinement = private::confinement(&wishes, own)?;
+    let within_reach = level == Level::Landlock && unseen.iter().any(|path| path.starts_with(root));
+    let detail = match within_reach {
+        true => format!("{detail}; the run directory lies inside the workspace, within reach of commands"),
+        false => detail,
+    };
     Ok((confinement, detail))
 }
-
-/// The files that no command may read, and other names of the same files. A command may come upon them without naming them
-/// (`grep -r`, `cat $(ls)`), so the sandbox covers them; git's own files are left to git.
-fn unreadable_files(policies: &PolicySet, root: &Path) -> Result<Vec<PathBuf>, String> {
-    let workspace = Workspace::open(root).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
-    let secret = |path: &str| policies.unreadable("run_shell_command", Kind::Execute, path);
-    let found = workspace.unseen(&secret, MOST_UNREADABLE);
-    found.ok_or_else(|| {
-        format!(
-            "the workspace holds more than {MOST_UNREADABLE} files that commands must not read; \
-             name those that they may read in a rule, or move them out"
-        )
-    })
-}
-
-/// Each costs a mount with every command.
-const MOST_UNREADABLE: usize = 1000;
 
 /// The rules that the proxy of confined commands asks.
 pub fn proxy_rules() -> proxy::Rules {

@@ -28,6 +28,8 @@ const NOT_ENTERED: [&str; 4] = ["node_modules", "target", ".venv", "__pycache__"
 pub(super) struct Seal {
     workspace: PathBuf,
     names: Names,
+    /// Run directories, relative: this program writes them itself while a command runs.
+    own: Vec<PathBuf>,
     /// Each protected path and all below it, relative to the workspace.
     before: BTreeMap<PathBuf, Node>,
     /// The tops among them that a mount can make read-only.
@@ -66,6 +68,12 @@ impl Seal {
         let mut seal = Self {
             workspace: confinement.workspace.clone(),
             names,
+            own: confinement
+                .hidden
+                .iter()
+                .filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok())
+                .map(Path::to_path_buf)
+                .collect(),
             ..Self::default()
         };
         if seal.names.is_empty() {
@@ -117,7 +125,7 @@ impl Seal {
     fn record(&mut self, path: &Path, whole: bool) {
         let at = self.workspace.join(path);
         let Ok(data) = fs::symlink_metadata(&at) else { return };
-        if self.names.opens(path) {
+        if self.leaves_alone(path) {
             return;
         }
         let kind = if data.is_dir() {
@@ -137,6 +145,11 @@ impl Seal {
                 self.record(&path.join(entry.file_name()), whole);
             }
         }
+    }
+
+    /// What a rule opened, and what is our own.
+    fn leaves_alone(&self, path: &Path) -> bool {
+        self.names.opens(path) || self.own.iter().any(|own| path.starts_with(own))
     }
 
     fn content(&mut self, path: &Path, at: &Path, data: &Metadata, whole: bool) -> Option<Vec<u8>> {
@@ -248,7 +261,7 @@ impl Seal {
         for top in self.find() {
             if self.before.contains_key(&top) {
                 self.news_below(&top, &mut news);
-            } else if !self.names.opens(&top) {
+            } else if !self.leaves_alone(&top) {
                 news.push(top);
             }
         }
@@ -267,7 +280,7 @@ impl Seal {
         }
         for entry in fs::read_dir(self.workspace.join(dir)).into_iter().flatten().flatten() {
             let path = dir.join(entry.file_name());
-            if self.names.opens(&path) {
+            if self.leaves_alone(&path) {
                 continue;
             }
             if self.before.contains_key(&path) {

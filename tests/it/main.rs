@@ -32,4 +32,5 @@ mod rulings;
 mod scheduler;
 mod secrets;
 mod tools;
+mod trust;
 mod validators;

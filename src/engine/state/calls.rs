@@ -80,6 +80,20 @@ impl State {
         };
         record.state = state;
         record.output = Some(output.clone());
+        let failed = output.error.as_ref();
+        let known = self.denials.iter().any(|denial| denial.call == *call);
+        if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
+            && !known
+        {
+            self.denials.push(Denial {
+                call: call.clone(),
+                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
+                code: code.to_owned(),
+                reason: failure.message.clone(),
+                rule: None,
+                read: false,
+            });
+        }
         if self.calls.values().all(|record| record.state.is_final()) {
             self.settle_turn();
         }

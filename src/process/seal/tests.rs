@@ -168,3 +168,22 @@ fn existing_paths_that_are_no_links_can_be_frozen() {
     let frozen = Seal::take(&confinement).frozen();
     assert_eq!(frozen, [PathBuf::from(".git"), PathBuf::from("sub/.npmrc")]);
 }
+
+#[test]
+fn a_run_directory_is_left_to_the_run() {
+    let (dir, mut confinement) = tree(&[".overnight"]);
+    let runs = dir.path().join(".overnight/runs");
+    fs::create_dir_all(runs.join("1")).unwrap();
+    fs::create_dir_all(runs.join("2")).unwrap();
+    fs::write(runs.join("1/journal.jsonl"), "old\n").unwrap();
+    fs::write(runs.join("2/journal.jsonl"), "other\n").unwrap();
+    confinement.hidden.push(runs.join("1"));
+    let seal = Seal::take(&confinement);
+    fs::write(runs.join("1/journal.jsonl"), "old\nnew\n").unwrap();
+    fs::create_dir(runs.join("1/results")).unwrap();
+    fs::write(runs.join("2/journal.jsonl"), "changed\n").unwrap();
+    assert_eq!(seal.mend(), [".overnight/runs/2/journal.jsonl"]);
+    assert_eq!(fs::read_to_string(runs.join("1/journal.jsonl")).unwrap(), "old\nnew\n");
+    assert!(runs.join("1/results").is_dir());
+    assert_eq!(fs::read_to_string(runs.join("2/journal.jsonl")).unwrap(), "other\n");
+}
