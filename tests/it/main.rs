@@ -31,5 +31,7 @@ mod replay;
 mod rulings;
 mod scheduler;
 mod secrets;
+mod service;
 mod tools;
+mod traces;
 mod validators;
