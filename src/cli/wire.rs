@@ -61,22 +61,6 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The absolute path without links, as far as it exists: what git, commands and comparisons with the tree are given,
-/// since each of them may stand in another directory than we do.
-pub fn settled(path: &Path) -> PathBuf {
-    let path = absolute(path);
-    for there in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
-            return if rest.as_os_str().is_empty() {
-                real
-            } else {
-                real.join(rest)
-            };
-        }
-    }
-    path
-}
-
 /// Tells the policies what of the tree is ours: run directories are not seen, the run's own files are not written.
 pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[PathBuf]) {
     let inside = |path: &PathBuf| {

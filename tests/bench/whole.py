@@ -47,7 +47,7 @@ class Server:
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
-        buffer = b""
+        buffer, turn = b"", 0
         while True:
             while b"\r\n\r\n" not in buffer:
                 piece = connection.recv(1 << 20)
@@ -64,7 +64,8 @@ class Server:
                 held += len(pieces[-1])
             buffer = b"".join(pieces)[wanted:]
             self.came.append(time.perf_counter())
-            connection.sendall(self.reply(len(self.came)))
+            turn += 1
+            connection.sendall(self.reply(turn))
             self.sent.append(time.perf_counter())
 
     def reply(self, turn):
@@ -176,6 +177,33 @@ class Bare:
         shutil.rmtree(folder)
 
 
+def at_once(program, tree, count, turns):
+    """This many runs in trees of their own against one server: wall clock, and of each run its CPU time and peak memory."""
+    server = Server(turns)
+    places = [tempfile.mkdtemp(prefix="overnight-bench-many-") for _ in range(count)]
+    begun, children = time.perf_counter(), []
+    for place in places:
+        work = os.path.join(place, "tree")
+        shutil.copytree(tree, work)
+        command = [program, "run", "-p", PROMPT, "--model", "openai/bench", "--base-url", f"http://127.0.0.1:{server.port}/v1",
+                   "--workspace", work, "--out", os.path.join(place, "out"), "--max-turns", str(turns + 10), "--quiet"]
+        environment = {"PATH": os.environ["PATH"], "HOME": place, "OPENAI_API_KEY": "bench-key-0000"}
+        children.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    cpu, peak = [], []
+    for child in children:
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            raise SystemExit(f"one of {count} runs at once ended with {child.returncode}")
+        cpu.append(used.ru_utime + used.ru_stime)
+        peak.append(used.ru_maxrss)
+    wall = time.perf_counter() - begun
+    server.close()
+    for place in places:
+        shutil.rmtree(place)
+    return wall, cpu, peak
+
+
 def row(name, values, unit="ms", scale=1000.0):
     values = sorted(value * scale for value in values)
     print(f"| {name} | {statistics.median(values):.2f} {unit} | {values[0]:.2f} | {values[-1]:.2f} |", flush=True)
@@ -227,6 +255,11 @@ def main():
             row("100 turns, from the last reply to the end", [run.end for run in runs])
             row("100 turns, peak memory", [run.peak_kb for run in runs], "MB", 1 / 1024)
             row("100 turns, connections", [run.connections for run in runs], "", 1)
+        if wanted("many"):
+            wall, cpu, peak = at_once(program, small, 40, 100)
+            row("40 runs of 101 turns at once, wall", [wall])
+            row("of these a run, CPU time with its children", cpu)
+            row("of these a run, peak memory of its largest process", peak, "MB", 1 / 1024)
     finally:
         for path in trees:
             shutil.rmtree(path, ignore_errors=True)

@@ -35,3 +35,4 @@ mod service;
 mod tools;
 mod traces;
 mod validators;
+mod wires;

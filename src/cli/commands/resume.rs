@@ -16,6 +16,7 @@ use crate::policy::{self, KnownTools, PolicySet, Source};
 use crate::recipe::Plan;
 use crate::workspace::isolate;
 use crate::workspace::patch::{Shadow, Snapshot};
+use crate::workspace::root::settled;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ pub async fn resume(args: ResumeArgs, started: Instant) -> u8 {
 
 async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dir = wire::settled(&store::locate(&args.run, &here)?);
+    let dir = settled(&store::locate(&args.run, &here)?);
     let events = journal::read(&dir)?.events;
     let state = State::fold(&events);
     let first = state

@@ -84,10 +84,20 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
     if shared.silent {
         return Ok(written.code);
     }
+    if !shared.quiet {
+        out::tell(&format!("overnight: files: {}", from_here(&run_dir)));
+    }
     let code = outputs::print(shared.format, &written);
     #[cfg(feature = "otel")]
     crate::cli::traces::export(&run_dir, &interrupt.token).await;
     Ok(code)
+}
+
+/// A path as somebody would write it who stands where we do.
+fn from_here(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let below = path.strip_prefix(here).ok().filter(|path| !path.as_os_str().is_empty());
+    below.unwrap_or(path).display().to_string()
 }
 
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
