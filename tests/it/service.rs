@@ -17,6 +17,8 @@ pub enum Answer {
     Status(u16, Vec<String>, String),
     /// A stream that breaks off after these chunks.
     Half(Vec<Value>),
+    /// A stream that breaks off here.
+    Cut(String),
     /// 200 with a body that is no stream.
     Garbage,
     /// Nothing, until the client goes away.
@@ -119,11 +121,8 @@ fn give(peer: &mut TcpStream, answer: &Answer) -> bool {
             );
             peer.write_all(format!("{head}{body}").as_bytes()).is_ok()
         }
-        Answer::Half(chunks) => {
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100000\r\n\r\n";
-            let _ = peer.write_all(format!("{head}{}", events(chunks)).as_bytes());
-            false
-        }
+        Answer::Half(chunks) => cut(peer, &events(chunks)),
+        Answer::Cut(body) => cut(peer, body),
         Answer::Garbage => {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n<p>not here</p>";
             peer.write_all(head.as_bytes()).is_ok()
@@ -142,6 +141,13 @@ fn stream(peer: &mut TcpStream, body: &str) -> bool {
         body.len()
     );
     peer.write_all(format!("{head}{body}").as_bytes()).is_ok()
+}
+
+/// Says more than it gives, and goes away.
+fn cut(peer: &mut TcpStream, body: &str) -> bool {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100000\r\n\r\n";
+    let _ = peer.write_all(format!("{head}{body}").as_bytes());
+    false
 }
 
 fn events(chunks: &[Value]) -> String {
