@@ -28,6 +28,7 @@ mod readme;
 mod real_crate;
 mod references;
 mod replay;
+mod resume;
 mod rulings;
 mod scheduler;
 mod secrets;
