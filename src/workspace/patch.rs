@@ -194,9 +194,10 @@ impl Shadow {
         let Some(repository) = &self.repository else {
             return self.snapshot().await;
         };
-        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
-        let usable = !index.is_empty() && !self.bytes_may_differ(repository, &index);
-        if usable && std::fs::write(self.dir.join("index"), index).is_ok() {
+        // The index may have megabytes: another thread copies it, so that the first request need not wait.
+        let (shadow, theirs) = (self.clone(), repository.clone());
+        let copied = tokio::task::spawn_blocking(move || shadow.copy_index(&theirs)).await;
+        if copied.unwrap_or(false) {
             if let Ok(snapshot) = self.snapshot().await {
                 return Ok(snapshot);
             }
@@ -208,6 +209,13 @@ impl Shadow {
         self.git(&["update-index", "--add", "-z", "--stdin"], Some(&names))
             .await?;
         self.snapshot().await
+    }
+
+    /// Takes over the repository's index, unless its entries may say less than the files. Gives whether it did.
+    fn copy_index(&self, repository: &Repository) -> bool {
+        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
+        let usable = !index.is_empty() && !self.bytes_may_differ(repository, &index);
+        usable && std::fs::write(self.dir.join("index"), index).is_ok()
     }
 
     /// Whether the repository's attributes or settings let a stored file differ from the one in the tree.

@@ -118,7 +118,8 @@ async fn drive(
         .map(Arc::new)
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
-    let system = prompt::system(&session.plan, &context);
+    // Context files are the repository's: what they hold is redacted as any text is that the model reads.
+    let system = redactor.redact(&prompt::system(&session.plan, &context)).into_owned();
     let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let deadline = session.started + wall;
     signals::watch(interrupt, deadline)
