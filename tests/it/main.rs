@@ -36,4 +36,5 @@ mod service;
 mod tools;
 mod traces;
 mod validators;
+mod waits;
 mod wires;
