@@ -152,16 +152,17 @@ def peak_kb(pid):
     return int(found[0].split()[1]) if found else None
 
 
-def watch_all(peaks):
-    alive = set(peaks)
-    while alive:
-        for pid in list(alive):
+def watch_all(peaks, count):
+    """Fills in the peak of each process whose id is in `peaks`, until `count` of them are gone."""
+    gone = set()
+    while len(gone) < count:
+        for pid in [pid for pid in list(peaks) if pid not in gone]:
             now = peak_kb(pid)
             if now is None:
-                alive.discard(pid)
+                gone.add(pid)
             else:
                 peaks[pid] = max(peaks[pid], now)
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 BARE = """
@@ -197,17 +198,17 @@ def at_once(program, tree, count, turns):
     """This many runs in trees of their own against one server: wall clock, and of each run its CPU time and peak memory."""
     server = Server(turns)
     places = [tempfile.mkdtemp(prefix="overnight-bench-many-") for _ in range(count)]
-    begun, children = time.perf_counter(), []
+    for place in places:
+        shutil.copytree(tree, os.path.join(place, "tree"))
+    begun, children, peaks = time.perf_counter(), [], {}
+    threading.Thread(target=watch_all, args=(peaks, count), daemon=True).start()
     for place in places:
         work = os.path.join(place, "tree")
-        shutil.copytree(tree, work)
         command = [program, "run", "-p", PROMPT, "--model", "openai/bench", "--base-url", f"http://127.0.0.1:{server.port}/v1",
                    "--workspace", work, "--out", os.path.join(place, "out"), "--max-turns", str(turns + 10), "--quiet"]
         environment = {"PATH": os.environ["PATH"], "HOME": place, "OPENAI_API_KEY": "bench-key-0000"}
         children.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-    peaks = dict.fromkeys((child.pid for child in children), 0)
-    watching = threading.Thread(target=lambda: watch_all(peaks), daemon=True)
-    watching.start()
+        peaks[children[-1].pid] = 0
     cpu = []
     for child in children:
         _, status, used = os.wait4(child.pid, 0)
@@ -216,7 +217,6 @@ def at_once(program, tree, count, turns):
             raise SystemExit(f"one of {count} runs at once ended with {child.returncode}")
         cpu.append(used.ru_utime + used.ru_stime)
     wall = time.perf_counter() - begun
-    watching.join()
     server.close()
     peak = list(peaks.values())
     for place in places:
