@@ -230,7 +230,13 @@ fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
 }
 
 fn failure(deps: &Deps, error: ProviderError) -> Stop {
-    if let Some(outcome) = deps.interrupted() {
+    if error.class == ProviderClass::OutOfTime {
+        deps.interrupt.wall();
+    }
+    if let Some(mut outcome) = deps.interrupted() {
+        if error.class == ProviderClass::OutOfTime && outcome.verdict == Verdict::Budget {
+            outcome.message = format!("{}; {}", outcome.message, error.message);
+        }
         return Stop::Ended(outcome);
     }
     let verdict = match error.class {

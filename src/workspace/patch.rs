@@ -110,6 +110,10 @@ fn branch_head(repository: &Repository) -> Option<String> {
     })
 }
 
+/// How often, and after which pause, an index that is locked is tried again: two seconds in all.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
 impl Shadow {
     /// Prepares a git directory of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run
     /// directory, when it lies in the tree) are never part of a snapshot.
@@ -245,15 +249,34 @@ impl Shadow {
         };
         let literal = format!(":(literal){scope}");
         let pathspec = if self.prefix.is_empty() { "." } else { literal.as_str() };
-        let added = self
-            .git(&["add", "-A", "--ignore-errors", "--", pathspec], None)
-            .await?;
+        let added = self.add(pathspec).await?;
         let written = self.git(&["write-tree"], None).await?;
         let tree = String::from_utf8_lossy(&written.stdout).trim().to_owned();
         if !written.ok || tree.is_empty() {
             return Err(format!("git write-tree: {} {}", added.stderr, written.stderr));
         }
         Ok(Snapshot { tree })
+    }
+
+    /// Brings the index up to the tree. A process of ours that was killed may have left git's lock behind, or git itself at
+    /// work for a moment more; without the lock the index would stay as it was, and pass for the tree.
+    async fn add(&self, pathspec: &str) -> Result<Printed, String> {
+        let args = ["add", "-A", "--ignore-errors", "--", pathspec];
+        let locked = |added: &Printed| !added.ok && added.stderr.contains("index.lock");
+        for _ in 0..LOCK_TRIES {
+            let added = self.git(&args, None).await?;
+            if !locked(&added) {
+                return Ok(added);
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+        }
+        // Whoever holds the run directory is alone in it, and whoever held it before is gone by now.
+        let _ = std::fs::remove_file(self.dir.join("index.lock"));
+        let added = self.git(&args, None).await?;
+        match locked(&added) {
+            true => Err(format!("git add: {}", added.stderr)),
+            false => Ok(added),
+        }
     }
 
     /// Whether `snapshot` is the tree of this commit.

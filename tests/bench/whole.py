@@ -26,8 +26,9 @@ PROMPT = "Read the lines that you are told to read."
 class Server:
     """Answers each request with one more read of a file, and with a text after `turns` of them."""
 
-    def __init__(self, turns):
+    def __init__(self, turns, file="lines.txt"):
         self.turns = turns
+        self.file = file
         self.came = []
         self.sent = []
         self.sizes = []
@@ -70,7 +71,7 @@ class Server:
 
     def reply(self, turn):
         if turn <= self.turns:
-            call = {"name": "read_file", "arguments": json.dumps({"file_path": "lines.txt", "start_line": turn, "end_line": turn})}
+            call = {"name": "read_file", "arguments": json.dumps({"file_path": self.file, "start_line": turn, "end_line": turn})}
             message = {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{turn}", "type": "function", "function": call}]}
             finish = "tool_calls"
         else:
@@ -223,6 +224,48 @@ def at_once(program, tree, count, turns):
     return wall, cpu, peak
 
 
+def resumed(program, turns, rounds):
+    """A run of many turns with 2 kB each, ended by its budget; then resumed from copies of its directory.
+
+    Gives the times from start to first request, those to the end, and the sizes of the requests of the run."""
+    tree, out = make_tree(0), tempfile.mkdtemp(prefix="overnight-bench-out-")
+    with open(os.path.join(tree, "long.txt"), "w") as long:
+        long.writelines(f"{n} {'x' * 1990}\n" for n in range(1, turns + 1))
+    environment = {"PATH": os.environ["PATH"], "HOME": tree + "-home", "OPENAI_API_KEY": "bench-key-0000"}
+
+    def start(server, *arguments):
+        url = f"http://127.0.0.1:{server.port}/v1"
+        command = [program, *arguments, "--base-url", url, "--workspace", tree, "--quiet"]
+        begun = time.perf_counter()
+        ended = subprocess.run(command, env=environment, cwd=tree, capture_output=True)
+        server.close()
+        return begun, time.perf_counter() - begun, ended
+
+    server = Server(turns, "long.txt")
+    base = os.path.join(out, "base")
+    with open(os.path.join(out, "prices.json"), "w") as prices:
+        json.dump([{"model": "openai/bench", "window": 10_000_000}], prices)
+    environment["OVERNIGHT_PRICES"] = os.path.join(out, "prices.json")
+    limits = ["--max-turns", str(turns), "--max-tokens", "100000000"]
+    _, _, ended = start(server, "run", "-p", PROMPT, "--model", "openai/bench", "--out", base, *limits)
+    if ended.returncode != 6:
+        raise SystemExit(f"exit {ended.returncode}, and 6 was expected: {ended.stderr.decode()[-2000:]}")
+    first, whole = [], []
+    for n in range(rounds):
+        copy = os.path.join(out, str(n))
+        shutil.copytree(base, copy)
+        again = Server(0)
+        begun, took, ended = start(again, "resume", copy, "--max-turns", str(turns + 1))
+        if ended.returncode != 0:
+            raise SystemExit(f"exit {ended.returncode} of a resume: {ended.stderr.decode()[-2000:]}")
+        first.append(again.came[0] - begun)
+        whole.append(took)
+        shutil.rmtree(copy)
+    shutil.rmtree(out)
+    shutil.rmtree(tree)
+    return first, whole, server.sizes
+
+
 def row(name, values, unit="ms", scale=1000.0):
     values = sorted(value * scale for value in values)
     print(f"| {name} | {statistics.median(values):.2f} {unit} | {values[0]:.2f} | {values[-1]:.2f} |", flush=True)
@@ -274,6 +317,12 @@ def main():
             row("100 turns, from the last reply to the end", [run.end for run in runs])
             row("100 turns, peak memory", [run.peak_kb for run in runs], "MB", 1 / 1024)
             row("100 turns, connections", [run.connections for run in runs], "", 1)
+        if wanted("resume"):
+            for turns in (50, 500):
+                first, whole, sizes = resumed(program, turns, given.rounds)
+                row(f"resume after {turns} turns of 2 kB, start to first request", first)
+                row(f"resume after {turns} turns of 2 kB, start to end", whole)
+            row("the last request of these 500 turns", [sizes[-1]], "kB", 1 / 1000)
         if wanted("many"):
             wall, cpu, peak = at_once(program, small, 40, 100)
             row("40 runs of 101 turns at once, wall", [wall])
