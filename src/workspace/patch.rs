@@ -114,6 +114,9 @@ fn branch_head(repository: &Repository) -> Option<String> {
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// A branch without commits.
+const HEAD: &[u8] = b"ref: refs/heads/none\n";
+
 impl Shadow {
     /// Prepares a git directory of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run
     /// directory, when it lies in the tree) are never part of a snapshot.
@@ -130,7 +133,8 @@ impl Shadow {
             prefix,
             repository,
         };
-        if !dir.join("HEAD").exists() {
+        // A process that was killed may have left it half made.
+        if !std::fs::read(dir.join("HEAD")).is_ok_and(|text| text == HEAD) {
             shadow.lay_out(hidden)?;
         }
         Ok(shadow)
@@ -171,7 +175,7 @@ impl Shadow {
         }
         std::fs::write(info.join("exclude"), excludes)?;
         // Last, because its presence says that all of the above is there.
-        std::fs::write(self.dir.join("HEAD"), "ref: refs/heads/none\n")
+        std::fs::write(self.dir.join("HEAD"), HEAD)
     }
 
     fn uses_sha256(&self) -> bool {

@@ -320,3 +320,16 @@ fn a_lock_that_a_killed_git_left_hides_no_change() {
     assert!(patch(&world).contains("+b\n"));
     assert_eq!(world.result()["verdict"], "passed");
 }
+
+#[test]
+fn a_git_directory_that_was_half_made_is_made_anew() {
+    let world = tree();
+    let out = killed(&world, calls("read_file", json!({"file_path": "a.txt"})), &[]);
+    std::fs::write(world.out().join("git/HEAD"), "").unwrap();
+    world.beside(
+        "script.yaml",
+        script(&[says("unused"), writes("b.txt", "b\n"), says("done")]),
+    );
+    world.call(&["resume", &out]).exits(0);
+    assert!(patch(&world).contains("+b\n"));
+}

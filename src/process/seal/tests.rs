@@ -71,6 +71,25 @@ fn what_is_not_touched_is_not_named() {
 }
 
 #[test]
+fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
+    let object = ".git/objects/ab/c";
+    let touch = |dir: &Path| {
+        let file = fs::File::options().write(true).open(dir.join(object)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    };
+    let named = format!("{object} (could not be put back)");
+    assert_eq!(mended(touch).0, [named.clone()]);
+    let (dir, confinement) = tree(&PROTECTED);
+    let clone = tempfile::tempdir().unwrap();
+    fs::hard_link(dir.path().join(object), clone.path().join("c")).unwrap();
+    let seal = Seal::take(&confinement);
+    touch(dir.path());
+    assert_eq!(seal.mend(), Vec::<String>::new());
+    fs::write(dir.path().join(object), "other").unwrap();
+    assert_eq!(seal.mend(), [named]);
+}
+
+#[test]
 fn every_kind_of_change_is_undone() {
     type Change = fn(&Path);
     let changes: [(Change, &[&str]); 10] = [
