@@ -10,21 +10,28 @@ suite="$modules/@modelcontextprotocol/conformance/dist/index.js"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-# Loopback only: the suite's servers live in its own process.
-passed=0 expected=0 wrong=0
-while read -r scenario versions; do
-  for version in ${versions//,/ }; do
-    [ "$version" = extension ] && flags=() || flags=(--spec-version "$version")
-    if "$node" "$suite" client --command "$overnight mcp-probe" --scenario "$scenario" "${flags[@]}" \
-      --timeout 40000 -o "$out" >"$out/log" 2>&1; then state=pass; else state=fail; fi
-    if grep -qE "^${scenario//./\\.}( |@$version |$)" <(grep -vE '^(#|$)' "$baseline"); then
-      if [ $state = pass ]; then echo "UNEXPECTED PASS $scenario@$version"; wrong=$((wrong + 1)); else expected=$((expected + 1)); fi
-    elif [ $state = pass ]; then
-      passed=$((passed + 1))
-    else
-      echo "FAIL $scenario@$version"; tail -n 25 "$out/log"; wrong=$((wrong + 1))
-    fi
-  done
-done < <("$node" "$suite" list --client | sed -n 's/^  - \([^ ]*\) \[\(.*\)\]$/\1 \2/p' | grep -E "${3:-.}")
+# Loopback only: the suite's servers live in its own process. Scenarios run side by side; each has its own directory.
+one() {
+  scenario=$1 version=$2 here=$(mktemp -d "$out/XXXXXX") flags=()
+  [ "$version" = extension ] || flags=(--spec-version "$version")
+  if "$node" "$suite" client --command "$overnight mcp-probe" --scenario "$scenario" "${flags[@]}" \
+    --timeout 40000 -o "$here" >"$here/log" 2>&1; then state=pass; else state=fail; fi
+  if grep -qE "^${scenario//./\\.}( |@$version |$)" <(grep -vE '^(#|$)' "$baseline"); then
+    if [ $state = pass ]; then echo "UNEXPECTED PASS $scenario@$version"; else echo "expected $scenario@$version"; fi
+  elif [ $state = pass ]; then
+    echo "passed $scenario@$version"
+  else
+    echo "FAIL $scenario@$version"
+    tail -n 25 "$here/log" | sed 's/^/  /'
+  fi
+}
+export -f one
+export overnight node suite baseline out
+"$node" "$suite" list --client | sed -n 's/^  - \([^ ]*\) \[\(.*\)\]$/\1 \2/p' | grep -E "${3:-.}" |
+  awk '{ n = split($2, versions, ","); for (i = 1; i <= n; i++) print $1, versions[i] }' |
+  xargs -P "$(nproc)" -L 1 bash -c 'one "$@"' one >"$out/told"
+grep -vE '^(passed|expected) ' "$out/told"
+passed=$(grep -c '^passed ' "$out/told") expected=$(grep -c '^expected ' "$out/told")
+wrong=$(grep -cE '^(FAIL|UNEXPECTED) ' "$out/told")
 echo "passed $passed, expected failures $expected, wrong $wrong"
 [ "$wrong" = 0 ] && [ "$passed" -gt 0 ]

@@ -13,7 +13,7 @@ use crate::recipe::Plan;
 use crate::recipe::lower::WALL_MS;
 use crate::recipe::plan::McpServer;
 use crate::tools::discovered::{self, Commands, DiscoveredTool};
-use crate::tools::mcp::{self, Address, Config, Credentials, Program, Servers, Started, Transport, Way};
+use crate::tools::mcp::{self, Address, Config, Credentials, Program, Proof, Servers, Started, Transport, Way};
 use crate::tools::notices::Notices;
 use crate::tools::registry::Conflict;
 use crate::tools::{Registry, Tool, words};
@@ -296,7 +296,11 @@ fn address(url: &str, server: &McpServer) -> Result<Address, String> {
         None => None,
         Some(oauth) => Some(Credentials {
             client_id: expanded(&oauth.client_id)?,
-            client_secret: expanded(&oauth.client_secret)?,
+            proof: match (&oauth.client_secret, &oauth.private_key) {
+                (Some(secret), None) => Proof::Secret(expanded(secret)?),
+                (None, Some(key)) => Proof::Key(expanded(key)?),
+                _ => return Err("`oauth` needs exactly one of `client_secret` and `private_key`".to_owned()),
+            },
             scopes: oauth.scopes.clone(),
         }),
     };

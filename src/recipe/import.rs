@@ -169,7 +169,8 @@ fn oauth(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<Clien
     match (text("clientId"), text("clientSecret")) {
         (Some(client_id), Some(client_secret)) => Some(ClientCredentials {
             client_id,
-            client_secret,
+            client_secret: Some(client_secret),
+            private_key: None,
             scopes: names(oauth.get("scopes")).unwrap_or_default(),
         }),
         _ => {

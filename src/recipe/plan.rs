@@ -175,10 +175,14 @@ pub struct McpServer {
     pub oauth: Option<ClientCredentials>,
 }
 
-/// OAuth client credentials; values may hold `$NAME`.
+/// OAuth client credentials; values may hold `$NAME`. Exactly one of `client_secret` and `private_key` is set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientCredentials {
     pub client_id: String,
-    pub client_secret: String,
+    #[serde(default)]
+    pub client_secret: Option<String>,
+    /// In PEM form; signs what is said in place of a password.
+    #[serde(default)]
+    pub private_key: Option<String>,
     pub scopes: Vec<String>,
 }

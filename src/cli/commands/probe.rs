@@ -6,7 +6,7 @@ use crate::base::secret::Redactor;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out, wire};
 use crate::process::{Confinement, Level, Network};
-use crate::tools::mcp::{self, Address, Config, Credentials, Servers, Transport, Way};
+use crate::tools::mcp::{self, Address, Config, Credentials, Proof, Servers, Transport, Way};
 use crate::tools::notices::Notices;
 use crate::tools::web::Web;
 use crate::tools::{LiveSender, Tool, ToolContext, ToolError};
@@ -26,14 +26,14 @@ pub async fn probe(url: String) -> Result<u8, Refusal> {
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or(Value::Null);
     let text = |name: &str| wanted.get(name).and_then(Value::as_str).map(str::to_owned);
-    let oauth = match (text("client_id"), text("client_secret")) {
-        (Some(client_id), Some(client_secret)) => Some(Credentials {
-            client_id,
-            client_secret,
-            scopes: Vec::new(),
-        }),
-        _ => None,
-    };
+    let proof = text("client_secret")
+        .map(Proof::Secret)
+        .or_else(|| text("private_key_pem").map(Proof::Key));
+    let oauth = text("client_id").zip(proof).map(|(client_id, proof)| Credentials {
+        client_id,
+        proof,
+        scopes: Vec::new(),
+    });
     let config = Config {
         name: "probe".to_owned(),
         way: Way::Url(Address {

@@ -110,17 +110,27 @@ fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
 fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ClientCredentials> {
     let mut map = reader.map("oauth", "`oauth`", problems)?;
     let id = map.need_text("client_id", problems);
-    let secret = map.need_text("client_secret", problems);
+    let secret = map.text("client_secret", problems);
+    let key = map.text("private_key", problems);
     let scopes = values(map.texts("scopes", problems));
+    if secret.is_some() == key.is_some() {
+        let message = "`oauth` needs exactly one of `client_secret` and `private_key`";
+        let problem = Diagnostic::error("oauth-proof", map.head(), message);
+        problems.push(problem.help("write `client_secret: ${NAME}`, or `private_key: ${NAME}` with a key in PEM form"));
+    }
     map.finish(problems);
-    let secret = secret?;
-    if !secret.value.contains('$') {
-        let problem = Diagnostic::warning("secret-in-file", secret.span, "a secret is written into the recipe");
+    for text in [&secret, &key]
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.value.contains('$'))
+    {
+        let problem = Diagnostic::warning("secret-in-file", text.span, "a secret is written into the recipe");
         problems.push(problem.help("write `${NAME}` and set the variable"));
     }
     Some(ClientCredentials {
         client_id: id?.value,
-        client_secret: secret.value,
+        client_secret: secret.map(|text| text.value),
+        private_key: key.map(|text| text.value),
         scopes,
     })
 }

@@ -1,5 +1,6 @@
 //! MCP servers of a run: what a recipe says of them, starting them, and ending them. The protocol itself is rmcp's.
 
+mod assertion;
 mod content;
 mod elicit;
 mod host;
@@ -90,8 +91,17 @@ pub enum Transport {
 #[derive(Clone)]
 pub struct Credentials {
     pub client_id: String,
-    pub client_secret: String,
+    pub proof: Proof,
     pub scopes: Vec<String>,
+}
+
+/// How a client shows that it is the one.
+#[derive(Clone)]
+pub enum Proof {
+    /// A password.
+    Secret(String),
+    /// Statements signed with this key, in PEM form.
+    Key(String),
 }
 
 impl std::fmt::Debug for Credentials {

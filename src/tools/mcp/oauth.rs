@@ -1,57 +1,341 @@
-//! Tokens for a server by OAuth client credentials: no browser, nothing stored. The protocol is rmcp's; the requests go over
-//! our client.
+//! Tokens for a server by OAuth client credentials: no browser, nothing stored on disk. Where the tokens come from is found
+//! by rmcp; asking for one, and for the next when it runs out, is done here.
 
-use super::Credentials;
-use reqwest::Client;
+use super::{Credentials, Proof, assertion};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Client, Url};
 use rmcp::transport::auth::{
-    AuthorizationManager, ClientCredentialsConfig, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest, OAuthState,
+    AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, OAuthClientConfig, OAuthHttpClient,
+    OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
 };
+use serde_json::Value;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// Bytes of one answer of an authorization server.
 const MOST: usize = 1 << 20;
+/// How long one answer may take when nothing is said.
+const TIME: Duration = Duration::from_secs(30);
+/// A token is asked for anew when less than this of its time is left.
+const EARLY: Duration = Duration::from_secs(30);
 
-/// A manager that holds a token.
+/// A manager that holds a token and gets the next when it runs out.
 pub async fn authorize(client: Client, url: &str, with: &Credentials) -> Result<AuthorizationManager, String> {
-    let trouble = |error: rmcp::transport::auth::AuthError| format!("OAuth: {error}");
-    let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client));
-    let mut state = OAuthState::new_with_oauth_http_client(url, http)
+    let trouble = |error: AuthError| format!("OAuth: {error}");
+    let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client.clone()));
+    let mut manager = AuthorizationManager::new_with_oauth_http_client(url, http)
         .await
         .map_err(trouble)?;
-    let config = ClientCredentialsConfig::ClientSecret {
-        client_id: with.client_id.clone(),
-        client_secret: with.client_secret.clone(),
-        scopes: with.scopes.clone(),
-        resource: Some(url.to_owned()),
+    let metadata = manager.resolve_metadata().await.map_err(trouble)?.metadata;
+    let tokens = Tokens {
+        asking: Asking::new(client, url, with, &metadata)?,
+        held: Mutex::new(None),
     };
-    state.authenticate_client_credentials(config).await.map_err(trouble)?;
-    state
-        .into_authorization_manager()
-        .ok_or_else(|| "OAuth: no token was given".to_owned())
+    tokens.current().await?;
+    manager.set_metadata(metadata);
+    // Never followed: with client credentials nobody is sent anywhere.
+    let nowhere = OAuthClientConfig::new(with.client_id.clone(), "http://localhost/");
+    manager.configure_client(nowhere).map_err(trouble)?;
+    manager.set_credential_store(tokens);
+    Ok(manager)
 }
 
-/// The way out for every request of the OAuth protocol. Redirects are not followed.
+/// All that a request for a token is made of.
+struct Asking {
+    client: Client,
+    endpoint: Url,
+    /// What the token is for.
+    resource: String,
+    with: Credentials,
+    issuer: Option<String>,
+    /// The secret goes into the header, because the server takes it nowhere else.
+    only_basic: bool,
+    /// Signatures that the server says it takes.
+    algorithms: Option<Vec<String>>,
+}
+
+impl Asking {
+    fn new(client: Client, url: &str, with: &Credentials, metadata: &AuthorizationMetadata) -> Result<Self, String> {
+        let texts = |key: &str| -> Option<Vec<String>> {
+            let listed = metadata.additional_fields.get(key)?.as_array()?;
+            Some(listed.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        };
+        let methods = texts("token_endpoint_auth_methods_supported");
+        let takes = |method: &str| {
+            methods
+                .as_ref()
+                .is_none_or(|methods| methods.iter().any(|one| one == method))
+        };
+        let (fits, named) = match &with.proof {
+            Proof::Secret(_) => (
+                takes("client_secret_post") || takes("client_secret_basic"),
+                "client_secret",
+            ),
+            Proof::Key(_) => (takes("private_key_jwt"), "private_key"),
+        };
+        if !fits {
+            let methods = methods.unwrap_or_default().join(", ");
+            return Err(format!("OAuth: the server takes no `{named}`; it takes: {methods}"));
+        }
+        let endpoint = &metadata.token_endpoint;
+        let endpoint = Url::parse(endpoint).map_err(|error| format!("OAuth: the token address: {error}"))?;
+        let here = |url: &Url| url.host_str().is_some_and(crate::net::client::is_loopback);
+        let resource = Url::parse(url).map_err(|error| error.to_string())?;
+        if endpoint.scheme() != "https" && !(here(&endpoint) && here(&resource)) {
+            return Err(format!("OAuth: the token address {endpoint} is not an https one"));
+        }
+        Ok(Self {
+            client,
+            endpoint,
+            resource: url.to_owned(),
+            with: with.clone(),
+            issuer: metadata.issuer.clone(),
+            only_basic: !takes("client_secret_post"),
+            algorithms: texts("token_endpoint_auth_signing_alg_values_supported"),
+        })
+    }
+
+    /// One token, as the server says it.
+    async fn ask(&self) -> Result<Value, String> {
+        let mut fields = vec![("grant_type", "client_credentials".to_owned())];
+        let scopes = self.with.scopes.join(" ");
+        if !scopes.is_empty() {
+            fields.push(("scope", scopes));
+        }
+        fields.push(("resource", self.resource.clone()));
+        let mut request = self.client.post(self.endpoint.clone());
+        match &self.with.proof {
+            Proof::Secret(secret) if self.only_basic => {
+                let pair = format!("{}:{}", escaped(&self.with.client_id), escaped(secret));
+                request = request.header("authorization", format!("Basic {}", STANDARD.encode(pair)));
+            }
+            Proof::Secret(secret) => {
+                fields.push(("client_id", self.with.client_id.clone()));
+                fields.push(("client_secret", secret.clone()));
+            }
+            Proof::Key(pem) => {
+                let Some(issuer) = &self.issuer else {
+                    return Err("OAuth: the server does not say its name (`issuer`)".to_owned());
+                };
+                let made = assertion::made(pem, &self.with.client_id, issuer, self.algorithms.as_deref());
+                fields.push((
+                    "client_assertion_type",
+                    "urn:ietf:params:oauth:client-assertion-type:jwt-bearer".to_owned(),
+                ));
+                fields.push(("client_assertion", made.map_err(|why| format!("OAuth: {why}"))?));
+            }
+        }
+        let request = request
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("accept", "application/json")
+            .body(form(&fields));
+        let answer = tokio::time::timeout(TIME, async {
+            let answer = request.send().await.map_err(|error| error.to_string())?;
+            let status = answer.status();
+            let body = whole(answer).await?;
+            Ok::<_, String>((status, body))
+        });
+        let answer = answer.await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let (status, body) = answer.map_err(|why| format!("OAuth: the token address: {why}"))?;
+        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if !status.is_success() || said.get("access_token").is_none() {
+            let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default();
+            let why = format!("{} {}", text("error"), text("error_description"));
+            return Err(format!("OAuth: no token was given: {status} {}", why.trim()));
+        }
+        Ok(said)
+    }
+}
+
+/// The token of now.
+struct Tokens {
+    asking: Asking,
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    said: StoredCredentials,
+    until: Option<Instant>,
+}
+
+impl Tokens {
+    async fn current(&self) -> Result<StoredCredentials, String> {
+        let mut held = self.held.lock().await;
+        if let Some(held) = held
+            .as_ref()
+            .filter(|held| held.until.is_none_or(|until| Instant::now() < until))
+        {
+            return Ok(held.said.clone());
+        }
+        let said = self.asking.ask().await?;
+        let lasts = said.get("expires_in").and_then(Value::as_u64).map(Duration::from_secs);
+        let token = serde_json::from_value(said).map_err(|_| "OAuth: the token is not of a known kind".to_owned())?;
+        // When it was given stays unsaid: whether it still holds is looked after here.
+        let said = StoredCredentials::new(self.asking.with.client_id.clone(), Some(token), Vec::new(), None)
+            .with_issuer(self.asking.issuer.clone());
+        *held = Some(Held {
+            said: said.clone(),
+            until: lasts.and_then(|lasts| Instant::now().checked_add(lasts.saturating_sub(EARLY))),
+        });
+        Ok(said)
+    }
+}
+
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, AuthError>> + Send + 'a>>;
+
+impl CredentialStore for Tokens {
+    fn load<'a, 'b>(&'a self) -> Answer<'b, Option<StoredCredentials>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async { self.current().await.map(Some).map_err(AuthError::OAuthError) })
+    }
+
+    fn save<'a, 'b>(&'a self, _: StoredCredentials) -> Answer<'b, ()>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn clear<'a, 'b>(&'a self) -> Answer<'b, ()>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async {
+            *self.held.lock().await = None;
+            Ok(())
+        })
+    }
+}
+
+fn form(fields: &[(&str, String)]) -> String {
+    let mut url = Url::parse("http://localhost/").ok();
+    if let Some(url) = &mut url {
+        url.query_pairs_mut().extend_pairs(fields);
+    }
+    url.as_ref().and_then(Url::query).unwrap_or_default().to_owned()
+}
+
+fn escaped(text: &str) -> String {
+    let pair = form(&[("", text.to_owned())]);
+    pair.strip_prefix('=').unwrap_or(&pair).to_owned()
+}
+
+async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await.map_err(|error| error.to_string())? {
+        body.extend_from_slice(&piece);
+        if body.len() > MOST {
+            return Err("the answer is too long".to_owned());
+        }
+    }
+    Ok(body)
+}
+
+/// The way out for the requests that find the authorization server. Redirects are not followed.
 struct Door(Client);
 
 impl OAuthHttpClient for Door {
     fn execute(&self, asked: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move {
-            let time = asked.timeout.unwrap_or(Duration::from_secs(30));
+            let time = asked.timeout.unwrap_or(TIME);
             let request = reqwest::Request::try_from(asked.request)?;
-            let mut answer = tokio::time::timeout(time, self.0.execute(request)).await??;
+            let answer = tokio::time::timeout(time, self.0.execute(request)).await??;
             let mut built = http::Response::builder().status(answer.status());
             if let Some(headers) = built.headers_mut() {
                 *headers = answer.headers().clone();
             }
-            let mut body = Vec::new();
-            while let Some(piece) = tokio::time::timeout(time, answer.chunk()).await?? {
-                body.extend_from_slice(&piece);
-                if body.len() > MOST {
-                    return Err("the answer is too long".into());
-                }
-            }
+            let body = tokio::time::timeout(time, whole(answer)).await??;
             Ok(built.body(body)?)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use wiremock::matchers::{body_string_contains, header, method, path};
+    use wiremock::{Mock, MockServer, ResponseTemplate};
+
+    async fn server(methods: Value, lasts: u64) -> (MockServer, Client) {
+        let server = MockServer::start().await;
+        let at = |tail: &str| format!("{}{tail}", server.uri());
+        let about = json!({
+            "issuer": server.uri(), "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"),
+            "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": methods,
+        });
+        Mock::given(method("GET"))
+            .and(path("/.well-known/oauth-authorization-server"))
+            .respond_with(ResponseTemplate::new(200).set_body_json(about))
+            .mount(&server)
+            .await;
+        let token = json!({ "access_token": "t", "token_type": "Bearer", "expires_in": lasts });
+        Mock::given(method("POST"))
+            .and(path("/token"))
+            .and(body_string_contains("grant_type=client_credentials"))
+            .respond_with(ResponseTemplate::new(200).set_body_json(token))
+            .mount(&server)
+            .await;
+        let client = super::super::http::client(&server.uri()).await.unwrap();
+        (server, client)
+    }
+
+    fn secret() -> Credentials {
+        Credentials {
+            client_id: "me".to_owned(),
+            proof: Proof::Secret("a b:c".to_owned()),
+            scopes: vec!["read".to_owned()],
+        }
+    }
+
+    async fn asked(server: &MockServer) -> usize {
+        let all = server.received_requests().await.unwrap();
+        all.iter().filter(|request| request.url.path() == "/token").count()
+    }
+
+    #[tokio::test]
+    async fn a_token_that_ran_out_is_asked_for_again() {
+        for (lasts, times) in [(3600, 1), (1, 4)] {
+            let (server, client) = server(json!(["client_secret_post"]), lasts).await;
+            let url = format!("{}/mcp", server.uri());
+            let manager = authorize(client, &url, &secret()).await.unwrap();
+            for _ in 0..3 {
+                assert_eq!(manager.get_access_token().await.unwrap(), "t");
+            }
+            assert_eq!(asked(&server).await, times, "{lasts}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_secret_goes_where_the_server_takes_it() {
+        let (server, client) = server(json!(["client_secret_basic"]), 3600).await;
+        let url = format!("{}/mcp", server.uri());
+        let basic = format!("Basic {}", STANDARD.encode("me:a+b%3Ac"));
+        Mock::given(method("POST"))
+            .and(header("authorization", basic.as_str()))
+            .respond_with(ResponseTemplate::new(200))
+            .expect(0)
+            .mount(&server)
+            .await;
+        authorize(client.clone(), &url, &secret()).await.unwrap();
+        let all = server.received_requests().await.unwrap();
+        let token = all.iter().find(|request| request.url.path() == "/token").unwrap();
+        assert_eq!(token.headers["authorization"], basic);
+        assert!(!String::from_utf8_lossy(&token.body).contains("client_secret"));
+        let key = Credentials {
+            proof: Proof::Key(String::new()),
+            ..secret()
+        };
+        let told = authorize(client, &url, &key).await.err().unwrap();
+        assert!(told.contains("takes no `private_key`"), "{told}");
     }
 }
