@@ -37,6 +37,7 @@ mod service;
 mod tools;
 mod traces;
 mod trust;
+mod unseen;
 mod validators;
 mod waits;
 mod wires;
