@@ -3,7 +3,7 @@
 use super::state::State;
 use crate::base::call::ToolSpec;
 use crate::base::ids::sha256_hex;
-use crate::base::message::Message;
+use crate::base::message::{Content, Message, Part};
 use crate::base::outcome::CheckResult;
 use crate::recipe::Plan;
 use serde_json::Value;
@@ -41,6 +41,23 @@ pub fn system(plan: &Plan, context: &[String]) -> String {
         }
     }
     text
+}
+
+/// The parts of a task: what a server gave, and the author's own words below it. Texts that follow each other are one.
+pub fn below(given: &[Content], text: &str) -> Vec<Part> {
+    let own = (!text.trim().is_empty()).then(|| Content::text(text));
+    let mut parts: Vec<Part> = Vec::new();
+    for content in given.iter().cloned().chain(own) {
+        match (parts.last_mut(), content) {
+            (Some(Part::Text { text: before }), Content::Text { text }) => {
+                before.push_str("\n\n");
+                before.push_str(&text);
+            }
+            (_, Content::Text { text }) => parts.push(Part::Text { text }),
+            (_, Content::Media(media)) => parts.push(Part::Media(media)),
+        }
+    }
+    parts
 }
 
 /// What the model is told after checks have failed.
@@ -154,6 +171,19 @@ mod tests {
         let mut rewritten = messages.clone();
         rewritten[0] = Message::user("other");
         assert_ne!(grown.of(&rewritten, 1), at_once, "a new epoch is hashed anew");
+    }
+
+    #[test]
+    fn what_a_server_gave_stands_above_the_authors_words() {
+        let picture = crate::base::message::Media {
+            mime: "image/png".to_owned(),
+            data: "AAAA".to_owned(),
+            name: None,
+        };
+        let given = [Content::text("a"), Content::text("b"), Content::Media(picture.clone())];
+        let parts = below(&given, "c");
+        assert_eq!(parts, [Part::text("a\n\nb"), Part::Media(picture), Part::text("c")]);
+        assert_eq!(below(&given[..1], " \n"), [Part::text("a")]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod resume;
 mod rulings;
 mod scheduler;
 mod secrets;
+mod server_prompts;
 mod service;
 mod tools;
 mod traces;
