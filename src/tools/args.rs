@@ -95,8 +95,8 @@ pub fn invalid(message: impl Into<String>) -> ToolError {
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let number = value.as_f64()?;
-        // Some models write 3.0; the schema calls that an integer.
-        (number.fract() == 0.0 && (0.0..=9e15).contains(&number)).then_some(number as u64)
+        // Some models write 3.0; the schema calls that an integer. What is too great for any file means its end.
+        (number.fract() == 0.0 && number >= 0.0).then_some(number.min(9e15) as u64)
     })
 }
 
@@ -242,12 +242,12 @@ pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
 }
 
 fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
-    let name = place.path.rsplit('/').next().unwrap_or_default();
+    let name = place.path.rsplit('/').next().unwrap_or_default().to_lowercase();
     let walked = workspace.files("", Filter::all(), MAX_LOOK, &|| false);
     walked
         .files
         .into_iter()
-        .filter(|path| path.rsplit('/').next() == Some(name))
+        .filter(|path| path.rsplit('/').next().is_some_and(|last| last.to_lowercase() == name))
         .take(3)
         .collect()
 }
