@@ -305,7 +305,14 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
     };
     let trouble = |why: String| Stop::Environment(format!("the changes cannot be read: {why}"));
     let now = deps.shadow.snapshot().await.map_err(trouble)?;
-    let delta = deps.shadow.delta(baseline, &now).await.map_err(trouble)?;
+    let left = checks::left_behind(deps, &ledger.state, baseline, &now)
+        .await
+        .map_err(trouble)?;
+    let own = match left.is_empty() {
+        true => now.clone(),
+        false => deps.shadow.without(&now, baseline, &left).await.map_err(trouble)?,
+    };
+    let delta = deps.shadow.delta(baseline, &own).await.map_err(trouble)?;
     let secret = deps.redactor.find(&delta.patch).map(str::to_owned);
     let blob = match (delta.patch.is_empty(), &secret) {
         (false, None) => Some(artefacts::keep_blob(&deps.run_dir, &delta.patch)?),
@@ -314,8 +321,10 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
     ledger.record(EventKind::PatchTaken(PatchTaken {
         blob,
         bytes: delta.patch.len() as u64,
+        own: (own != now).then_some(own.tree),
         tree: now.tree,
         files: delta.files,
+        left,
     }))?;
     match secret {
         Some(name) => Err(Stop::Ended(Outcome::new(
@@ -360,7 +369,7 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    if ledger.state.touched {
+    if ledger.state.stale() {
         match measure(deps, ledger, ground).await {
             Ok(()) => {}
             Err(Stop::Journal(error)) => return Err(error),
@@ -375,6 +384,12 @@ pub async fn finish(
                 }
             }
         }
+    }
+    if let Some(message) = ledger.state.patch.as_ref().and_then(|patch| checks::told(&patch.left)) {
+        ledger.record(EventKind::Warned {
+            code: "left_by_checks".to_owned(),
+            message,
+        })?;
     }
     let spent = ledger.state.spent.clone();
     ledger.record(EventKind::RunFinished { outcome, spent })?;

@@ -1,6 +1,8 @@
 //! The run's own changes: a baseline of the tree, and the patch against it. Git does the work with our own object
 //! directory, index and configuration; nothing is written to the repository's `.git`. Knows no event.
 
+mod own;
+
 use crate::process::plain::{self, Printed};
 use std::path::{Path, PathBuf};
 
@@ -186,11 +188,18 @@ impl Shadow {
     }
 
     async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, String> {
-        let env = [
-            ("GIT_DIR".to_owned(), self.dir.to_string_lossy().into_owned()),
-            ("GIT_WORK_TREE".to_owned(), self.top.to_string_lossy().into_owned()),
-        ];
-        plain::git(args, &self.top, &env, stdin).await
+        self.git_with(args, &[], stdin).await
+    }
+
+    async fn git_with(
+        &self,
+        args: &[&str],
+        more: &[(String, String)],
+        stdin: Option<&[u8]>,
+    ) -> Result<Printed, String> {
+        let own = [("GIT_DIR", &self.dir), ("GIT_WORK_TREE", &self.top)];
+        let own = own.map(|(name, path)| (name.to_owned(), path.to_string_lossy().into_owned()));
+        plain::git(args, &self.top, &[&own, more].concat(), stdin).await
     }
 
     /// The first snapshot. Starts from the repository's index where that is safe, so that unchanged files are not read.

@@ -19,6 +19,7 @@ mod inputs;
 mod journal;
 mod layering;
 mod limits;
+mod litter;
 mod locales;
 mod long;
 mod mcp;

@@ -120,7 +120,11 @@ fn copy(from: &Path, to: &Path) {
         let target = to.join(entry.file_name());
         match entry.file_type().unwrap().is_dir() {
             true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), &target).unwrap()),
+            // The git of a killed run may be at work a moment more, and takes its temporary files away.
+            false => match std::fs::copy(entry.path(), &target) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            },
         }
     }
 }

@@ -78,7 +78,8 @@ fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
     };
     let named = format!("{object} (could not be put back)");
-    assert_eq!(mended(touch).0, [named.clone()]);
+    let (undone, _) = mended(touch);
+    assert_eq!(undone.join(" "), named);
     let (dir, confinement) = tree(&PROTECTED);
     let clone = tempfile::tempdir().unwrap();
     fs::hard_link(dir.path().join(object), clone.path().join("c")).unwrap();
@@ -86,7 +87,7 @@ fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
     touch(dir.path());
     assert_eq!(seal.mend(), Vec::<String>::new());
     fs::write(dir.path().join(object), "other").unwrap();
-    assert_eq!(seal.mend(), [named]);
+    assert_eq!(seal.mend().join(" "), named);
 }
 
 #[test]
