@@ -216,14 +216,7 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
             let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
             let given = state.prompts.iter().find(|given| given.step == step.id);
-            let parts = match (mcp, given) {
-                (None, _) => vec![Part::text(text)],
-                (Some(_), Some(given)) => prompt::below(&given.content, &text),
-                (Some(mcp), None) => {
-                    let why = format!("what {} gave as the prompt `{}` is not recorded", mcp.server, mcp.name);
-                    return Err(Stop::Environment(why));
-                }
-            };
+            let parts = prompt::task(mcp.as_ref(), given, text).map_err(Stop::Environment)?;
             return task(deps, ledger, parts, &author);
         }
         PromptReason::Feedback => prompt::feedback(&state.checks),

@@ -2,10 +2,12 @@
 
 use super::state::State;
 use crate::base::call::ToolSpec;
+use crate::base::event::GivenPrompt;
 use crate::base::ids::sha256_hex;
 use crate::base::message::{Content, Message, Part};
 use crate::base::outcome::CheckResult;
 use crate::recipe::Plan;
+use crate::recipe::plan::McpPrompt;
 use serde_json::Value;
 
 /// Bytes of one failing check's output that go back to the model: head and tail.
@@ -43,8 +45,23 @@ pub fn system(plan: &Plan, context: &[String]) -> String {
     text
 }
 
-/// The parts of a task: what a server gave, and the author's own words below it. Texts that follow each other are one.
-pub fn below(given: &[Content], text: &str) -> Vec<Part> {
+/// The parts of a task: the author's words, below what a server gave where the step takes its prompt from one.
+///
+/// # Errors
+/// The server's prompt is not in the record.
+pub fn task(mcp: Option<&McpPrompt>, given: Option<&GivenPrompt>, text: String) -> Result<Vec<Part>, String> {
+    match (mcp, given) {
+        (None, _) => Ok(vec![Part::text(text)]),
+        (Some(_), Some(given)) => Ok(below(&given.content, &text)),
+        (Some(mcp), None) => Err(format!(
+            "what the MCP server {} gave as the prompt `{}` is not in the record",
+            mcp.server, mcp.name
+        )),
+    }
+}
+
+/// Texts that follow each other are one part.
+fn below(given: &[Content], text: &str) -> Vec<Part> {
     let own = (!text.trim().is_empty()).then(|| Content::text(text));
     let mut parts: Vec<Part> = Vec::new();
     for content in given.iter().cloned().chain(own) {
