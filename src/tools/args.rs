@@ -10,7 +10,7 @@ use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
 /// `(tool, older name, current name)`: names that mean the same today. `""` stands for every tool that has the current name.
-const RENAMED: [(&str, &str, &str); 11] = [
+const RENAMED: [(&str, &str, &str); 13] = [
     ("", "absolute_path", "file_path"),
     ("list_directory", "path", "dir_path"),
     ("glob", "path", "dir_path"),
@@ -22,6 +22,8 @@ const RENAMED: [(&str, &str, &str); 11] = [
     ("read_many_files", "paths", "include"),
     ("run_shell_command", "directory", "dir_path"),
     ("run_shell_command", "dir", "dir_path"),
+    ("list_mcp_resources", "serverName", "server"),
+    ("read_mcp_resource", "serverName", "server"),
 ];
 
 /// Files looked at for one of the same name.

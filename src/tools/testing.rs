@@ -117,7 +117,8 @@ impl Bench {
     }
 }
 
-fn confinement(root: &Path) -> Confinement {
+/// A confinement to this tree, without a sandbox.
+pub fn confinement(root: &Path) -> Confinement {
     Confinement {
         level: Level::None,
         workspace: root.to_owned(),

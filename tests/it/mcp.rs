@@ -104,7 +104,8 @@ fn the_reference_server_works_over_stdio() {
     );
     let image = call(&world, &server, "s__get-tiny-image", &json!({})).exits(0);
     assert!(image.stdout.contains("\"mime\":\"image/png\""), "{}", image.stdout);
-    let resources = text(&call(&world, &server, "list_mcp_resources", &json!({})).exits(0));
+    let of = json!({ "serverName": "s" });
+    let resources = text(&call(&world, &server, "list_mcp_resources", &of).exits(0));
     let uri = resources
         .lines()
         .find_map(|line| line.strip_prefix("s: ")?.split(' ').next())
