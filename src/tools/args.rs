@@ -240,7 +240,14 @@ pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
             hint = format!("; files of this name: {}", elsewhere.join(", "));
         }
     }
-    ToolError::model("file_not_found", format!("{name} does not exist{hint}"))
+    let asked = place.asked.trim_end_matches('/');
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    // Only a link, or `..` and `.`, change the last name of a path.
+    let message = match place.inside && !asked.ends_with('.') && last(asked) != last(&place.path) {
+        true => format!("{} is a link to {name}, which does not exist{hint}", printable(asked)),
+        false => format!("{name} does not exist{hint}"),
+    };
+    ToolError::model("file_not_found", message)
 }
 
 fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
