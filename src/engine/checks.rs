@@ -3,22 +3,17 @@
 use super::deps::Deps;
 use super::effects::{Stop, confinement};
 use super::ledger::Ledger;
-use super::state::State;
 use crate::base::event::PatchTaken;
 use crate::base::outcome::CheckResult;
 use crate::process::{self, Finished, Program, Spawn};
 use crate::recipe::plan::{Changed, CheckWhat};
 use crate::workspace::Workspace;
-use crate::workspace::patch::Snapshot;
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of a command's output that are recorded: head and tail.
 pub const OUTPUT_BYTES: usize = 16 * 1024;
-/// How many of the files that checks left are named.
-const LEFT_NAMED: usize = 8;
 /// The largest file that a `file` check reads.
 const FILE_BYTES: u64 = 8 << 20;
 
@@ -87,52 +82,6 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
         exit: Some(exit.clone()),
         took_ms: finished.took.as_millis() as u64,
     }
-}
-
-/// The paths of `now` that are as checks left them: changed while nothing but checks ran, and not by the run before or after.
-/// A background command that runs beside the checks makes all of it the run's.
-pub async fn left_behind(
-    deps: &Deps,
-    state: &State,
-    base: &Snapshot,
-    now: &Snapshot,
-) -> Result<BTreeSet<String>, String> {
-    let shadow = &deps.shadow;
-    let snapshot = |tree: Option<&str>| tree.map_or_else(|| base.clone(), |tree| Snapshot { tree: tree.to_owned() });
-    let mut left = state.patch.as_ref().map(|patch| patch.left.clone()).unwrap_or_default();
-    let theirs = state.littered && !state.touched && !deps.scope.jobs.any_running();
-    if !theirs && left.is_empty() {
-        return Ok(left);
-    }
-    let changed = shadow.changed_paths(&snapshot(state.tree()), now).await?;
-    if !theirs {
-        left.retain(|path| !changed.contains(path));
-        return Ok(left);
-    }
-    if !changed.is_empty() {
-        let own = shadow.changed_paths(base, &snapshot(state.own_tree())).await?;
-        left.extend(changed.into_iter().filter(|path| !own.contains(path)));
-        // What a check itself took away again is as it was.
-        let differ = shadow.changed_paths(base, now).await?;
-        left.retain(|path| differ.contains(path));
-    }
-    Ok(left)
-}
-
-/// What to say of the files that checks left; `None` when there are none.
-pub fn told(left: &BTreeSet<String>) -> Option<String> {
-    let (count, first) = (left.len(), left.iter().take(LEFT_NAMED).cloned().collect::<Vec<_>>());
-    let more = match count.checked_sub(first.len()) {
-        Some(more) if more > 0 => format!(" and {more} more"),
-        _ => String::new(),
-    };
-    let files = if count == 1 { "file" } else { "files" };
-    (count > 0).then(|| {
-        format!(
-            "checks changed {count} {files} that the run did not, and the patch leaves them out: {}{more}",
-            first.join(", ")
-        )
-    })
 }
 
 fn describe(bounds: &Changed) -> String {
@@ -216,7 +165,7 @@ mod tests {
 
     fn patch(files: &[(&str, Option<&str>, u64)]) -> PatchTaken {
         PatchTaken {
-            left: BTreeSet::new(),
+            left: std::collections::BTreeSet::new(),
             own: None,
             blob: None,
             bytes: 0,

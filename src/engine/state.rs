@@ -13,7 +13,7 @@ use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
 use crate::recipe::Plan;
 use indexmap::IndexMap;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a run stands between two events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +113,8 @@ pub struct State {
     /// The tree when the step began, as far as known.
     pub step_tree: Option<String>,
     pub patch: Option<PatchTaken>,
+    /// Files that edit tools changed, relative to the workspace.
+    pub edited: BTreeSet<String>,
     /// Whether something ran since the tree was looked at last that may have changed it.
     pub touched: bool,
     /// Whether checks ran since then: what changed meanwhile is theirs.

@@ -1,6 +1,7 @@
 //! The run's own changes: a baseline of the tree, and the patch against it. Git does the work with our own object
 //! directory, index and configuration; nothing is written to the repository's `.git`. Knows no event.
 
+mod nested;
 mod own;
 
 use crate::process::plain::{self, Printed};
@@ -262,7 +263,13 @@ impl Shadow {
         };
         let literal = format!(":(literal){scope}");
         let pathspec = if self.prefix.is_empty() { "." } else { literal.as_str() };
-        let added = self.add(pathspec).await?;
+        let mut added = self.add(pathspec).await?;
+        for _ in 0..nested::DEPTH {
+            if !self.open_links(&added.stderr).await? {
+                break;
+            }
+            added = self.add(pathspec).await?;
+        }
         let written = self.git(&["write-tree"], None).await?;
         let tree = String::from_utf8_lossy(&written.stdout).trim().to_owned();
         if !written.ok || tree.is_empty() {
@@ -289,15 +296,6 @@ impl Shadow {
         match locked(&added) {
             true => Err(format!("git add: {}", added.stderr)),
             false => Ok(added),
-        }
-    }
-
-    /// Whether `snapshot` is the tree of this commit.
-    pub async fn is_commit(&self, snapshot: &Snapshot, commit: &str) -> bool {
-        let name = format!("{commit}^{{tree}}");
-        match self.git(&["rev-parse", &name], None).await {
-            Ok(printed) => String::from_utf8_lossy(&printed.stdout).trim() == snapshot.tree,
-            Err(_) => false,
         }
     }
 

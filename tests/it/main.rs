@@ -39,6 +39,7 @@ mod service;
 mod tools;
 mod traces;
 mod trust;
+mod unseen;
 mod validators;
 mod waits;
 mod wires;

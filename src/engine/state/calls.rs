@@ -1,7 +1,7 @@
 //! What the life of a call does to the state: ruled, approved, started, finished, settled. Pure.
 
 use super::{Denial, Phase, State};
-use crate::base::call::{CallState, ToolOutput};
+use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
 use crate::base::ids::{CallId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Role};
@@ -80,6 +80,9 @@ impl State {
         };
         record.state = state;
         record.output = Some(output.clone());
+        if let Display::Diff(diff) = &output.display {
+            self.edited.insert(diff.path.clone());
+        }
         let failed = output.error.as_ref();
         let known = self.denials.iter().any(|denial| denial.call == *call);
         if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
