@@ -49,10 +49,12 @@ impl Shadow {
 
     /// Those of `paths`, relative to the workspace, that git leaves out of every snapshot.
     pub async fn ignored(&self, paths: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
-        if paths.is_empty() {
+        // A file outside the tree would make git refuse to answer at all.
+        let inside = paths.iter().filter(|path| Path::new(path).is_relative());
+        let lines: String = inside.map(|path| format!("{}{path}\0", self.prefix)).collect();
+        if lines.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let lines: String = paths.iter().map(|path| format!("{}{path}\0", self.prefix)).collect();
         let printed = self
             .git(&["check-ignore", "-z", "--stdin"], Some(lines.as_bytes()))
             .await?;
