@@ -127,7 +127,7 @@ fn numbered(line: &str) -> Option<(u64, &str, &str)> {
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (number, after) = rest.split_at(digits);
     let number = number.parse().ok()?;
-    for separator in [":", "\t", "→", " | ", " |", "|", "- "] {
+    for separator in [":", "\t", "→", " | ", " |", "|", "│", "- "] {
         if let Some(text) = after.strip_prefix(separator) {
             let (kind, _) = after.split_at(separator.len());
             return Some((number, kind, text));

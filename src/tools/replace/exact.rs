@@ -1,7 +1,8 @@
 //! Exact hits, and the one thing that goes wrong with them: a copy that lost the blanks its line begins with.
 
+use super::between;
 use super::find::{Tolerance, key};
-use super::indent;
+use super::indent::{self, Style};
 use std::ops::Range;
 
 /// Every place of `part` in `text`, overlapping ones too.
@@ -22,18 +23,36 @@ pub(super) enum Meaning {
     Literal,
     /// This, in place of the range.
     Instead(Range<usize>, String),
-    /// The new lines belong either here or at the margin.
-    Unclear,
+    /// Two things can be meant. The reason, told to the model.
+    Unclear(&'static str),
+    /// The copy is less deep than the file: its lines are to be found as whole lines.
+    Shallow,
 }
+
+/// The new lines belong either here or at the margin.
+const DEPTH: &str = "it does not tell how deep the new lines stand: give whole lines with their indentation";
+const TWICE: &str = "the line goes on with the sign that new_string ends with, and would have it twice: end both alike";
 
 /// `old` hits after the blanks of a line and does not have them itself. Where that makes lines stand at a depth that
 /// nobody asked for, the blanks are dealt with.
-pub(super) fn meaning(content: &str, at: usize, old: &str, new: &str) -> Meaning {
+pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &str) -> Meaning {
+    if doubles(content.get(at + old.len()..).unwrap_or_default(), old, new) {
+        return Meaning::Unclear(TWICE);
+    }
     let head = content.get(..at).unwrap_or_default();
     let line_start = head.rfind('\n').map_or(0, |end| end + 1);
     let blanks = head.get(line_start..).unwrap_or_default();
-    if blanks.is_empty() || indent::of(blanks) != blanks || old.starts_with(char::is_whitespace) {
+    if blanks.is_empty() || indent::of(blanks) != blanks || old.starts_with('\n') {
         return Meaning::Literal;
+    }
+    if old.starts_with(char::is_whitespace) {
+        // Lines that come beside the first one are told in terms of a copy that is less deep than the file.
+        let kept = |line: &str| line.trim().is_empty() || old.lines().skip(1).any(|old| old == line);
+        let more = !new.lines().skip(1).all(kept);
+        return match indent::of(new) == indent::of(old) && !more {
+            true => Meaning::Literal,
+            false => Meaning::Shallow,
+        };
     }
     let end = at + old.len();
     if new.is_empty() {
@@ -60,22 +79,27 @@ pub(super) fn meaning(content: &str, at: usize, old: &str, new: &str) -> Meaning
         return Meaning::Literal;
     };
     if indent::of(first) == blanks && rest.iter().all(|line| line.starts_with(blanks)) {
-        let deeper = key(first, Tolerance::Blanks) == key(old, Tolerance::Blanks);
-        return if deeper {
-            Meaning::Literal
-        } else {
-            Meaning::Instead(line_start..end, new.to_owned())
+        let same = key(first, Tolerance::Blanks) == key(old, Tolerance::Blanks);
+        let opens = first.trim_end().ends_with([':', '{', '(', '[']);
+        let beside = rest.iter().any(|line| indent::of(line) == blanks);
+        return match same {
+            true if rest.is_empty() => Meaning::Literal,
+            true if !opens && !beside => Meaning::Unclear(DEPTH),
+            _ => Meaning::Instead(line_start..end, new.to_owned()),
         };
     }
     // Below a line that opens a block stands a deeper one: no deeper than the file's line is deep in the copy's terms.
     let opens = first.trim_end().ends_with([':', '{', '(', '[']);
     let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
+    if own_terms && blanks.len() != style.step {
+        return Meaning::Unclear(DEPTH);
+    }
     let absolute = rest.is_empty() || !own_terms && rest.iter().any(|line| line.starts_with(blanks));
-    if absolute || !indent::of(first).is_empty() || new.starts_with('\n') || closes_more_than_it_opens(new) {
+    if absolute || !indent::of(first).is_empty() || new.starts_with('\n') {
         return Meaning::Literal;
     }
-    if new.trim_end().contains("\n\n") || mixed(blanks, rest) {
-        return Meaning::Unclear;
+    if closed(new) > closed(old) || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid) {
+        return Meaning::Unclear(DEPTH);
     }
     let deepened = new
         .split('\n')
@@ -87,6 +111,12 @@ pub(super) fn meaning(content: &str, at: usize, old: &str, new: &str) -> Meaning
     Meaning::Instead(at..end, deepened.collect::<Vec<_>>().join("\n"))
 }
 
+/// Whether the copy lacks the sign that its last line ends with, and the new text brings it.
+fn doubles(rest: &str, old: &str, new: &str) -> bool {
+    let left = rest.lines().next().unwrap_or_default().trim_end();
+    matches!(left, ";" | ",") && new.ends_with(left) && !old.ends_with(left)
+}
+
 /// As [`meaning`], for a copy of several lines of which only the first has lost its blanks: the others say how deep the
 /// file is, and so may the first line of the new text.
 fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &str)) -> Meaning {
@@ -96,6 +126,9 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
     };
     let same = |a: &str, b: &str| !a.trim().is_empty() && key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
     let own = indent::of(first);
+    if strays(&olds, &news) {
+        return Meaning::Unclear(DEPTH);
+    }
     if first.trim().is_empty() {
         return Meaning::Instead(lost.start..end, new.to_owned());
     }
@@ -114,20 +147,52 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
             Meaning::Literal
         };
     }
+    if news
+        .iter()
+        .skip(1)
+        .any(|line| indent::of(line).is_empty() && same(line, opening))
+    {
+        return Meaning::Unclear(DEPTH);
+    }
     // The first line goes: what stands there now was another line, or is new.
     let kept = olds.iter().skip(1).find(|old| same(old, first));
     match kept {
         _ if own.is_empty() && kept.is_none_or(|old| indent::of(old) == blanks) => Meaning::Literal,
         Some(old) if indent::of(old) == own => Meaning::Instead(lost.start..end, new.to_owned()),
         None if own.starts_with(blanks) => Meaning::Instead(lost.start..end, new.to_owned()),
-        _ => Meaning::Unclear,
+        _ => Meaning::Unclear(DEPTH),
     }
+}
+
+/// Whether a line that is new stands at the margin, and no line before it that stays does: it may have lost its blanks
+/// as the first line of the copy has.
+fn strays(olds: &[&str], news: &[&str]) -> bool {
+    let mut at_margin = false;
+    news.iter()
+        .enumerate()
+        .skip(1)
+        .filter(|(_, line)| !line.trim().is_empty())
+        .any(|(at, line)| {
+            let stays = olds.iter().skip(1).any(|old| old == line) || olds.get(at) == Some(line);
+            if stays {
+                at_margin = indent::of(line).is_empty();
+            }
+            !stays && !at_margin && indent::of(line).is_empty() && !between::closes(line)
+        })
 }
 
 /// The least indentation of the lines after the first.
 fn least(lines: &[&str]) -> Option<usize> {
     let solid = lines.iter().skip(1).filter(|line| !line.trim().is_empty());
     solid.map(|line| indent::of(line).len()).min()
+}
+
+/// A block without depth: how deep its lines stand cannot be told.
+fn is_flat(lines: &[&str]) -> bool {
+    let pairs = lines.iter().zip(lines.iter().skip(1));
+    pairs.into_iter().any(|(line, next)| {
+        between::opens(line) && !between::closes(next) && indent::of(next).len() <= indent::of(line).len()
+    })
 }
 
 /// Tabs here and blanks there: how deep a step is cannot be told.
@@ -138,17 +203,18 @@ fn mixed(blanks: &str, rest: &[&str]) -> bool {
         .any(|c| Some(c) != first)
 }
 
-/// Whether a bracket is closed that was not opened before it: then the text leaves the block that it stands in.
-fn closes_more_than_it_opens(text: &str) -> bool {
-    let mut depth = 0_i64;
-    text.chars().any(|c| {
+/// How many brackets are closed that were not opened before: so many blocks does the text leave.
+fn closed(text: &str) -> i64 {
+    let (mut depth, mut least) = (0_i64, 0);
+    for c in text.chars() {
         depth += match c {
             '(' | '[' | '{' => 1,
             ')' | ']' | '}' => -1,
             _ => 0,
         };
-        depth < 0
-    })
+        least = depth.min(least);
+    }
+    -least
 }
 
 #[cfg(test)]
@@ -157,10 +223,10 @@ mod tests {
 
     fn result(content: &str, old: &str, new: &str) -> Option<String> {
         let at = content.find(old).unwrap();
-        let (range, text) = match meaning(content, at, old, new) {
+        let (range, text) = match meaning(content, Style::of(content), at, old, new) {
             Meaning::Literal => (at..at + old.len(), new.to_owned()),
             Meaning::Instead(range, text) => (range, text),
-            Meaning::Unclear => return None,
+            Meaning::Unclear(_) | Meaning::Shallow => return None,
         };
         Some(format!("{}{text}{}", &content[..range.start], &content[range.end..]))
     }
@@ -182,8 +248,15 @@ mod tests {
             ),
             ("foo()", "    baz()", Some("def f():\n    baz()\n    bar()\n")),
             ("foo()", "    foo()", Some("def f():\n        foo()\n    bar()\n")),
+            (
+                "foo()",
+                "    foo()\n    b()",
+                Some("def f():\n    foo()\n    b()\n    bar()\n"),
+            ),
+            ("foo()", "    foo()\n        b()", None),
+            ("  foo()", "  foo()\n  b()", None),
             ("foo()", "a()\n    b()", Some("def f():\n    a()\n    b()\n    bar()\n")),
-            ("foo()", "}\nfoo()", Some("def f():\n    }\nfoo()\n    bar()\n")),
+            ("foo()", "}\nfoo()", None),
             ("bar()", "bar()\n\nX = 1", None),
             ("foo()\n    bar()", "    bar()", Some("def f():\n    bar()\n")),
             ("foo()\n    bar()", "bar()", Some("def f():\n    bar()\n")),
@@ -207,11 +280,15 @@ mod tests {
                 "    foo()\n        bar()",
                 Some("def f():\n        foo()\n        bar()\n"),
             ),
+            ("foo()\n    bar()", "foo()\nx()\n    bar()", None),
             ("foo()\n    bar()", "    foo()", Some("def f():\n    foo()\n")),
             ("foo()\n    bar()", "\n    bar()", Some("def f():\n\n    bar()\n")),
             ("foo()\n    bar()", "  x()\n    bar()", None),
+            ("foo(", "foo(1, ", Some("def f():\n    foo(1, )\n    bar()\n")),
             ("foo", "a\nb", Some("def f():\n    a\nb()\n    bar()\n")),
         ];
+        assert_eq!(result("  a,\n  b\n", "  a", "  c,"), None);
+        assert_eq!(result("  a,\n  b\n", "  a,", "  c,").as_deref(), Some("  c,\n  b\n"));
         for (old, new, expected) in cases {
             assert_eq!(result(file, old, new).as_deref(), expected, "{old:?} {new:?}");
         }

@@ -1,10 +1,12 @@
 //! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
 
+mod between;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod corpus;
 mod correct;
+mod depth;
 mod escape;
 mod exact;
 mod find;
@@ -13,6 +15,7 @@ mod gaps;
 mod indent;
 mod land;
 mod miss;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -131,3 +131,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_line_that_lost_its_blanks_takes_none_from_the_others() {
+    let file = "def f():\n    a()\n    if x:\n        b()\n    c()\n";
+    let lost = "    a()\n    if x:\n        b()\nc()\n";
+    assert_eq!(
+        bytes(file, lost, "    a(1)\n    if x:\n        b()\nc()\n").unwrap(),
+        file.replace("a()", "a(1)")
+    );
+    let added = "    a()\n    if x:\n        b()\nc()\nd()\n";
+    assert_eq!(bytes(file, lost, added), Err("edit_no_occurrence_found"));
+    let flat = "b()\nc()\n";
+    assert_eq!(bytes(file, flat, "b()\nd()\nc()\n"), Err("edit_no_occurrence_found"));
+}
+
+#[test]
+fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
+    let file = "fn f() {\n    if a {\n        b();\n    }\n}\n";
+    assert_eq!(
+        bytes(file, "    b();\n", "    b();\n    c();\n").unwrap(),
+        file.replace("b();\n", "b();\n        c();\n")
+    );
+    let blanks = "x = 1\ny = 2   \nz = 3\n";
+    assert_eq!(
+        bytes(blanks, "x = 1\ny = 2\n", "x = 1\ny = 2\nw = 0\n").unwrap(),
+        blanks.replace("2   \n", "2   \nw = 0\n")
+    );
+}

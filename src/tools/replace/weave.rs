@@ -1,9 +1,11 @@
 //! Makes the text that goes into the file from what the file has, what was copied of it and what is asked for.
 //! Lines that the edit leaves alone stay as the file has them. Finds no places.
 
+use super::between;
 use super::correct::plain_sign;
 use super::find::{Tolerance, key};
 use super::indent::{self, Map, Style};
+use super::terms::{Terms, terms};
 use super::tokens::{likeness, merge};
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
@@ -56,12 +58,25 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
                 merge(&manners.plain(body(old)), body(file), &asked)
                     .ok_or_else(|| Doubt::Conflict(old.trim().to_owned()))?
             }
-            _ if manners.no_trailing => asked.trim_end().to_owned(),
-            _ => asked,
+            _ => match moved(line, parts, &partners) {
+                Some(file) => body(file).to_owned(),
+                None if manners.no_trailing => asked.trim_end().to_owned(),
+                None => asked,
+            },
         };
         out.push(indent + &content);
     }
     Ok(out)
+}
+
+/// The file's form of a line that stands elsewhere in the new text than in the copy.
+fn moved<'a>(line: &str, parts: &Parts<'a>, partners: &[Option<usize>]) -> Option<&'a str> {
+    let left = |at: &usize| !partners.contains(&Some(*at));
+    let mut found = (0..parts.old.len())
+        .filter(left)
+        .filter(|&at| parts.old.get(at).is_some_and(|old| body(old) == body(line)));
+    let at = found.next().filter(|_| found.next().is_none())?;
+    parts.file.get(at).copied()
 }
 
 fn body(line: &str) -> &str {
@@ -114,6 +129,8 @@ struct Indents {
     as_written: bool,
     /// The copy lost the blanks of its first line alone.
     first_apart: bool,
+    /// How deep one line of the copy stands that lost its blanks, where all others have theirs.
+    lost: Option<String>,
 }
 
 impl Indents {
@@ -132,6 +149,7 @@ impl Indents {
                 map: Map::Unknown,
                 as_written: false,
                 first_apart: false,
+                lost: None,
             };
         }
         if pairs.is_empty() || terms == Terms::File {
@@ -139,29 +157,59 @@ impl Indents {
                 map: Map::Same,
                 as_written: true,
                 first_apart: false,
+                lost: None,
             };
         }
         let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
         let news: Vec<&str> = solid.map(|line| indent::of(line)).collect();
-        let map = Map::learn(&pairs, &news, parts.style);
+        let mut map = Map::learn(&pairs, &news, parts.style);
+        // One line alone that is less deep by a factor may have lost some of its blanks as well.
+        let moved = pairs.iter().filter(|(old, file)| old != file).count();
+        let by_factor = matches!(map, Map::Scale { num, den, to: ' ', .. } if num != den);
+        let blanks = pairs.iter().all(|(old, _)| !old.contains('\t'));
+        if by_factor && blanks && moved == 1 && pairs.len() > 1 {
+            map = indent::table(&pairs).unwrap_or(Map::Unknown);
+        }
         if !parts.cut && lost_first(&pairs) {
             return Self {
                 map: Map::Same,
                 as_written: false,
                 first_apart: true,
+                lost: None,
             };
         }
         if !parts.cut
+            && let Some(lost) = lost_one(&pairs)
+        {
+            return Self {
+                map: Map::Same,
+                as_written: false,
+                first_apart: false,
+                lost: Some(lost),
+            };
+        }
+        let flat = pairs
+            .iter()
+            .all(|(old, _)| pairs.first().is_some_and(|(first, _)| old == first));
+        if !parts.cut
+            && !flat
             && matches!(map, Map::Table(_) | Map::Unknown)
             && let Some((_, rest)) = pairs.split_first()
         {
             let others: Vec<&str> = news.iter().skip(1).copied().collect();
             let map = Map::learn(rest, &others, parts.style);
-            if map == Map::Same || rest.len() > 1 && !matches!(map, Map::Table(_) | Map::Unknown) {
+            let deep = rest.iter().any(|(old, _)| !old.is_empty());
+            let told = match map {
+                Map::Table(_) | Map::Unknown => false,
+                Map::Same => deep,
+                _ => rest.len() > 1,
+            };
+            if told {
                 return Self {
                     map,
                     as_written: false,
                     first_apart: true,
+                    lost: None,
                 };
             }
         }
@@ -169,6 +217,7 @@ impl Indents {
             map,
             as_written: false,
             first_apart: false,
+            lost: None,
         }
     }
 
@@ -192,25 +241,22 @@ impl Indents {
         {
             return Ok(file.to_owned());
         }
+        let at_margin = || {
+            let before = partners.iter().take(index).skip(1).rev().find_map(|partner| *partner);
+            before
+                .and_then(known)
+                .is_some_and(|(old, file)| old.is_empty() && file.is_empty())
+        };
+        let strays = self.first_apart && index > 0 && asked.is_empty() && !at_margin();
+        if strays || self.lost.as_deref() == Some(asked) {
+            return Err(Doubt::Indentation(line.trim().to_owned()));
+        }
         if let Some(image) = self.map.image(asked) {
             return Ok(image);
         }
-        // Between two lines that stand equally deep in both, a line as deep as they are in the copy is as deep in the file.
-        let before = partners
-            .iter()
-            .take(index)
-            .rev()
-            .find_map(|partner| *partner)
-            .and_then(known);
-        let after = partners
-            .iter()
-            .skip(index + 1)
-            .find_map(|partner| *partner)
-            .and_then(known);
-        match (before, after) {
-            (Some(before), Some(after)) if before == after && before.0 == asked => Ok(before.1.to_owned()),
-            _ => Err(Doubt::Indentation(line.trim().to_owned())),
-        }
+        between::depth(index, parts, partners)
+            .map(str::to_owned)
+            .ok_or_else(|| Doubt::Indentation(line.trim().to_owned()))
     }
 }
 
@@ -236,9 +282,11 @@ impl Indents {
             .filter(|(line, _)| !line.trim().is_empty());
         let lines: Vec<(&str, bool)> = lines.map(|(line, partner)| (*line, partner.is_none())).collect();
         for ((line, fresh), (after, _)) in lines.iter().zip(lines.iter().skip(1)) {
-            let opens = line.trim_end().ends_with(['{', '(', '[', ':']);
-            let closes = after.trim_start().starts_with(['}', ')', ']']);
-            if *fresh && opens && !closes && indent::of(after).len() <= indent::of(line).len() {
+            if *fresh
+                && between::opens(line)
+                && !between::closes(after)
+                && indent::of(after).len() <= indent::of(line).len()
+            {
                 return Err(Doubt::Indentation(after.trim().to_owned()));
             }
         }
@@ -254,57 +302,13 @@ fn lost_first(pairs: &[(&str, &str)]) -> bool {
     old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file)
 }
 
-/// Whose indentation the new text has, where the copy's is not the file's.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Terms {
-    Copy,
-    File,
-    /// Some lines speak for the one and some for the other.
-    Unclear,
-}
-
-/// Whether the new text has the file's indentation already although the copy of the old has not: it is as deep as the
-/// file's part, or made of the file's character, where the copy is not; and no line with a partner speaks against it.
-fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
-    if parts.cut {
-        return Terms::Copy;
-    }
-    let indents = |lines: &[&str]| -> Vec<String> {
-        lines
-            .iter()
-            .filter(|line| !line.trim().is_empty())
-            .map(|line| indent::of(line).to_owned())
-            .collect()
-    };
-    let (file, old, new) = (indents(parts.file), indents(parts.old), indents(parts.new));
-    let least = |indents: &[String]| indents.iter().min_by_key(|indent| indent.len()).cloned();
-    let blank = |indents: &[String]| indent::only_blank(indents.iter().map(String::as_str)).flatten();
-    let as_deep = least(&new) == least(&file) && least(&old) != least(&new);
-    let same_blank =
-        blank(&new).is_some() && blank(&new) == blank(&file) && blank(&old).is_some_and(|old| Some(old) != blank(&new));
-    let pair = |partner: &Option<usize>| {
-        let old = (*partner)?;
-        Some((*parts.old.get(old)?, *parts.file.get(old)?))
-    };
-    let lines = || {
-        let all = parts.new.iter().zip(partners);
-        let pairs = all.filter_map(|(new, partner)| Some((*new, pair(partner)?)));
-        let moved = pairs.filter(|(new, (old, file))| !new.trim().is_empty() && indent::of(old) != indent::of(file));
-        moved.map(|(new, (old, file))| (new, old, indent::of(old), indent::of(file)))
-    };
-    let as_copied = lines().any(|(new, _, old, _)| indent::of(new) == old);
-    let as_filed = || {
-        let same = |a: &str, b: &str| key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
-        lines().any(|(new, old, _, file)| same(new, old) && indent::of(new) == file)
-    };
-    let no_shallower = || least(&new).map_or(0, |indent| indent.len()) >= least(&file).map_or(0, |indent| indent.len());
-    let filed = no_shallower() && as_filed();
-    match as_copied {
-        true if filed => Terms::Unclear,
-        true => Terms::Copy,
-        false if as_deep || same_blank || filed => Terms::File,
-        false => Terms::Copy,
-    }
+/// What is left before the one line of the copy that lost blanks; `None` when it is not one, or another stands as deep.
+fn lost_one(pairs: &[(&str, &str)]) -> Option<String> {
+    let mut apart = pairs.iter().filter(|(old, file)| old != file);
+    let (old, file) = apart.next()?;
+    let alone = apart.next().is_none() && pairs.len() > 2 && old.is_empty() && !file.is_empty();
+    let told = pairs.iter().any(|(other, image)| other == old && other == image);
+    (alone && !told).then(|| (*old).to_owned())
 }
 
 /// Habits of the copy that the file does not share, and that new lines must not bring in.
