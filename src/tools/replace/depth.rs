@@ -1,161 +1,205 @@
-//! Exact hits of whole lines whose new text indents with the other kind of blanks than the file. Finds no places.
+//! How deep each new line stands in the file, learned from the lines that were found. Finds no places, makes no text.
 
-use super::find::{Line, Tolerance, key};
-use super::indent::{self, Style};
-use super::tokens::likeness;
-use super::weave::align;
+use super::between;
+use super::indent::{self, Map};
+use super::terms::{Terms, terms};
+use super::weave::{Doubt, Parts};
 
-/// Lines less alike than this are not taken for the same one.
-const ALIKE: f64 = 0.6;
-/// So many indented lines show how a file indents.
-const SHOWN: usize = 3;
-
-/// What the new text of an exact hit of whole lines becomes.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Blanks {
-    /// What was written: an exact copy of whole lines asks for just that, byte by byte.
-    Literal,
-    /// The same lines, indented as the file is.
-    OfFile(String),
-    /// It has tabs where the file has none, or the reverse, and no line that stays tells how many. The reason, told to
-    /// the model.
-    Doubt(String),
+/// What the depths of the copy are to those of the file.
+#[derive(Debug, PartialEq)]
+enum How {
+    /// The new text has the file's depths, although the copy has not.
+    AsWritten,
+    /// Whose depths it has cannot be told.
+    Unclear,
+    Mapped(Map),
+    /// The copy lost blanks of its first line alone; the others map like this.
+    FirstApart(Map),
+    /// One line of the copy lost all its blanks; the others have theirs.
+    LostOne,
 }
 
-/// Judges `new`, which replaces the whole lines `old` of the file.
-pub(super) fn judge(lines: &[Line<'_>], old: &str, new: &str, style: Style) -> Blanks {
-    let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
-    let Some((file, other)) = strange(lines, &olds, &news) else {
-        return Blanks::Literal;
-    };
-    if is_reindented(&olds, &news) {
-        return Blanks::Literal;
-    }
-    translated(&olds, &news, other, style).map_or_else(
-        || {
-            let line = news.iter().find(|line| indent::of(line).starts_with(other));
-            Blanks::Doubt(format!(
-                "the file indents with {} only and the new line `{}` with {}: write it with {0}",
-                named(file),
-                line.map_or("", |line| line.trim()),
-                named(other),
-            ))
-        },
-        Blanks::OfFile,
-    )
+/// The depths of one edit. `partners`: for each new line the old line that it is.
+pub(super) struct Depths<'a> {
+    parts: &'a Parts<'a>,
+    partners: &'a [Option<usize>],
+    how: How,
 }
 
-fn named(blank: char) -> &'static str {
-    if blank == '\t' { "tabs" } else { "blanks" }
-}
-
-/// The file's only kind of blanks and the other one, where the new lines have that and the old ones do not.
-fn strange(lines: &[Line<'_>], olds: &[&str], news: &[&str]) -> Option<(char, char)> {
-    let (mut tabs, mut blanks) = (0, 0);
-    for line in lines.iter().filter(|line| !line.text.trim().is_empty()) {
-        let indent = indent::of(line.text);
-        tabs += usize::from(indent.contains('\t'));
-        // One blank is the edge of a comment.
-        blanks += usize::from(indent.len() > 1 && indent.contains(' '));
-    }
-    let (file, other, sign) = match (tabs, blanks) {
-        (0, SHOWN..) => (' ', '\t', "\t"),
-        (SHOWN.., 0) => ('\t', ' ', "  "),
-        _ => return None,
-    };
-    let has = |lines: &[&str]| {
-        let mut solid = lines.iter().filter(|line| !line.trim().is_empty());
-        solid.any(|line| indent::of(line).contains(sign))
-    };
-    (has(news) && !has(olds)).then_some((file, other))
-}
-
-/// Whether nothing but blanks changes: then the change of them is what is asked for.
-fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
-    let keys = |lines: &[&str]| {
-        let all = lines.iter().map(|line| key(line, Tolerance::Blanks));
-        all.filter(|key| !key.is_empty()).collect::<Vec<_>>()
-    };
-    keys(olds) == keys(news)
-}
-
-/// The new lines in the file's blanks, as the lines that stay show them: so many of one kind for one of the other.
-fn translated(olds: &[&str], news: &[&str], other: char, style: Style) -> Option<String> {
-    let solid = || news.iter().filter(|line| !line.trim().is_empty());
-    let pure = solid().all(|line| indent::of(line).chars().all(|c| c == other));
-    let pairs: Vec<(usize, usize)> = news
-        .iter()
-        .zip(align(olds, news))
-        .filter_map(|(new, partner)| Some((*new, *olds.get(partner?)?)))
-        .filter(|(new, old)| !indent::of(new).is_empty() && likeness(new, old) >= ALIKE)
-        .map(|(new, old)| (indent::of(new).len(), indent::of(old).len()))
-        .collect();
-    let blanks: &[usize] = if other == '\t' { &[style.step] } else { &[2, 3, 4, 8] };
-    let image = |count: usize, step: usize| match other {
-        '\t' => Some(" ".repeat(count * step)),
-        _ => count.is_multiple_of(step).then(|| "\t".repeat(count / step)),
-    };
-    let shown = |step: &usize| {
-        let same = |&(new, old): &(usize, usize)| image(new, *step).is_some_and(|image| image.len() == old);
-        pairs.iter().any(same)
-    };
-    let mut steps = blanks.iter().copied().filter(shown);
-    let step = steps.next().filter(|_| pure && steps.next().is_none())?;
-    let line = |line: &&str| {
-        let indent = indent::of(line);
-        Some(image(indent.len(), step)? + line.get(indent.len()..)?)
-    };
-    let lines = news.iter().map(|text| match text.trim().is_empty() {
-        true => Some((*text).to_owned()),
-        false => line(text),
-    });
-    Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tools::replace::find;
-
-    fn judged(file: &str, old: &str, new: &str) -> Blanks {
-        assert!(file.contains(old));
-        judge(&find::lines(file), old, new, Style::of(file))
-    }
-
-    const RUST: &str = "fn f() {\n    if a {\n        b();\n        c();\n    }\n    e();\n}\n";
-    const GO: &str = "func f() {\n\tif a {\n\t\tb()\n\t}\n}\n";
-
-    #[test]
-    fn whole_lines_are_taken_at_their_word() {
-        for (old, new) in [
-            ("        c();\n", "c(1);\n"),
-            ("    if a {\n        b();\n", "if a {\nb(1);\n"),
-            ("        c();\n", "        if x {\n          c();\n        }\n"),
-            ("        c();\n", "\t\tc();\n"),
-        ] {
-            assert_eq!(judged(RUST, old, new), Blanks::Literal, "{new:?}");
-        }
-        assert_eq!(judged("a:\n\tb\n", "\tb\n", "    c\n"), Blanks::Literal);
-        assert_eq!(judged(GO, "\t\tb()\n", "\t\t// * a\n"), Blanks::Literal);
-    }
-
-    #[test]
-    fn the_other_kind_of_blanks_becomes_that_of_the_file() {
-        let ours = |file, old, new| match judged(file, old, new) {
-            Blanks::OfFile(text) => text,
-            other => panic!("{other:?}"),
+impl<'a> Depths<'a> {
+    pub(super) fn learn(parts: &'a Parts<'a>, partners: &'a [Option<usize>]) -> Self {
+        let how = match terms(parts, partners) {
+            Terms::Unclear => How::Unclear,
+            Terms::File => How::AsWritten,
+            Terms::Copy => of_pairs(parts),
         };
-        let new = "\tif a {\n\t\tb(1);\n\t\tif d {\n\t\t\tc();\n";
-        let asked = "    if a {\n        b(1);\n        if d {\n            c();\n";
-        assert_eq!(ours(RUST, "    if a {\n        b();\n        c();\n", new), asked);
-        assert_eq!(ours(GO, "\t\tb()\n", "    b(1)\n"), "\t\tb(1)\n");
-        for (file, old, new) in [
-            (RUST, "        c();\n", "\t\twholly_other(x);\n"),
-            (RUST, "        c();\n", "\t\tc(1);\n        d();\n"),
-            (GO, "\tif a {\n\t\tb()\n", "  if x {\n\t\tb(1)\n"),
-            (RUST, "        b();\n", "\t\tif d {\n\t\t\tb();\n\t\t}\n"),
-        ] {
-            assert!(matches!(judged(file, old, new), Blanks::Doubt(_)), "{new:?}");
+        Self { parts, partners, how }
+    }
+
+    /// Whether the copy has the file's depths.
+    pub(super) fn is_same(&self) -> bool {
+        matches!(
+            self.how,
+            How::AsWritten | How::LostOne | How::Mapped(Map::Same) | How::FirstApart(Map::Same)
+        )
+    }
+
+    /// The blanks in the copy and in the file of an old line.
+    fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
+        Some((
+            indent::of(self.parts.old.get(old)?),
+            indent::of(self.parts.file.get(old)?),
+        ))
+    }
+
+    fn partner(&self, new: usize) -> Option<usize> {
+        self.partners.get(new).copied().flatten()
+    }
+
+    /// The blanks of the new line at `index` in the file.
+    pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
+        let asked = indent::of(line);
+        if self.how == How::AsWritten || self.parts.cut && index == 0 {
+            return Ok(asked.to_owned());
+        }
+        let first_apart = matches!(self.how, How::FirstApart(_));
+        let own = match self.partner(index) {
+            partner if first_apart && index == 0 => self.agrees(asked, partner).then_some(0),
+            partner => partner.filter(|&old| !(self.parts.cut && old == 0)),
+        };
+        let found = match own.and_then(|old| self.known(old)) {
+            Some((old, file)) if old == asked => match self.how {
+                How::Unclear => (old == file).then(|| file.to_owned()),
+                _ => own.filter(|&old| self.is_certain(index, old)).map(|_| file.to_owned()),
+            },
+            None if first_apart && index == 0 => None,
+            _ => self.mapped(index, asked),
+        };
+        found.ok_or_else(|| Doubt::Indentation(line.trim().to_owned()))
+    }
+
+    /// A line that is not, or not only, as deep as its old self.
+    fn mapped(&self, index: usize, asked: &str) -> Option<String> {
+        let lone = || self.at_margin(index);
+        let image = match &self.how {
+            How::AsWritten => return Some(asked.to_owned()),
+            How::Unclear => return None,
+            How::FirstApart(_) if index > 0 && asked.is_empty() && !lone() => return None,
+            How::LostOne if asked.is_empty() => return None,
+            How::LostOne => Some(asked.to_owned()),
+            How::Mapped(map) | How::FirstApart(map) => map.image(asked),
+        };
+        image.or_else(|| between::depth(index, self.parts, self.partners).map(str::to_owned))
+    }
+
+    /// A first line without its blanks, that was another line in the copy: it stood as deep as the copy's first line.
+    fn agrees(&self, asked: &str, own: Option<usize>) -> bool {
+        match (own.and_then(|old| self.known(old)), self.known(0)) {
+            (Some((_, own)), Some((lost, first))) if asked == lost => own == first,
+            _ => true,
         }
     }
+
+    /// Whether the last line before that stays stands at the margin, the first one not counted.
+    fn at_margin(&self, index: usize) -> bool {
+        let before = (1..index).rev().find_map(|new| self.partner(new));
+        before.and_then(|old| self.known(old)) == Some(("", ""))
+    }
+
+    /// Where the copy tells one depth for several of the file, a line in place of others is as deep as they were only
+    /// if they all were equally deep.
+    fn is_certain(&self, new: usize, old: usize) -> bool {
+        if !matches!(self.how, How::Mapped(Map::Unknown)) {
+            return true;
+        }
+        let key = |line: Option<&&str>| line.map(|line| super::find::key(line, super::find::Tolerance::Blanks));
+        if key(self.parts.new.get(new)) == key(self.parts.old.get(old)) {
+            return true;
+        }
+        let gone = |at: &usize| {
+            let solid = self.parts.old.get(*at).is_some_and(|line| !line.trim().is_empty());
+            solid && !self.partners.contains(&Some(*at))
+        };
+        let level = |at: usize| self.known(at) == self.known(old);
+        let below = (old + 1..self.parts.old.len()).take_while(gone).all(level);
+        below && (0..old).rev().take_while(gone).all(level)
+    }
+
+    /// Where the copy is less deep than the file, a new line that opens a block and nothing deeper after it was flattened:
+    /// how deep the block stands cannot be told.
+    pub(super) fn refuse_flat(&self) -> Result<(), Doubt> {
+        if self.is_same() || matches!(self.how, How::FirstApart(_)) {
+            return Ok(());
+        }
+        let lines = self.parts.new.iter().zip(self.partners);
+        let lines: Vec<(&str, bool)> = lines
+            .filter(|(line, _)| !line.trim().is_empty())
+            .map(|(line, partner)| (*line, partner.is_none()))
+            .collect();
+        for ((line, fresh), (after, _)) in lines.iter().zip(lines.iter().skip(1)) {
+            let deeper = indent::of(after).len() > indent::of(line).len();
+            if *fresh && between::opens(line) && !between::closes(after) && !deeper {
+                return Err(Doubt::Indentation(after.trim().to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the lines that were found say, where the new text is in the copy's terms.
+fn of_pairs(parts: &Parts<'_>) -> How {
+    let pairs: Vec<(&str, &str)> = parts
+        .old
+        .iter()
+        .zip(parts.file)
+        .skip(usize::from(parts.cut))
+        .filter(|(old, file)| !old.trim().is_empty() && !file.trim().is_empty())
+        .map(|(old, file)| (indent::of(old), indent::of(file)))
+        .collect();
+    if pairs.is_empty() {
+        return How::AsWritten;
+    }
+    let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
+    let news: Vec<&str> = solid.map(|line| indent::of(line)).collect();
+    let map = Map::learn(&pairs, &news, parts.style);
+    if is_vague(&pairs, &map) {
+        return How::Mapped(indent::table(&pairs).unwrap_or(Map::Unknown));
+    }
+    let flat = pairs.iter().zip(pairs.iter().skip(1)).all(|(a, b)| a.0 == b.0);
+    let loose = !flat && matches!(map, Map::Table(_) | Map::Unknown);
+    match first_apart(&pairs, &news, parts, loose) {
+        Some(rest) if !parts.cut => How::FirstApart(rest),
+        _ if !parts.cut && lost_one(&pairs) => How::LostOne,
+        _ => How::Mapped(map),
+    }
+}
+
+/// One line alone that is less deep by a factor may have lost some of its blanks as well.
+fn is_vague(pairs: &[(&str, &str)], map: &Map) -> bool {
+    let by_factor = matches!(map, Map::Scale { num, den, to: ' ', .. } if num != den);
+    let blanks = pairs.iter().all(|(old, _)| !old.contains('\t'));
+    let moved = pairs.iter().filter(|(old, file)| old != file).count();
+    by_factor && blanks && moved == 1 && pairs.len() > 1
+}
+
+/// How the lines but the first map, where the first alone lost blanks. `loose`: all together say too little.
+fn first_apart(pairs: &[(&str, &str)], news: &[&str], parts: &Parts<'_>, loose: bool) -> Option<Map> {
+    let ((old, file), rest) = pairs.split_first()?;
+    if old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file) {
+        return Some(Map::Same);
+    }
+    let map = Map::learn(rest, news.get(1..).unwrap_or_default(), parts.style);
+    let told = match map {
+        Map::Table(_) | Map::Unknown => false,
+        Map::Same => rest.iter().any(|(old, _)| !old.is_empty()),
+        _ => rest.len() > 1,
+    };
+    (loose && told).then_some(map)
+}
+
+/// Whether one line of the copy lost all its blanks and no other stands at the margin.
+fn lost_one(pairs: &[(&str, &str)]) -> bool {
+    let mut apart = pairs.iter().filter(|(old, file)| old != file);
+    let lost = apart.next().is_some_and(|(old, _)| old.is_empty());
+    lost && apart.next().is_none() && pairs.len() > 2 && !pairs.contains(&("", ""))
 }

@@ -3,6 +3,7 @@
 use super::between;
 use super::find::{Tolerance, key};
 use super::indent::{self, Style};
+use super::tokens::{is_word, likeness};
 use std::ops::Range;
 
 /// Every place of `part` in `text`, overlapping ones too.
@@ -31,6 +32,9 @@ pub(super) enum Meaning {
 
 /// The new lines belong either here or at the margin.
 const DEPTH: &str = "it does not tell how deep the new lines stand: give whole lines with their indentation";
+/// Lines less alike than this are not the same one changed.
+const ALIKE: f64 = 0.6;
+const JOINED: &str = "it begins with a line break and new_string does not, which would join the new line to the one above: begin both alike";
 const TWICE: &str = "the line goes on with the sign that new_string ends with, and would have it twice: end both alike";
 
 /// `old` hits after the blanks of a line and does not have them itself. Where that makes lines stand at a depth that
@@ -42,6 +46,9 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     let head = content.get(..at).unwrap_or_default();
     let line_start = head.rfind('\n').map_or(0, |end| end + 1);
     let blanks = head.get(line_start..).unwrap_or_default();
+    if old.starts_with('\n') && !blanks.trim().is_empty() {
+        return of_line_above(at..at + old.len(), content, old, new);
+    }
     if blanks.is_empty() || indent::of(blanks) != blanks || old.starts_with('\n') {
         return Meaning::Literal;
     }
@@ -94,11 +101,14 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     if own_terms && blanks.len() != style.step {
         return Meaning::Unclear(DEPTH);
     }
-    let absolute = rest.is_empty() || !own_terms && rest.iter().any(|line| line.starts_with(blanks));
+    let deep = |line: &&str| line.starts_with(blanks);
+    let absolute = rest.first().is_none_or(|line| !own_terms && deep(line));
     if absolute || !indent::of(first).is_empty() || new.starts_with('\n') {
         return Meaning::Literal;
     }
-    if closed(new) > closed(old) || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid) {
+    let either = !own_terms && rest.iter().any(deep);
+    if either || closed(new) > closed(old) || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid)
+    {
         return Meaning::Unclear(DEPTH);
     }
     let deepened = new
@@ -109,6 +119,27 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
             false => format!("{blanks}{line}"),
         });
     Meaning::Instead(at..end, deepened.collect::<Vec<_>>().join("\n"))
+}
+
+/// The copy begins with the end of the line above. Where the new text does not, the two lines would become one.
+fn of_line_above(hit: Range<usize>, content: &str, old: &str, new: &str) -> Meaning {
+    let after = content.get(hit.end..).unwrap_or_default();
+    let first = old.lines().find(|line| !line.trim().is_empty());
+    let (Some(first), Some(fresh)) = (first, new.lines().next().filter(|line| !line.trim().is_empty())) else {
+        let joined = new.is_empty() && first.is_some() && old.ends_with('\n') && !after.starts_with('\n');
+        return match joined {
+            true => Meaning::Instead(hit.start + 1..hit.end, String::new()),
+            false => Meaning::Literal,
+        };
+    };
+    let level = indent::of(fresh) == indent::of(first);
+    if level && (!indent::of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
+        return Meaning::Instead(hit.start + 1..hit.end, new.to_owned());
+    }
+    match fresh.starts_with(is_word) {
+        true => Meaning::Unclear(JOINED),
+        false => Meaning::Literal,
+    }
 }
 
 /// Whether the copy lacks the sign that its last line ends with, and the new text brings it.
@@ -141,10 +172,13 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
         let later: Vec<bool> = news.iter().skip(1).filter_map(stays).collect();
         let deeper = least(&news).is_some_and(|new| least(&olds).is_none_or(|old| new > old));
         let absolute = later.contains(&true) || later.is_empty() && !deeper;
-        return if own == blanks && absolute {
-            Meaning::Instead(lost.start..end, new.to_owned())
-        } else {
-            Meaning::Literal
+        // All stands deeper than it did, as the first line does then.
+        let all_deeper = || least(&news).is_some_and(|depth| depth >= blanks.len() + own.len());
+        return match own {
+            "" => Meaning::Literal,
+            _ if own == blanks && absolute => Meaning::Instead(lost.start..end, new.to_owned()),
+            _ if own == blanks && all_deeper() => Meaning::Literal,
+            _ => Meaning::Unclear(DEPTH),
         };
     }
     if news
@@ -284,6 +318,12 @@ mod tests {
             ("foo()\n    bar()", "    foo()", Some("def f():\n    foo()\n")),
             ("foo()\n    bar()", "\n    bar()", Some("def f():\n\n    bar()\n")),
             ("foo()\n    bar()", "  x()\n    bar()", None),
+            ("\n    foo()", "    foo(1)", Some("def f():\n    foo(1)\n    bar()\n")),
+            ("\n    foo()\n", "", Some("def f():\n    bar()\n")),
+            ("\n    foo()", "", Some("def f():\n    bar()\n")),
+            ("\n    foo()", "\n    x()", Some("def f():\n    x()\n    bar()\n")),
+            ("\n    foo()", " foo()", Some("def f(): foo()\n    bar()\n")),
+            ("\n    foo()", "x()", None),
             ("foo(", "foo(1, ", Some("def f():\n    foo(1, )\n    bar()\n")),
             ("foo", "a\nb", Some("def f():\n    a\nb()\n    bar()\n")),
         ];

@@ -1,7 +1,7 @@
 //! Lands an edit: tries the ways of finding the old text from the strictest to the loosest. Pure; `mod` does the I/O.
 
-use super::correct::{Correction, Reading, readings};
-use super::depth::{self, Blanks};
+use super::blanks::{self, Blanks};
+use super::correct::{Correction, Reading, plain_margins, readings};
 use super::exact::{self, Meaning};
 use super::find::{self, Hit, Line, Tolerance};
 use super::fuzzy::{self, Near};
@@ -57,6 +57,10 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing
     if let Some(line) = placeholder::first(&new, &old) {
         return Err(Miss::Placeholder(line.to_owned()));
     }
+    let (old, new) = match file.as_str().contains(&old) {
+        true => (old, new),
+        false => (plain_margins(&old), plain_margins(&new)),
+    };
     let attempt = Attempt {
         file,
         multiple,
@@ -175,7 +179,7 @@ impl Attempt<'_> {
         if !starts || !(reading.old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n')) {
             return Ok(reading.new.clone());
         }
-        match depth::judge(&self.lines, &reading.old, &reading.new, self.style) {
+        match blanks::judge(&self.lines, &reading.old, &reading.new, self.style) {
             Blanks::Literal => Ok(reading.new.clone()),
             Blanks::OfFile(text) => Ok(text),
             Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why)),

@@ -1,6 +1,8 @@
 //! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
 
+mod align;
 mod between;
+mod blanks;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let elsewhere = kept().any(|line| line.now != line.copy && line.now != line.file);
     let as_deep = new.least == file.least && new.least != old.least;
     let as_deep_as_copy = new.least == old.least && new.least != file.least;
+    let stays = moved.iter().any(|line| line.alike && line.now == line.file);
     let same_blank = new.blank.is_some() && new.blank == file.blank && old.blank.is_some() && new.blank != old.blank;
     match (as_copied, as_filed) {
         (true, true) => Terms::Unclear,
@@ -53,21 +54,38 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         (true, false) => Terms::Copy,
         (false, true) if elsewhere || as_deep_as_copy => Terms::Unclear,
         (false, true) => Terms::File,
-        (false, false) if moved.iter().any(|line| line.same && line.rewrapped) => Terms::Unclear,
+        (false, false) if elsewhere || moved.iter().any(|line| line.same && line.rewrapped) => Terms::Unclear,
         (false, false) if moved.iter().any(|line| line.now == line.copy) => Terms::Copy,
-        (false, false) if as_deep => {
-            // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
-            let stays = moved.iter().any(|line| line.alike && line.now == line.file);
-            let sure = old.least.is_empty() || stays;
-            if sure { Terms::File } else { Terms::Unclear }
-        }
-        (false, false) => Terms::Copy,
+        // A copy without any depth has none to tell in terms of.
+        (false, false) if stays && old.most.is_empty() => Terms::File,
+        // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
+        (false, false) if as_deep && (stays || old.least.is_empty()) => Terms::File,
+        (false, false) if as_deep || stays => Terms::Unclear,
+        (false, false) => by_first_line(&new, &old, &file),
+    }
+}
+
+/// Where no line stays: new lines begin where those begin that they replace.
+fn by_first_line(new: &Depths<'_>, old: &Depths<'_>, file: &Depths<'_>) -> Terms {
+    let as_copied = new.first == old.first || new.first != file.first && old.least.is_empty();
+    // A depth that the file has there and the copy has not.
+    let of_file = new
+        .all
+        .iter()
+        .any(|depth| file.all.contains(depth) && !old.all.contains(depth));
+    if as_copied && !of_file {
+        Terms::Copy
+    } else {
+        Terms::Unclear
     }
 }
 
 /// How deep the lines stand that are not blank.
 struct Depths<'a> {
+    all: Vec<&'a str>,
+    first: &'a str,
     least: &'a str,
+    most: &'a str,
     /// The only character of all of it.
     blank: Option<char>,
 }
@@ -76,13 +94,13 @@ impl<'a> Depths<'a> {
     fn of(lines: &[&'a str]) -> Self {
         let solid = lines.iter().filter(|line| !line.trim().is_empty());
         let indents: Vec<&str> = solid.map(|line| indent::of(line)).collect();
+        let by_length = |indent: &&&str| indent.len();
         Self {
-            least: indents
-                .iter()
-                .min_by_key(|indent| indent.len())
-                .copied()
-                .unwrap_or_default(),
+            first: indents.first().copied().unwrap_or_default(),
+            least: indents.iter().min_by_key(by_length).copied().unwrap_or_default(),
+            most: indents.iter().max_by_key(by_length).copied().unwrap_or_default(),
             blank: indent::only_blank(indents.iter().copied()).flatten(),
+            all: indents,
         }
     }
 }
@@ -105,16 +123,22 @@ fn moved<'a>(parts: &Parts<'a>, partners: &[Option<usize>]) -> Vec<Moved<'a>> {
     (0..parts.new.len()).filter_map(line).collect()
 }
 
-/// Whether only one of the line and its old self stands right below the opening of a block that the other text has not.
+/// Whether the line is in more or in fewer blocks that only one of the texts opens than its old self.
 fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
-    let below = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
-        let depth = lines.get(at).map_or(0, |line| indent::of(line).len());
-        let solid = |at: &usize| lines.get(*at).is_some_and(|line| !line.trim().is_empty());
-        let above = (0..at).rev().find(solid);
-        let opens = |line: &&str| between::opens(line) && indent::of(line).len() < depth;
-        above.is_some_and(|above| alone(above) && lines.get(above).is_some_and(opens))
+    let blocks = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
+        let depth = |at: usize| lines.get(at).map_or(0, |line| indent::of(line).len());
+        let mut least = depth(at);
+        let mut count = 0;
+        for above in (0..at).rev() {
+            let line = lines.get(above).copied().unwrap_or_default();
+            if !line.trim().is_empty() && depth(above) < least {
+                least = depth(above);
+                count += usize::from(alone(above) && between::opens(line));
+            }
+        }
+        count
     };
     let fresh = |new: usize| partners.get(new).copied().flatten().is_none();
     let gone = |old: usize| !partners.contains(&Some(old));
-    below(parts.new, new, &fresh) != below(parts.old, old, &gone)
+    blocks(parts.new, new, &fresh) != blocks(parts.old, old, &gone)
 }

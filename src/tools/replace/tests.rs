@@ -109,7 +109,8 @@ proptest! {
         let text = lines.join("\n");
         let (a, b) = (cut.0.index(text.len() + 1), cut.1.index(text.len() + 1));
         let old = &text[a.min(b)..a.max(b)];
-        prop_assume!(!old.is_empty() && old != new && super::exact::overlapping(&text, old).len() == 1);
+        // A copy that begins with the end of the line above does not ask for two lines to become one.
+        prop_assume!(!old.starts_with('\n') && !old.is_empty() && old != new && super::exact::overlapping(&text, old).len() == 1);
         prop_assert_eq!(bytes(&text, old, &new), Ok(text.replacen(old, &new, 1)));
     }
 

@@ -176,6 +176,9 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     let (ours, theirs) = (Side::of(&base, file), Side::of(&base, asked));
     let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, &theirs)).collect();
     for our in &ours.hunks {
+        if theirs.hunks.iter().any(|their| brings(their, &theirs, our, &ours)) {
+            continue;
+        }
         let mut rivals = theirs.hunks.iter().filter(|their| touch(our, their)).peekable();
         if rivals.peek().is_none() {
             changes.push((our, &ours));
@@ -238,6 +241,18 @@ fn touch(a: &Hunk, b: &Hunk) -> bool {
     overlap || a.base == b.base
 }
 
+/// Whether a change ends or begins with what the other side puts in right there.
+fn brings(their: &Hunk, theirs: &Side<'_>, our: &Hunk, ours: &Side<'_>) -> bool {
+    let part = |side: &Side<'_>, range: &Range<usize>| -> Vec<String> {
+        let solids = side.row.solids.get(range.clone()).unwrap_or_default();
+        solids.iter().map(|&solid| solid.to_owned()).collect()
+    };
+    let (whole, new) = (part(theirs, &their.side), part(ours, &our.side));
+    let at_end = our.base.start == their.base.end && whole.ends_with(&new);
+    let at_start = our.base.start == their.base.start && whole.starts_with(&new);
+    our.base.is_empty() && !their.base.is_empty() && (at_end || at_start)
+}
+
 fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
@@ -276,6 +291,8 @@ mod tests {
             ("x = 1", "x = 1  ", "x = 1;", Some("x = 1;  ")),
             ("a b c", "a  b  c", "a c", Some("a  c")),
             ("", "  ", "x", Some("x  ")),
+            ("a = b", "a = b;", "a = c;", Some("a = c;")),
+            ("a = b", "a = b;", "a = c", Some("a = c;")),
             ("total = 1", "grand = 1", "other = 1", None),
         ];
         for (base, file, asked, merged) in cases {
