@@ -24,7 +24,7 @@ fn goes_on(line: &str, next: &str) -> bool {
 }
 
 /// Whether as many brackets are closed as are opened.
-fn is_balanced(line: &str) -> bool {
+pub(super) fn is_balanced(line: &str) -> bool {
     let count = |signs: [char; 3]| line.chars().filter(|c| signs.contains(c)).count();
     count(['(', '[', '{']) == count([')', ']', '}'])
 }

@@ -40,14 +40,16 @@ const TWICE: &str = "the line goes on with the sign that new_string ends with, a
 /// `old` hits after the blanks of a line and does not have them itself. Where that makes lines stand at a depth that
 /// nobody asked for, the blanks are dealt with.
 pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &str) -> Meaning {
-    if doubles(content.get(at + old.len()..).unwrap_or_default(), old, new) {
+    let end = at + old.len();
+    let tail = content.get(end..).unwrap_or_default();
+    if doubles(tail, old, new) {
         return Meaning::Unclear(TWICE);
     }
     let head = content.get(..at).unwrap_or_default();
     let line_start = head.rfind('\n').map_or(0, |end| end + 1);
     let blanks = head.get(line_start..).unwrap_or_default();
     if old.starts_with('\n') && !blanks.trim().is_empty() {
-        return of_line_above(at..at + old.len(), content, old, new);
+        return of_line_above(at..end, tail, old, new);
     }
     if blanks.is_empty() || indent::of(blanks) != blanks || old.starts_with('\n') {
         return Meaning::Literal;
@@ -55,60 +57,56 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     if old.starts_with(char::is_whitespace) {
         // Lines that come beside the first one are told in terms of a copy that is less deep than the file.
         let kept = |line: &str| line.trim().is_empty() || old.lines().skip(1).any(|old| old == line);
-        let more = !new.lines().skip(1).all(kept);
-        return match indent::of(new) == indent::of(old) && !more {
-            true => Meaning::Literal,
-            false => Meaning::Shallow,
-        };
+        let literal = indent::of(new) == indent::of(old) && new.lines().skip(1).all(kept);
+        return if literal { Meaning::Literal } else { Meaning::Shallow };
     }
-    let end = at + old.len();
     if new.is_empty() {
         // The line goes, and its blanks must not stay in front of the next.
-        let whole = old.ends_with('\n');
-        return if whole {
-            Meaning::Instead(line_start..end, String::new())
-        } else {
-            Meaning::Literal
+        return match old.ends_with('\n') {
+            true => Meaning::Instead(line_start..end, String::new()),
+            false => Meaning::Literal,
         };
     }
-    let ends_line = old.ends_with('\n')
-        || content
-            .get(end..)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('\n'));
     if old.trim_end_matches('\n').contains('\n') {
         return of_block(line_start..at, end, old, (blanks, new));
     }
-    if !ends_line {
-        return Meaning::Literal;
+    let ends_line = old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n');
+    match ends_line {
+        true => of_line(line_start..at, end, old, (blanks, new, style)),
+        false => Meaning::Literal,
     }
+}
+
+/// As [`meaning`], for a copy of one line up to its end.
+fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&str, &str, Style)) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
         return Meaning::Literal;
     };
-    if indent::of(first) == blanks && rest.iter().all(|line| line.starts_with(blanks)) {
+    let deep = |line: &&str| line.starts_with(blanks);
+    if indent::of(first) == blanks && rest.iter().all(deep) {
         let same = key(first, Tolerance::Blanks) == key(old, Tolerance::Blanks);
-        let opens = first.trim_end().ends_with([':', '{', '(', '[']);
         let beside = rest.iter().any(|line| indent::of(line) == blanks);
         return match same {
             true if rest.is_empty() => Meaning::Literal,
-            true if !opens && !beside => Meaning::Unclear(DEPTH),
-            _ => Meaning::Instead(line_start..end, new.to_owned()),
+            true if !between::opens(first) && !beside => Meaning::Unclear(DEPTH),
+            _ => Meaning::Instead(lost.start..end, new.to_owned()),
         };
     }
-    // Below a line that opens a block stands a deeper one: no deeper than the file's line is deep in the copy's terms.
-    let opens = first.trim_end().ends_with([':', '{', '(', '[']);
+    // Below a line that opens a block or goes on stands a deeper one: no deeper than the file's line is deep in the
+    // copy's terms.
+    let opens = between::opens(first) || !between::is_balanced(first);
     let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
     if own_terms && blanks.len() != style.step {
         return Meaning::Unclear(DEPTH);
     }
-    let deep = |line: &&str| line.starts_with(blanks);
     let absolute = rest.first().is_none_or(|line| !own_terms && deep(line));
     if absolute || !indent::of(first).is_empty() || new.starts_with('\n') {
         return Meaning::Literal;
     }
     let either = !own_terms && rest.iter().any(deep);
-    if either || closed(new) > closed(old) || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid)
-    {
+    let leaves = closed(new) > closed(old) || new.trim_end().contains("\n\n");
+    if either || leaves || mixed(blanks, rest) || is_flat(&solid) {
         return Meaning::Unclear(DEPTH);
     }
     let deepened = new
@@ -118,12 +116,11 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
             true => line.to_owned(),
             false => format!("{blanks}{line}"),
         });
-    Meaning::Instead(at..end, deepened.collect::<Vec<_>>().join("\n"))
+    Meaning::Instead(lost.end..end, deepened.collect::<Vec<_>>().join("\n"))
 }
 
 /// The copy begins with the end of the line above. Where the new text does not, the two lines would become one.
-fn of_line_above(hit: Range<usize>, content: &str, old: &str, new: &str) -> Meaning {
-    let after = content.get(hit.end..).unwrap_or_default();
+fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meaning {
     let first = old.lines().find(|line| !line.trim().is_empty());
     let (Some(first), Some(fresh)) = (first, new.lines().next().filter(|line| !line.trim().is_empty())) else {
         let joined = new.is_empty() && first.is_some() && old.ends_with('\n') && !after.starts_with('\n');

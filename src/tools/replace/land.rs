@@ -145,13 +145,13 @@ impl Attempt<'_> {
             return Err(self.many(starts.iter().map(|&at| self.file.line_of(at) - 1)));
         }
         let mut edits = Vec::new();
-        let mut strategy = Strategy::Exact;
+        let (mut strategy, mut blanks) = (Strategy::Exact, None);
         for at in starts {
             edits.push(
                 match exact::meaning(content, self.style, at, &reading.old, &reading.new) {
                     Meaning::Literal => {
                         let hit = at..at + reading.old.len();
-                        let text = self.in_blanks_of_file(&hit, reading)?;
+                        let text = self.in_blanks_of_file(&hit, reading, &mut blanks)?;
                         strategy = if text == reading.new {
                             strategy
                         } else {
@@ -171,7 +171,12 @@ impl Attempt<'_> {
     }
 
     /// The new text of an exact hit. Whole lines are not indented with tabs where the file has none, or the reverse.
-    fn in_blanks_of_file(&self, hit: &Range<usize>, reading: &Reading) -> Result<String, Miss> {
+    fn in_blanks_of_file(
+        &self,
+        hit: &Range<usize>,
+        reading: &Reading,
+        known: &mut Option<Blanks>,
+    ) -> Result<String, Miss> {
         let content = self.file.as_str();
         let head = content.get(..hit.start).unwrap_or_default();
         let tail = content.get(hit.end..).unwrap_or_default();
@@ -179,10 +184,11 @@ impl Attempt<'_> {
         if !starts || !(reading.old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n')) {
             return Ok(reading.new.clone());
         }
-        match blanks::judge(&self.lines, &reading.old, &reading.new, self.style) {
+        // The same for every place.
+        match known.get_or_insert_with(|| blanks::judge(&self.lines, &reading.old, &reading.new, self.style)) {
             Blanks::Literal => Ok(reading.new.clone()),
-            Blanks::OfFile(text) => Ok(text),
-            Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why)),
+            Blanks::OfFile(text) => Ok(text.clone()),
+            Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why.clone())),
         }
     }
 

@@ -115,6 +115,19 @@ proptest! {
     }
 
     #[test]
+    fn exact_whole_lines_are_taken_at_their_word(
+        lines in prop::collection::vec("[ ]{0,6}[a-d(){:]{1,4}", 2..9),
+        part: (prop::sample::Index, prop::sample::Index),
+        new in prop::collection::vec("[ ]{0,6}[x-z(){:]{1,3}", 0..5),
+    ) {
+        let (a, b) = (part.0.index(lines.len()), part.1.index(lines.len()));
+        let whole = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let (text, old, new) = (whole(&lines), whole(&lines[a.min(b)..=a.max(b)]), whole(&new));
+        prop_assume!(super::exact::overlapping(&text, &old).len() == 1);
+        prop_assert_eq!(bytes(&text, &old, &new), Ok(text.replacen(&old, &new, 1)));
+    }
+
+    #[test]
     fn nothing_outside_the_place_changes(
         lines in prop::collection::vec(("[ \t]{0,5}[a-c(]{1,3}[ ]{0,2}[a-c)]{0,3}", prop::sample::select(vec!["\n", "\r\n"])), 2..10),
         old in "[ \t]{0,3}[a-c(]{1,3} ?[a-c)]{0,3}\n?[ a-c)]{0,4}",

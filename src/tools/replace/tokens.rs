@@ -174,26 +174,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     }
     let base = Row::of(base);
     let (ours, theirs) = (Side::of(&base, file), Side::of(&base, asked));
-    let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, &theirs)).collect();
-    for our in &ours.hunks {
-        if theirs.hunks.iter().any(|their| brings(their, &theirs, our, &ours)) {
-            continue;
-        }
-        let mut rivals = theirs.hunks.iter().filter(|their| touch(our, their)).peekable();
-        if rivals.peek().is_none() {
-            changes.push((our, &ours));
-            continue;
-        }
-        let harmless = super::fuzzy::is_slip(&base.text(&our.base), &ours.row.text(&our.side));
-        let clash = |their: &Hunk| {
-            let same = our.base == their.base && ours.row.text(&our.side) == theirs.row.text(&their.side);
-            !(same || harmless && covers(&their.base, &our.base))
-        };
-        if rivals.any(clash) {
-            return None;
-        }
-    }
-    changes.sort_by_key(|(hunk, _)| (hunk.base.start, hunk.base.end));
+    let changes = changes(&base, &ours, &theirs)?;
     let gap = |at: usize| {
         let (was, here) = (base.gap(at), ours.gaps.get(at).copied().flatten());
         let wish = theirs.gaps.get(at).copied().flatten();
@@ -234,6 +215,31 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
             return Some(out);
         }
     }
+}
+
+/// The changes of both sides in the order of the base; `None` where they clash.
+fn changes<'x, 'a>(base: &Row<'_>, ours: &'x Side<'a>, theirs: &'x Side<'a>) -> Option<Vec<(&'x Hunk, &'x Side<'a>)>> {
+    let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, theirs)).collect();
+    for our in &ours.hunks {
+        if theirs.hunks.iter().any(|their| brings(their, theirs, our, ours)) {
+            continue;
+        }
+        let mut rivals = theirs.hunks.iter().filter(|their| touch(our, their)).peekable();
+        if rivals.peek().is_none() {
+            changes.push((our, ours));
+            continue;
+        }
+        let harmless = super::fuzzy::is_slip(&base.text(&our.base), &ours.row.text(&our.side));
+        let clash = |their: &Hunk| {
+            let same = our.base == their.base && ours.row.text(&our.side) == theirs.row.text(&their.side);
+            !(same || harmless && covers(&their.base, &our.base))
+        };
+        if rivals.any(clash) {
+            return None;
+        }
+    }
+    changes.sort_by_key(|(hunk, _)| (hunk.base.start, hunk.base.end));
+    Some(changes)
 }
 
 fn touch(a: &Hunk, b: &Hunk) -> bool {

@@ -66,10 +66,9 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
 
 /// The file's form of a line that stands elsewhere in the new text than in the copy.
 fn moved<'a>(line: &str, parts: &Parts<'a>, partners: &[Option<usize>]) -> Option<&'a str> {
+    let same = |at: &usize| parts.old.get(*at).is_some_and(|old| body(old) == body(line));
     let left = |at: &usize| !partners.contains(&Some(*at));
-    let mut found = (0..parts.old.len())
-        .filter(left)
-        .filter(|&at| parts.old.get(at).is_some_and(|old| body(old) == body(line)));
+    let mut found = (0..parts.old.len()).filter(same).filter(left);
     let at = found.next().filter(|_| found.next().is_none())?;
     parts.file.get(at).copied()
 }
