@@ -228,6 +228,16 @@ pub struct ToolFailure {
     pub message: String,
 }
 
+impl ToolFailure {
+    /// The reason code, when the call was denied while it ran: a change that was undone, a redirect to a host that no rule lists.
+    pub fn denial(&self) -> Option<&str> {
+        match self.kind.as_str() {
+            kind @ ("denied" | "protected_path" | "secret_hit") => Some(kind),
+            kind => kind.strip_prefix("denied:"),
+        }
+    }
+}
+
 /// Where the whole of a result lies: `results/<id>` in the run directory, for the model `overnight:result/<id>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {

@@ -10,6 +10,7 @@ use super::ruling::Ruling;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io;
 
 /// One thing that happened.
@@ -276,6 +277,19 @@ pub struct PatchTaken {
     /// The tree after the changes.
     pub tree: String,
     pub files: Vec<FileChange>,
+    /// Paths from the top of the repository that checks changed and the run did not: they are no part of the patch.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub left: BTreeSet<String>,
+    /// The tree without them, where there are some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<String>,
+}
+
+impl PatchTaken {
+    /// The tree that the patch makes of the base.
+    pub fn own_tree(&self) -> &str {
+        self.own.as_deref().unwrap_or(&self.tree)
+    }
 }
 
 /// One changed file.

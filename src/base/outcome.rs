@@ -25,7 +25,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The word used in outputs.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Verdict::Passed => "passed",
             Verdict::NoChange => "no_change",

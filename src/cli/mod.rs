@@ -12,4 +12,7 @@ pub mod refusal;
 pub mod search;
 pub mod settings;
 pub mod signals;
+#[cfg(feature = "otel")]
+pub mod traces;
+pub mod unseen;
 pub mod wire;

@@ -89,6 +89,7 @@ pub struct Typed {
     params_file: Option<(String, String)>,
     input: Option<Value>,
     overrides: Overrides,
+    sketch: bool,
 }
 
 impl Typed {
@@ -110,7 +111,13 @@ impl Typed {
             params_file,
             input: input.map(|text| parse_input(&text)).transpose()?,
             overrides: Overrides::default(),
+            sketch: false,
         })
+    }
+
+    /// For a plan that is looked at and not run: values may be missing.
+    pub fn sketch(self) -> Self {
+        Self { sketch: true, ..self }
     }
 }
 
@@ -166,6 +173,7 @@ pub fn recipe_plan(
         params_file: params_node.as_ref(),
         input: typed.input.as_ref(),
         overrides: typed.overrides.clone(),
+        sketch: typed.sketch,
     };
     let plan = recipe::lower(files, &recipe, &given, &read, &mut noted).map_err(|problems| refuse(&problems, files))?;
     warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));

@@ -3,6 +3,7 @@
 use super::inputs;
 use super::refusal::Refusal;
 use super::search;
+use super::unseen;
 use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
 use crate::base::event::EventKind;
@@ -59,22 +60,6 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
 /// The path as seen from the root, whether it exists or not.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The absolute path without links, as far as it exists: what git, commands and comparisons with the tree are given,
-/// since each of them may stand in another directory than we do.
-pub fn settled(path: &Path) -> PathBuf {
-    let path = absolute(path);
-    for there in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
-            return if rest.as_os_str().is_empty() {
-                real
-            } else {
-                real.join(rest)
-            };
-        }
-    }
-    path
 }
 
 /// Tells the policies what of the tree is ours: run directories are not seen, the run's own files are not written.
@@ -166,7 +151,7 @@ pub async fn confinement(
     };
     let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
     if level == Level::Full {
-        unseen.extend(unreadable_files(policies, root)?);
+        unseen.extend(unseen::unreadable_files(policies, root)?);
     }
     let wishes = Wishes {
         level,
@@ -179,25 +164,13 @@ pub async fn confinement(
         parent: &environment(),
     };
     let confinement = private::confinement(&wishes, own)?;
+    let within_reach = level == Level::Landlock && unseen.iter().any(|path| path.starts_with(root));
+    let detail = match within_reach {
+        true => format!("{detail}; the run directory lies inside the workspace, within reach of commands"),
+        false => detail,
+    };
     Ok((confinement, detail))
 }
-
-/// The files that no command may read, and other names of the same files. A command may come upon them without naming them
-/// (`grep -r`, `cat $(ls)`), so the sandbox covers them; git's own files are left to git.
-fn unreadable_files(policies: &PolicySet, root: &Path) -> Result<Vec<PathBuf>, String> {
-    let workspace = Workspace::open(root).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
-    let secret = |path: &str| policies.unreadable("run_shell_command", Kind::Execute, path);
-    let found = workspace.unseen(&secret, MOST_UNREADABLE);
-    found.ok_or_else(|| {
-        format!(
-            "the workspace holds more than {MOST_UNREADABLE} files that commands must not read; \
-             name those that they may read in a rule, or move them out"
-        )
-    })
-}
-
-/// Each costs a mount with every command.
-const MOST_UNREADABLE: usize = 1000;
 
 /// The rules that the proxy of confined commands asks.
 pub fn proxy_rules() -> proxy::Rules {

@@ -13,6 +13,7 @@ use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::JournalError;
 use crate::provider::{AskContext, ProviderClass, ProviderError, Request};
 use crate::tools::results;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -26,7 +27,14 @@ pub struct Asking {
 impl Asking {
     /// For the tools and prompts of this run.
     pub fn new(deps: &Deps) -> Self {
-        let specs: Vec<ToolSpec> = deps.tools.specs().into_iter().cloned().collect();
+        let mut specs: Vec<ToolSpec> = deps.tools.specs().into_iter().cloned().collect();
+        // Servers and discovered programs describe themselves, and may hold what they were granted.
+        for spec in &mut specs {
+            if let Cow::Owned(redacted) = deps.redactor.redact(&spec.description) {
+                spec.description = redacted;
+            }
+            deps.redactor.redact_json(&mut spec.parameters);
+        }
         let digests = Digests::new(&deps.system, &specs, deps.plan.response.as_ref());
         Self { specs, digests }
     }
@@ -222,7 +230,13 @@ fn calls_with_secrets(deps: &Deps, reply: &Reply) -> BTreeSet<CallId> {
 }
 
 fn failure(deps: &Deps, error: ProviderError) -> Stop {
-    if let Some(outcome) = deps.interrupted() {
+    if error.class == ProviderClass::OutOfTime {
+        deps.interrupt.wall();
+    }
+    if let Some(mut outcome) = deps.interrupted() {
+        if error.class == ProviderClass::OutOfTime && outcome.verdict == Verdict::Budget {
+            outcome.message = format!("{}; {}", outcome.message, error.message);
+        }
         return Stop::Ended(outcome);
     }
     let verdict = match error.class {

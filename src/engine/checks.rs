@@ -165,6 +165,8 @@ mod tests {
 
     fn patch(files: &[(&str, Option<&str>, u64)]) -> PatchTaken {
         PatchTaken {
+            left: std::collections::BTreeSet::new(),
+            own: None,
             blob: None,
             bytes: 0,
             tree: String::new(),

@@ -233,7 +233,10 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                     what: String::new(),
                     message: String::new(),
                     output: String::new(),
-                    exit: None,
+                    exit: Some(crate::base::call::ExitInfo {
+                        code: Some(i32::from(!passed)),
+                        ..Default::default()
+                    }),
                     took_ms: 0,
                 },
             })
@@ -248,6 +251,8 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
             bytes: 0,
             tree: world.writes.to_string(),
             files: Vec::new(),
+            left: std::collections::BTreeSet::new(),
+            own: None,
         })),
         Next::StepDone(result) => record.put(EventKind::StepFinished { step: id, result }),
         Next::Suspend(calls) => {

@@ -1,5 +1,6 @@
 //! What the loop does for each `Next`: one effect, recorded. Decides nothing about what follows.
 
+use super::changes;
 use super::checks;
 use super::deps::{Baseline, Deps, Sandbox};
 use super::ledger::Ledger;
@@ -8,11 +9,11 @@ use super::response;
 use super::state::State;
 use crate::base::access::Place;
 use crate::base::call::Kind;
-use crate::base::event::{Confined, EventKind, PatchTaken, PromptReason};
+use crate::base::event::{Confined, EventKind, PromptReason};
 use crate::base::ids::CallId;
 use crate::base::message::Message;
 use crate::base::outcome::{Outcome, Verdict};
-use crate::journal::{JournalError, artefacts};
+use crate::journal::JournalError;
 use crate::process::{self, Confinement};
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
@@ -37,7 +38,7 @@ pub enum Stop {
 /// What must stand before something may change the tree: the baseline, and for commands the sandbox.
 pub struct Ground {
     pending: Option<Baseline>,
-    baseline: Option<Snapshot>,
+    pub(super) baseline: Option<Snapshot>,
     sandbox: Option<Sandbox>,
     tested: bool,
 }
@@ -286,38 +287,6 @@ pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
     })?)
 }
 
-/// Looks what the run has changed so far, and keeps the patch.
-pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
-    ground.prepare_for_effects(deps, ledger).await?;
-    let Some(baseline) = &ground.baseline else {
-        return Err(Stop::Environment(
-            "there is no baseline to compare the tree with".to_owned(),
-        ));
-    };
-    let trouble = |why: String| Stop::Environment(format!("the changes cannot be read: {why}"));
-    let now = deps.shadow.snapshot().await.map_err(trouble)?;
-    let delta = deps.shadow.delta(baseline, &now).await.map_err(trouble)?;
-    let secret = deps.redactor.find(&delta.patch).map(str::to_owned);
-    let blob = match (delta.patch.is_empty(), &secret) {
-        (false, None) => Some(artefacts::keep_blob(&deps.run_dir, &delta.patch)?),
-        _ => None,
-    };
-    ledger.record(EventKind::PatchTaken(PatchTaken {
-        blob,
-        bytes: delta.patch.len() as u64,
-        tree: now.tree,
-        files: delta.files,
-    }))?;
-    match secret {
-        Some(name) => Err(Stop::Ended(Outcome::new(
-            Verdict::Denied,
-            "secret_hit",
-            format!("the changes hold the value of {name}; the patch is withheld"),
-        ))),
-        None => Ok(()),
-    }
-}
-
 /// A call that was running when the process ended: the model is told, and it never runs again.
 pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), Stop> {
     let message = "interrupted; effect unknown. Look at the state of things before you do it again.";
@@ -351,8 +320,8 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    if ledger.state.touched {
-        match measure(deps, ledger, ground).await {
+    if ledger.state.stale() {
+        match changes::measure(deps, ledger, ground).await {
             Ok(()) => {}
             Err(Stop::Journal(error)) => return Err(error),
             Err(Stop::Ended(other)) => outcome = other,
@@ -367,6 +336,7 @@ pub async fn finish(
             }
         }
     }
+    changes::unseen(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();
     ledger.record(EventKind::RunFinished { outcome, spent })?;
     ledger.sync()

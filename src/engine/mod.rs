@@ -3,6 +3,7 @@
 //! `run.rs` is the place to start reading. `state` and `next` are pure; `ledger` is the only writer.
 
 pub mod ask;
+pub mod changes;
 pub mod checks;
 pub mod compact;
 pub mod denial;

@@ -99,6 +99,7 @@ fn open(state: &State, step: &PlanStep) -> Next {
         if red.is_none() {
             return match state.checks.len() {
                 done if done < step.checks.len() => check(state, step, done),
+                _ if state.stale() => Next::Measure,
                 _ => Next::StepDone(StepResult {
                     status: StepStatus::Skipped,
                     reason: "green".to_owned(),
@@ -109,15 +110,21 @@ fn open(state: &State, step: &PlanStep) -> Next {
             };
         }
     }
-    Next::Attempt(1, "first attempt".to_owned())
+    match state.stale() {
+        true => Next::Measure,
+        false => Next::Attempt(1, "first attempt".to_owned()),
+    }
 }
 
+/// The check of this index. The tree is looked at before the first command, and once more when all are made, so that what the
+/// commands change is not taken for the run's doing.
 fn check(state: &State, step: &PlanStep, index: usize) -> Next {
-    let looks_at_tree = matches!(step.checks.get(index), Some(check) if matches!(check.what, CheckWhat::Changed(_)));
-    if looks_at_tree && state.touched {
-        return Next::Measure;
-    }
-    Next::Check(index)
+    let look = match step.checks.get(index).map(|check| &check.what) {
+        Some(CheckWhat::Changed(_)) => state.stale(),
+        Some(CheckWhat::Run { .. }) => state.touched,
+        Some(CheckWhat::File { .. }) | None => false,
+    };
+    if look { Next::Measure } else { Next::Check(index) }
 }
 
 fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
@@ -259,6 +266,9 @@ fn checked(state: &State, step: &PlanStep) -> Next {
     if state.checks.len() < step.checks.len() {
         return check(state, step, state.checks.len());
     }
+    if state.littered {
+        return Next::Measure;
+    }
     let red: Vec<&str> = state
         .checks
         .iter()
@@ -329,7 +339,7 @@ fn done(state: &State, status: StepStatus, reason: &str, message: String) -> Nex
 
 fn changed_in_step(state: &State) -> bool {
     match (&state.patch, &state.step_tree) {
-        (Some(patch), Some(before)) => patch.tree != *before,
+        (Some(patch), Some(before)) => patch.own_tree() != before,
         (Some(patch), None) => patch.blob.is_some(),
         (None, _) => false,
     }

@@ -1,6 +1,7 @@
 //! THE LOOP: asks `next` what to do, does that one thing, records what happened, until the run is done.
 
 use super::ask::Asking;
+use super::changes;
 use super::deps::Deps;
 use super::effects::{self, Ground, Stop};
 use super::ledger::Ledger;
@@ -68,7 +69,7 @@ impl Turn {
             Next::Interrupted(call) => effects::interrupted(ledger, call),
             Next::Check(index) => effects::check(deps, ledger, ground, index).await,
             Next::Judge => effects::judge(deps, ledger),
-            Next::Measure => effects::measure(deps, ledger, ground).await,
+            Next::Measure => changes::measure(deps, ledger, ground).await,
             Next::StepDone(result) => {
                 let step = ledger.state.step_id(&deps.plan);
                 Ok(ledger.record(EventKind::StepFinished { step, result })?)

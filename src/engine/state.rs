@@ -13,7 +13,7 @@ use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
 use crate::recipe::Plan;
 use indexmap::IndexMap;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a run stands between two events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,8 +111,12 @@ pub struct State {
     /// The tree when the step began, as far as known.
     pub step_tree: Option<String>,
     pub patch: Option<PatchTaken>,
+    /// Files that edit tools changed, relative to the workspace.
+    pub edited: BTreeSet<String>,
     /// Whether something ran since the tree was looked at last that may have changed it.
     pub touched: bool,
+    /// Whether checks ran since then: what changed meanwhile is theirs.
+    pub littered: bool,
     /// How often in a row the same calls gave the same results.
     pub repeats: u32,
     sameness: Sameness,
@@ -165,7 +169,7 @@ impl State {
                 call, state, output, ..
             } => self.call_finished(call, *state, output),
             EventKind::Checked { check, .. } => {
-                self.touched |= check.exit.is_some();
+                self.littered |= check.exit.is_some();
                 self.checks.push(check.clone());
             }
             EventKind::ResponseJudged { errors, .. } => self.judged = Some(errors.clone()),
@@ -183,12 +187,13 @@ impl State {
                 }
             }
             EventKind::PatchTaken(patch) => {
-                if self.tree() != Some(patch.tree.as_str()) {
+                if self.own_tree() != Some(patch.own_tree()) {
                     self.idle = 0;
                     self.idle_told = false;
                 }
                 self.patch = Some(patch.clone());
                 self.touched = false;
+                self.littered = false;
             }
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
@@ -209,7 +214,7 @@ impl State {
         self.judged = None;
         self.idle = 0;
         self.idle_told = false;
-        self.step_tree = self.tree().map(str::to_owned);
+        self.step_tree = self.own_tree().map(str::to_owned);
     }
 
     fn compacted(&mut self, history: &[Message], keep_from: usize, overflowed: bool) {
@@ -316,6 +321,19 @@ impl State {
             .as_ref()
             .map(|patch| patch.tree.as_str())
             .or(self.baseline.as_deref())
+    }
+
+    /// The same without what checks left behind.
+    pub fn own_tree(&self) -> Option<&str> {
+        self.patch
+            .as_ref()
+            .map(PatchTaken::own_tree)
+            .or(self.baseline.as_deref())
+    }
+
+    /// Whether the tree may be another than when it was looked at last.
+    pub fn stale(&self) -> bool {
+        self.touched || self.littered
     }
 
     /// Whether the run changed something, as far as was looked. Without a baseline nothing ever ran.

@@ -30,7 +30,7 @@ pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
 
 /// The end of a run whose steps are done: from the strictest reason to the mildest.
 pub fn finish(state: &State, plan: &Plan) -> Next {
-    if state.touched {
+    if state.stale() {
         return Next::Measure;
     }
     let denied = state.denials.iter().find(|denial| !denial.read);

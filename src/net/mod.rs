@@ -3,6 +3,8 @@
 pub mod addresses;
 pub mod client;
 pub mod fetch;
+#[cfg(feature = "otel")]
+pub mod otlp;
 pub mod retry;
 pub mod sse;
 pub mod wait;

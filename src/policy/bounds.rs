@@ -92,8 +92,10 @@ fn secret(place: &Place, writing: bool, need: &Need<'_>, policy: &Policy, asked:
     let why = if place.found == Found::Dir {
         secret_like_dir(&place.path)?
     } else {
+        // A link may be asked for by a name that its target does not have.
         let name = place.asked.rsplit('/').next().unwrap_or_default();
-        secret_like(&place.path).or_else(|| secret_like(name))?
+        let other = || (place.path.rsplit('/').next() != Some(name)).then_some(name);
+        secret_like(&place.path).or_else(|| other().and_then(secret_like))?
     };
     if names(policy, need, asked, |pattern| {
         pattern.names_secret() && pattern.covers(place, writing)

@@ -1,5 +1,6 @@
 //! File names as the strictest file system would compare them. Knows no list of names.
 
+use std::borrow::Cow;
 use unicode_normalization::UnicodeNormalization;
 
 /// Characters that show nothing and that some file systems ignore when they compare names.
@@ -26,6 +27,10 @@ pub fn is_deceptive(name: &str) -> bool {
 ///
 /// Two names that some file system takes for one have one form. The reverse does not hold: use it to deny, never to allow.
 pub fn fold(component: &str) -> String {
+    // Nearly every name; the forms of Unicode leave it as it is.
+    if component.is_ascii() {
+        return settle(&component.to_ascii_lowercase());
+    }
     let visible: String = component.chars().filter(|c| !is_invisible(*c)).collect();
     let lower: String = visible.nfkc().flat_map(char::to_lowercase).nfkc().collect();
     let folded: String = lower
@@ -37,6 +42,10 @@ pub fn fold(component: &str) -> String {
             other => other,
         })
         .collect();
+    settle(&folded)
+}
+
+fn settle(folded: &str) -> String {
     let plain = folded.split(':').next().unwrap_or_default();
     let trimmed = plain
         .trim_start()
@@ -44,13 +53,17 @@ pub fn fold(component: &str) -> String {
     match trimmed {
         "" => plain.trim().to_owned(),
         "git~1" | "git~2" | "git~3" | "git~4" => ".git".to_owned(),
+        other if other.is_ascii() => other.to_owned(),
         other => other.replace('ß', "ss"),
     }
 }
 
 /// The folded components of a path; `\` separates as `/` does, `.` and empty components are dropped.
 pub fn fold_path(path: &str) -> Vec<String> {
-    let whole: String = path.nfkc().collect();
+    let whole: Cow<'_, str> = match path.is_ascii() {
+        true => Cow::Borrowed(path),
+        false => Cow::Owned(path.nfkc().collect()),
+    };
     whole
         .split(['/', '\\'])
         .filter(|component| !component.is_empty() && *component != ".")

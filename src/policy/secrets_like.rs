@@ -144,10 +144,10 @@ pub fn secret_like_dir(path: &str) -> Option<&'static str> {
 
 fn in_dir(parts: &[String]) -> bool {
     DIRS.iter().any(|dir| {
-        let wanted: Vec<&str> = dir.split('/').collect();
+        let depth = dir.split('/').count();
         parts
-            .windows(wanted.len())
-            .any(|window| window.iter().zip(&wanted).all(|(a, b)| a == b))
+            .windows(depth)
+            .any(|window| window.iter().map(String::as_str).eq(dir.split('/')))
     })
 }
 

@@ -35,6 +35,8 @@ pub fn base_env(
         ("NO_COLOR", "1"),
         ("PAGER", "cat"),
         ("GIT_PAGER", "cat"),
+        // Compiled files beside the sources would pass for changes of the run.
+        ("PYTHONDONTWRITEBYTECODE", "1"),
         ("OVERNIGHT", "1"),
     ];
     let mut env: Vec<(String, String)> = Vec::new();

@@ -2,7 +2,8 @@
 //!
 //! At `full` what exists is read-only already, and the seal is for names that do not exist yet and for directories that were
 //! moved with what is in them. At the other levels it is all there is. Looking is bounded: at most `MOST_ENTRIES` names, nothing
-//! inside build and dependency directories, contents of at most `MOST_BYTES` together; `.git/objects` by size and time only.
+//! inside build and dependency directories, contents of at most `MOST_BYTES` together; `.git/objects` by size and time only, and by
+//! size alone where a local clone shares the file.
 
 mod names;
 
@@ -28,6 +29,8 @@ const NOT_ENTERED: [&str; 4] = ["node_modules", "target", ".venv", "__pycache__"
 pub(super) struct Seal {
     workspace: PathBuf,
     names: Names,
+    /// Run directories, relative: this program writes them itself while a command runs.
+    own: Vec<PathBuf>,
     /// Each protected path and all below it, relative to the workspace.
     before: BTreeMap<PathBuf, Node>,
     /// The tops among them that a mount can make read-only.
@@ -57,6 +60,7 @@ struct Print {
     modified: (i64, i64),
     changed: (i64, i64),
     mode: u32,
+    links: u64,
 }
 
 impl Seal {
@@ -66,6 +70,12 @@ impl Seal {
         let mut seal = Self {
             workspace: confinement.workspace.clone(),
             names,
+            own: confinement
+                .hidden
+                .iter()
+                .filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok())
+                .map(Path::to_path_buf)
+                .collect(),
             ..Self::default()
         };
         if seal.names.is_empty() {
@@ -117,7 +127,7 @@ impl Seal {
     fn record(&mut self, path: &Path, whole: bool) {
         let at = self.workspace.join(path);
         let Ok(data) = fs::symlink_metadata(&at) else { return };
-        if self.names.opens(path) {
+        if self.leaves_alone(path) {
             return;
         }
         let kind = if data.is_dir() {
@@ -137,6 +147,11 @@ impl Seal {
                 self.record(&path.join(entry.file_name()), whole);
             }
         }
+    }
+
+    /// What a rule opened, and what is our own.
+    fn leaves_alone(&self, path: &Path) -> bool {
+        self.names.opens(path) || self.own.iter().any(|own| path.starts_with(own))
     }
 
     fn content(&mut self, path: &Path, at: &Path, data: &Metadata, whole: bool) -> Option<Vec<u8>> {
@@ -178,7 +193,7 @@ impl Seal {
     fn mend_one(&self, path: &Path, node: &Node) -> Option<&'static str> {
         let at = self.workspace.join(path);
         let now = fs::symlink_metadata(&at).ok().filter(|_| !self.through_link(path));
-        if now.as_ref().is_some_and(|data| same(node, data, &at)) {
+        if now.as_ref().is_some_and(|data| same(node, data, path, &at)) {
             return None;
         }
         match self.put_back(path, &at, node) {
@@ -248,7 +263,7 @@ impl Seal {
         for top in self.find() {
             if self.before.contains_key(&top) {
                 self.news_below(&top, &mut news);
-            } else if !self.names.opens(&top) {
+            } else if !self.leaves_alone(&top) {
                 news.push(top);
             }
         }
@@ -267,7 +282,7 @@ impl Seal {
         }
         for entry in fs::read_dir(self.workspace.join(dir)).into_iter().flatten().flatten() {
             let path = dir.join(entry.file_name());
-            if self.names.opens(&path) {
+            if self.leaves_alone(&path) {
                 continue;
             }
             if self.before.contains_key(&path) {
@@ -284,7 +299,7 @@ impl Seal {
 }
 
 /// Whether the entry is what it was. A time that moved while the content did not is no change.
-fn same(node: &Node, data: &Metadata, at: &Path) -> bool {
+fn same(node: &Node, data: &Metadata, path: &Path, at: &Path) -> bool {
     let now = Print::of(data);
     if now == node.print {
         return true;
@@ -297,7 +312,10 @@ fn same(node: &Node, data: &Metadata, at: &Path) -> bool {
         Kind::Link(target) => fs::read_link(at).is_ok_and(|now| now == *target),
         Kind::File(Some(content)) => now.size == node.print.size && fs::read(at).is_ok_and(|now| now == *content),
         Kind::File(None) => {
-            now.inode == node.print.inode && (now.size, now.modified) == (node.print.size, node.print.modified)
+            // Git renews the time of an object it would have written again, and a local clone shares the file.
+            let shared = node.print.links > 1 && is_object(path);
+            (now.inode, now.size) == (node.print.inode, node.print.size)
+                && (now.modified == node.print.modified || shared)
         }
         Kind::Other => now.inode == node.print.inode,
     }
@@ -335,6 +353,7 @@ impl Print {
             modified: (data.mtime(), data.mtime_nsec()),
             changed: (data.ctime(), data.ctime_nsec()),
             mode: data.mode(),
+            links: data.nlink(),
         }
     }
 }

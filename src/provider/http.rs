@@ -155,8 +155,10 @@ impl Http {
                 Err(self.told(fault, &wait))
             }
             Next::Wait(length) if Instant::now() + length >= deadline => {
+                // The service would answer later, and there is no later: the run's own limit ends it, now.
                 let wait = format!(" (the run ends before the wait of {} s is over)", length.as_secs());
-                Err(self.told(fault, &wait))
+                let class = ProviderClass::OutOfTime;
+                Err(self.told(Fault { class, ..fault }, &wait))
             }
             Next::Wait(length) => Ok(Wait {
                 length,

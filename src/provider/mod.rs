@@ -91,13 +91,15 @@ impl ProviderError {
     }
 }
 
-/// Classes of failure. All but the first two end a run with code 7.
+/// Classes of failure. All but the first three end a run with code 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderClass {
     /// The recorded run has no such request: exit 1. The message holds the diff.
     ReplayMiss,
     /// The run was cancelled while it waited.
     Cancelled,
+    /// The service asks for a wait that is longer than the time which the run has left: exit 6.
+    OutOfTime,
     /// Key refused.
     Auth,
     /// Quota used up for longer than we wait.
@@ -118,9 +120,10 @@ pub enum ProviderClass {
 
 impl ProviderClass {
     /// All classes.
-    pub const ALL: [ProviderClass; 10] = [
+    pub const ALL: [ProviderClass; 11] = [
         Self::ReplayMiss,
         Self::Cancelled,
+        Self::OutOfTime,
         Self::Auth,
         Self::Quota,
         Self::Unavailable,
@@ -136,6 +139,7 @@ impl ProviderClass {
         match self {
             Self::ReplayMiss => "replay_miss",
             Self::Cancelled => "cancelled",
+            Self::OutOfTime => "out_of_time",
             Self::Auth => "auth",
             Self::Quota => "quota",
             Self::Unavailable => "unavailable",

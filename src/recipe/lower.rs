@@ -35,6 +35,8 @@ pub struct Given<'a> {
     /// The JSON of `--input`.
     pub input: Option<&'a Value>,
     pub overrides: Overrides,
+    /// The plan is only looked at: where a required value was not given, its place in the texts stays as written.
+    pub sketch: bool,
 }
 
 /// Flags that replace a figure of the recipe.
@@ -57,9 +59,17 @@ pub fn lower(
     warnings: &mut Vec<Diagnostic>,
 ) -> Result<Plan, Vec<Diagnostic>> {
     let mut problems = Vec::new();
-    let values = params::resolve(&recipe.parameters, given.params, given.params_file, &mut problems);
+    let mut values = params::resolve(&recipe.parameters, given.params, given.params_file, &mut problems);
     let documents = documents::load(recipe, read, &mut problems);
     documents::check_input(recipe, given.input, documents.input.as_ref(), &mut problems);
+    if given.sketch {
+        problems.retain(|problem| !matches!(problem.code, "missing-parameter" | "missing-input"));
+        for parameter in &recipe.parameters {
+            let name = &parameter.name.value;
+            let place = || Value::String(format!("{{{{ {name} }}}}"));
+            values.entry(name.clone()).or_insert_with(place);
+        }
+    }
     if diag::any_error(&problems) {
         return diag::settle(None, problems, warnings);
     }
@@ -96,7 +106,9 @@ pub fn lower(
         values: BTreeMap::new(),
         input: given.input.cloned(),
     };
-    try_templates(recipe, &mut render);
+    if !given.sketch {
+        try_templates(recipe, &mut render);
+    }
     plan.values = values;
     set_models(
         &mut plan,

@@ -11,6 +11,8 @@ pub mod stream;
 pub mod summary;
 pub mod suspension;
 mod text;
+#[cfg(feature = "otel")]
+pub mod traces;
 pub mod transcript;
 
 #[cfg(test)]

@@ -7,4 +7,6 @@ mod markdown;
 mod result;
 mod sinks;
 mod summary;
+#[cfg(feature = "otel")]
+mod traces;
 mod transcript;

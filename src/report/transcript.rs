@@ -74,7 +74,7 @@ fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
         "tool_definitions": sum.equipped.map(|equipped| equipped.definitions.as_str()),
         "base": result.base,
         "base_tree": result.base_tree,
-        "tree": sum.patch.map(|patch| patch.tree.as_str()),
+        "tree": sum.patch.map(|patch| patch.own_tree()),
         "patch": sum.patch.and_then(|patch| patch.blob.as_ref()).map(|blob| json!({
             "path": "changes.patch",
             "sha256": blob,

@@ -1,6 +1,9 @@
 //! The run's own changes: a baseline of the tree, and the patch against it. Git does the work with our own object
 //! directory, index and configuration; nothing is written to the repository's `.git`. Knows no event.
 
+mod nested;
+mod own;
+
 use crate::process::plain::{self, Printed};
 use std::path::{Path, PathBuf};
 
@@ -110,6 +113,13 @@ fn branch_head(repository: &Repository) -> Option<String> {
     })
 }
 
+/// How often, and after which pause, an index that is locked is tried again: two seconds in all.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A branch without commits.
+const HEAD: &[u8] = b"ref: refs/heads/none\n";
+
 impl Shadow {
     /// Prepares a git directory of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run
     /// directory, when it lies in the tree) are never part of a snapshot.
@@ -126,7 +136,8 @@ impl Shadow {
             prefix,
             repository,
         };
-        if !dir.join("HEAD").exists() {
+        // A process that was killed may have left it half made.
+        if !std::fs::read(dir.join("HEAD")).is_ok_and(|text| text == HEAD) {
             shadow.lay_out(hidden)?;
         }
         Ok(shadow)
@@ -167,7 +178,7 @@ impl Shadow {
         }
         std::fs::write(info.join("exclude"), excludes)?;
         // Last, because its presence says that all of the above is there.
-        std::fs::write(self.dir.join("HEAD"), "ref: refs/heads/none\n")
+        std::fs::write(self.dir.join("HEAD"), HEAD)
     }
 
     fn uses_sha256(&self) -> bool {
@@ -178,11 +189,18 @@ impl Shadow {
     }
 
     async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, String> {
-        let env = [
-            ("GIT_DIR".to_owned(), self.dir.to_string_lossy().into_owned()),
-            ("GIT_WORK_TREE".to_owned(), self.top.to_string_lossy().into_owned()),
-        ];
-        plain::git(args, &self.top, &env, stdin).await
+        self.git_with(args, &[], stdin).await
+    }
+
+    async fn git_with(
+        &self,
+        args: &[&str],
+        more: &[(String, String)],
+        stdin: Option<&[u8]>,
+    ) -> Result<Printed, String> {
+        let own = [("GIT_DIR", &self.dir), ("GIT_WORK_TREE", &self.top)];
+        let own = own.map(|(name, path)| (name.to_owned(), path.to_string_lossy().into_owned()));
+        plain::git(args, &self.top, &[&own, more].concat(), stdin).await
     }
 
     /// The first snapshot. Starts from the repository's index where that is safe, so that unchanged files are not read.
@@ -190,9 +208,10 @@ impl Shadow {
         let Some(repository) = &self.repository else {
             return self.snapshot().await;
         };
-        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
-        let usable = !index.is_empty() && !self.bytes_may_differ(repository, &index);
-        if usable && std::fs::write(self.dir.join("index"), index).is_ok() {
+        // The index may have megabytes: another thread copies it, so that the first request need not wait.
+        let (shadow, theirs) = (self.clone(), repository.clone());
+        let copied = tokio::task::spawn_blocking(move || shadow.copy_index(&theirs)).await;
+        if copied.unwrap_or(false) {
             if let Ok(snapshot) = self.snapshot().await {
                 return Ok(snapshot);
             }
@@ -204,6 +223,13 @@ impl Shadow {
         self.git(&["update-index", "--add", "-z", "--stdin"], Some(&names))
             .await?;
         self.snapshot().await
+    }
+
+    /// Takes over the repository's index, unless its entries may say less than the files. Gives whether it did.
+    fn copy_index(&self, repository: &Repository) -> bool {
+        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
+        let usable = !index.is_empty() && !self.bytes_may_differ(repository, &index);
+        usable && std::fs::write(self.dir.join("index"), index).is_ok()
     }
 
     /// Whether the repository's attributes or settings let a stored file differ from the one in the tree.
@@ -237,9 +263,13 @@ impl Shadow {
         };
         let literal = format!(":(literal){scope}");
         let pathspec = if self.prefix.is_empty() { "." } else { literal.as_str() };
-        let added = self
-            .git(&["add", "-A", "--ignore-errors", "--", pathspec], None)
-            .await?;
+        let mut added = self.add(pathspec).await?;
+        for _ in 0..nested::DEPTH {
+            if !self.open_links(&added.stderr).await? {
+                break;
+            }
+            added = self.add(pathspec).await?;
+        }
         let written = self.git(&["write-tree"], None).await?;
         let tree = String::from_utf8_lossy(&written.stdout).trim().to_owned();
         if !written.ok || tree.is_empty() {
@@ -248,12 +278,24 @@ impl Shadow {
         Ok(Snapshot { tree })
     }
 
-    /// Whether `snapshot` is the tree of this commit.
-    pub async fn is_commit(&self, snapshot: &Snapshot, commit: &str) -> bool {
-        let name = format!("{commit}^{{tree}}");
-        match self.git(&["rev-parse", &name], None).await {
-            Ok(printed) => String::from_utf8_lossy(&printed.stdout).trim() == snapshot.tree,
-            Err(_) => false,
+    /// Brings the index up to the tree. A process of ours that was killed may have left git's lock behind, or git itself at
+    /// work for a moment more; without the lock the index would stay as it was, and pass for the tree.
+    async fn add(&self, pathspec: &str) -> Result<Printed, String> {
+        let args = ["add", "-A", "--ignore-errors", "--", pathspec];
+        let locked = |added: &Printed| !added.ok && added.stderr.contains("index.lock");
+        for _ in 0..LOCK_TRIES {
+            let added = self.git(&args, None).await?;
+            if !locked(&added) {
+                return Ok(added);
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+        }
+        // Whoever holds the run directory is alone in it, and whoever held it before is gone by now.
+        let _ = std::fs::remove_file(self.dir.join("index.lock"));
+        let added = self.git(&args, None).await?;
+        match locked(&added) {
+            true => Err(format!("git add: {}", added.stderr)),
+            false => Ok(added),
         }
     }
 

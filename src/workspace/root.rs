@@ -313,5 +313,21 @@ fn found(meta: &Metadata) -> Found {
     }
 }
 
+/// The absolute path without links, as far as it exists: what git, commands and comparisons with the tree are given,
+/// since each of them may stand in another directory than we do.
+pub fn settled(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for there in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
+            return if rest.as_os_str().is_empty() {
+                real
+            } else {
+                real.join(rest)
+            };
+        }
+    }
+    path
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,6 @@
-//! What a sandbox costs a command: the same `true` at each level.
+//! What a sandbox costs a command: the same `true` without this program, and at each level.
+
+#![expect(clippy::disallowed_methods, reason = "the bare spawn is what is compared with")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::secret::Redactor;
@@ -16,6 +18,9 @@ fn sandbox(bench: &mut Criterion) {
     let (Ok(top), Ok(private)) = (tempfile::tempdir(), Private::create()) else {
         return;
     };
+    bench.bench_function("plain spawn", |bench| {
+        bench.iter(|| runtime.block_on(tokio::process::Command::new("true").env_clear().output()));
+    });
     for level in [Level::None, Level::Landlock, Level::Full] {
         let network = if level == Level::None {
             Network::Open

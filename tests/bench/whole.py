@@ -26,8 +26,9 @@ PROMPT = "Read the lines that you are told to read."
 class Server:
     """Answers each request with one more read of a file, and with a text after `turns` of them."""
 
-    def __init__(self, turns):
+    def __init__(self, turns, file="lines.txt"):
         self.turns = turns
+        self.file = file
         self.came = []
         self.sent = []
         self.sizes = []
@@ -47,7 +48,7 @@ class Server:
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
-        buffer = b""
+        buffer, turn = b"", 0
         while True:
             while b"\r\n\r\n" not in buffer:
                 piece = connection.recv(1 << 20)
@@ -64,12 +65,13 @@ class Server:
                 held += len(pieces[-1])
             buffer = b"".join(pieces)[wanted:]
             self.came.append(time.perf_counter())
-            connection.sendall(self.reply(len(self.came)))
+            turn += 1
+            connection.sendall(self.reply(turn))
             self.sent.append(time.perf_counter())
 
     def reply(self, turn):
         if turn <= self.turns:
-            call = {"name": "read_file", "arguments": json.dumps({"file_path": "lines.txt", "start_line": turn, "end_line": turn})}
+            call = {"name": "read_file", "arguments": json.dumps({"file_path": self.file, "start_line": turn, "end_line": turn})}
             message = {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{turn}", "type": "function", "function": call}]}
             finish = "tool_calls"
         else:
@@ -135,16 +137,32 @@ class Run:
         shutil.rmtree(out, ignore_errors=True)
 
     def watch(self, pid):
-        while True:
-            try:
-                with open(f"/proc/{pid}/status") as status:
-                    found = [line for line in status if line.startswith("VmHWM")]
-            except OSError:
-                return
-            if not found:
-                return
-            self.peak_kb = max(self.peak_kb, int(found[0].split()[1]))
+        while (now := peak_kb(pid)) is not None:
+            self.peak_kb = max(self.peak_kb, now)
             time.sleep(0.005)
+
+
+def peak_kb(pid):
+    """The most memory that a process has held so far; `None` once it is gone."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            found = [line for line in status if line.startswith("VmHWM")]
+    except OSError:
+        return None
+    return int(found[0].split()[1]) if found else None
+
+
+def watch_all(peaks, count):
+    """Fills in the peak of each process whose id is in `peaks`, until `count` of them are gone."""
+    gone = set()
+    while len(gone) < count:
+        for pid in [pid for pid in list(peaks) if pid not in gone]:
+            now = peak_kb(pid)
+            if now is None:
+                gone.add(pid)
+            else:
+                peaks[pid] = max(peaks[pid], now)
+        time.sleep(0.01)
 
 
 BARE = """
@@ -174,6 +192,78 @@ class Bare:
         server.close()
         self.turns = server.turns_taken()
         shutil.rmtree(folder)
+
+
+def at_once(program, tree, count, turns):
+    """This many runs in trees of their own against one server: wall clock, and of each run its CPU time and peak memory."""
+    server = Server(turns)
+    places = [tempfile.mkdtemp(prefix="overnight-bench-many-") for _ in range(count)]
+    for place in places:
+        shutil.copytree(tree, os.path.join(place, "tree"))
+    begun, children, peaks = time.perf_counter(), [], {}
+    threading.Thread(target=watch_all, args=(peaks, count), daemon=True).start()
+    for place in places:
+        work = os.path.join(place, "tree")
+        command = [program, "run", "-p", PROMPT, "--model", "openai/bench", "--base-url", f"http://127.0.0.1:{server.port}/v1",
+                   "--workspace", work, "--out", os.path.join(place, "out"), "--max-turns", str(turns + 10), "--quiet"]
+        environment = {"PATH": os.environ["PATH"], "HOME": place, "OPENAI_API_KEY": "bench-key-0000"}
+        children.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        peaks[children[-1].pid] = 0
+    cpu = []
+    for child in children:
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            raise SystemExit(f"one of {count} runs at once ended with {child.returncode}")
+        cpu.append(used.ru_utime + used.ru_stime)
+    wall = time.perf_counter() - begun
+    server.close()
+    peak = list(peaks.values())
+    for place in places:
+        shutil.rmtree(place)
+    return wall, cpu, peak
+
+
+def resumed(program, turns, rounds):
+    """A run of many turns with 2 kB each, ended by its budget; then resumed from copies of its directory.
+
+    Gives the times from start to first request, those to the end, and the sizes of the requests of the run."""
+    tree, out = make_tree(0), tempfile.mkdtemp(prefix="overnight-bench-out-")
+    with open(os.path.join(tree, "long.txt"), "w") as long:
+        long.writelines(f"{n} {'x' * 1990}\n" for n in range(1, turns + 1))
+    environment = {"PATH": os.environ["PATH"], "HOME": tree + "-home", "OPENAI_API_KEY": "bench-key-0000"}
+
+    def start(server, *arguments):
+        url = f"http://127.0.0.1:{server.port}/v1"
+        command = [program, *arguments, "--base-url", url, "--workspace", tree, "--quiet"]
+        begun = time.perf_counter()
+        ended = subprocess.run(command, env=environment, cwd=tree, capture_output=True)
+        server.close()
+        return begun, time.perf_counter() - begun, ended
+
+    server = Server(turns, "long.txt")
+    base = os.path.join(out, "base")
+    with open(os.path.join(out, "prices.json"), "w") as prices:
+        json.dump([{"model": "openai/bench", "window": 10_000_000}], prices)
+    environment["OVERNIGHT_PRICES"] = os.path.join(out, "prices.json")
+    limits = ["--max-turns", str(turns), "--max-tokens", "100000000"]
+    _, _, ended = start(server, "run", "-p", PROMPT, "--model", "openai/bench", "--out", base, *limits)
+    if ended.returncode != 6:
+        raise SystemExit(f"exit {ended.returncode}, and 6 was expected: {ended.stderr.decode()[-2000:]}")
+    first, whole = [], []
+    for n in range(rounds):
+        copy = os.path.join(out, str(n))
+        shutil.copytree(base, copy)
+        again = Server(0)
+        begun, took, ended = start(again, "resume", copy, "--max-turns", str(turns + 1))
+        if ended.returncode != 0:
+            raise SystemExit(f"exit {ended.returncode} of a resume: {ended.stderr.decode()[-2000:]}")
+        first.append(again.came[0] - begun)
+        whole.append(took)
+        shutil.rmtree(copy)
+    shutil.rmtree(out)
+    shutil.rmtree(tree)
+    return first, whole, server.sizes
 
 
 def row(name, values, unit="ms", scale=1000.0):
@@ -227,6 +317,17 @@ def main():
             row("100 turns, from the last reply to the end", [run.end for run in runs])
             row("100 turns, peak memory", [run.peak_kb for run in runs], "MB", 1 / 1024)
             row("100 turns, connections", [run.connections for run in runs], "", 1)
+        if wanted("resume"):
+            for turns in (50, 500):
+                first, whole, sizes = resumed(program, turns, given.rounds)
+                row(f"resume after {turns} turns of 2 kB, start to first request", first)
+                row(f"resume after {turns} turns of 2 kB, start to end", whole)
+            row("the last request of these 500 turns", [sizes[-1]], "kB", 1 / 1000)
+        if wanted("many"):
+            wall, cpu, peak = at_once(program, small, 40, 100)
+            row("40 runs of 101 turns at once, wall", [wall])
+            row("of these a run, CPU time with its children", cpu)
+            row("of these a run, peak memory", peak, "MB", 1 / 1024)
     finally:
         for path in trees:
             shutil.rmtree(path, ignore_errors=True)

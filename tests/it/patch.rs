@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 /// Every file of a tree by path: its mode and content. `.git` and our own directory are passed over.
-fn tree(dir: &Path) -> BTreeMap<String, (String, Vec<u8>)> {
+pub fn tree(dir: &Path) -> BTreeMap<String, (String, Vec<u8>)> {
     let mut found = BTreeMap::new();
     gather(dir, dir, &mut found);
     found
@@ -44,7 +44,7 @@ fn internals(dir: &Path) -> BTreeMap<String, (String, Vec<u8>)> {
     found
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     let done = std::process::Command::new("cp")
         .arg("-a")
         .arg(from)
@@ -55,7 +55,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Runs a shell script in the workspace and checks the patch against a copy that was made before.
-fn changing(world: &World, command: &str) -> Value {
+pub fn changing(world: &World, command: &str) -> Value {
     let base = world.path().join("base");
     copy(&world.ws(), &base);
     run(world, &[shell(command), says("done")], &[]).exits(0);
@@ -75,7 +75,7 @@ fn run(world: &World, replies: &[Value], more: &[&str]) -> Done {
     world.run(&script(replies), &policy, &args)
 }
 
-fn apply(dir: &Path, patch: &Path) {
+pub fn apply(dir: &Path, patch: &Path) {
     git_in(dir, &["apply", "--whitespace=nowarn", &patch.to_string_lossy()]);
 }
 

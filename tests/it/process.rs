@@ -190,6 +190,30 @@ fn picture(house: &House) -> Vec<(String, Option<String>)> {
     names.map(|name| (name.to_owned(), text(name))).to_vec()
 }
 
+/// Landlock only adds rights: what lies in a directory that it grants cannot be taken out again. So at that level a run directory
+/// is out of reach when it lies outside the workspace, and only then; `doctor` and the run say so.
+#[tokio::test]
+async fn at_landlock_a_run_directory_is_safe_outside_the_workspace() {
+    let mut house = house(Level::Landlock);
+    let runs = house.top.path().join("outside/runs");
+    std::fs::create_dir(&runs).unwrap();
+    std::fs::write(runs.join("journal.jsonl"), "old\n").unwrap();
+    house.confinement.hidden.push(runs.clone());
+    let at = runs.display();
+    let got = house
+        .run(&format!(
+            "cat {at}/journal.jsonl; ls {at}; echo x >> {at}/journal.jsonl; rm -rf {at}; mv {at} src; true"
+        ))
+        .await;
+    assert!(!got.stdout.text.contains("old"), "{}", got.stdout.text);
+    assert_eq!(std::fs::read_to_string(runs.join("journal.jsonl")).unwrap(), "old\n");
+    let inside = house.run("cat .overnight/runs/1/journal.jsonl").await;
+    assert_eq!(
+        inside.stdout.text, "old\n",
+        "if this is held back now, say so in the documents"
+    );
+}
+
 #[tokio::test]
 async fn an_undone_change_is_named() {
     for level in CONFINED {

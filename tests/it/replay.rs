@@ -57,13 +57,13 @@ fn files() -> Vec<(&'static str, String)> {
     ]
 }
 
-fn tree() -> World {
+pub(super) fn tree() -> World {
     let files = files();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
     World::repo(&files)
 }
 
-fn replay(world: &World, of: &Path, more: &[&str]) -> Done {
+pub(super) fn replay(world: &World, of: &Path, more: &[&str]) -> Done {
     let policy = world.beside("policy.yaml", POLICY);
     let model = format!("replay:{}", of.display());
     let out = world.out().to_string_lossy().into_owned();
@@ -103,7 +103,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-fn same(recorded: &World, replayed: &World) {
+pub(super) fn same(recorded: &World, replayed: &World) {
     let patch = |world: &World| std::fs::read(world.out().join("changes.patch")).unwrap();
     assert_eq!(patch(recorded), patch(replayed), "the patch is byte-identical");
     let (one, other) = (transcript(recorded, recorded), transcript(replayed, recorded));

@@ -1,5 +1,6 @@
 //! Secrets of the environment that turn up in what a run reads: none may be found in anything that the run puts out.
 
+use super::gemini::{self, Gemini};
 use super::harness::World;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
@@ -123,4 +124,58 @@ fn a_secret_in_a_call_is_denied_and_ends_the_run() {
     let result = world.result();
     assert_eq!(result["denied"][0]["code"], "secret_hit", "{result}");
     assert!(!world.ws().join("out.txt").exists());
+}
+
+#[test]
+fn the_model_is_sent_no_secret_from_context_prompt_or_tools() {
+    let (key, value) = ("k-0123456789", canary(8));
+    let service = Gemini::new(vec![gemini::says("fine")]);
+    let world = World::repo(&[("AGENTS.md", &format!("Log in with {value}.\n"))])
+        .env("DEPLOY_TOKEN", &value)
+        .env("GEMINI_API_KEY", key);
+    let listed = json!([{"name": "log_in", "description": format!("with {value}"),
+        "parameters": {"type": "object", "properties": {"as": {"type": "string", "description": encodings(&value)[1]}}}}]);
+    world.file("list.json", listed.to_string());
+    let recipe = world.beside(
+        "recipe.yaml",
+        "version: 1
+name: r
+parameters: [{ name: with, type: string }]
+context: [AGENTS.md]
+tools: { discovery: { command: cat list.json, call: cat } }
+steps: [{ id: one, prompt: 'Use {{ with }}.' }]
+",
+    );
+    let with = format!("with={value}");
+    let policy = world.beside(
+        "policy.yaml",
+        "version: 1\nextends: [builtin:read-only]\nsandbox: { level: none }\n",
+    );
+    world
+        .call(&[
+            "run",
+            &recipe,
+            "--param",
+            &with,
+            "--policy",
+            &policy,
+            "--model",
+            "gemini/gemini-2.5-pro",
+            "--base-url",
+            &service.url,
+            "--quiet",
+        ])
+        .exits(0);
+    let seen = service.seen();
+    let body = seen[0].body.to_string();
+    for part in [
+        "Log in with [redacted:DEPLOY_TOKEN]",
+        "Use [redacted:DEPLOY_TOKEN]",
+        "log_in",
+    ] {
+        assert!(body.contains(part), "{part}: {body}");
+    }
+    for text in encodings(&value) {
+        assert!(!body.contains(text.as_str()), "{text} in {body}");
+    }
 }

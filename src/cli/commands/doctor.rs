@@ -83,6 +83,11 @@ async fn sandbox() -> Vec<Finding> {
         Err(why) => finding(Sign::Missing, "sandbox", format!("`{level}` cannot be had: {why}")),
     };
     let mut all = vec![each("full", &probe.full), each("landlock", &probe.landlock)];
+    if probe.best() == Some(process::Level::Landlock) {
+        let text = "at `landlock`, commands reach run directories and secret-like files that lie inside the workspace: name a \
+                    directory elsewhere with `--out`, and keep secrets out of the checkout";
+        all.push(finding(Sign::Warning, "sandbox", text));
+    }
     if !usable {
         let text =
             "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy";

@@ -185,14 +185,14 @@ impl Judge {
             .with_terrain(|terrain| policy::decide(&self.policies, asked, access, terrain, uses))
     }
 
-    /// One line out for each line in, in order; empty lines are passed over.
+    /// One line out for each line in, in order.
     fn lines(&self, text: &str) -> Result<u8, Refusal> {
         let judge = |line: &str| {
             let call = explain::call_line(line)?;
             self.rule(&call.tool, &call.args)
         };
         let mut all = String::new();
-        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        for line in text.lines() {
             all.push_str(&match judge(line) {
                 Ok(judged) => explain::json_line(&judged.ruling),
                 Err(why) => explain::json_error(&why),

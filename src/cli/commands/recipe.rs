@@ -28,7 +28,7 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
             input,
             json,
         } => {
-            let typed = Typed::from_flags(&param, params.as_deref(), input.as_deref())?;
+            let typed = Typed::from_flags(&param, params.as_deref(), input.as_deref())?.sketch();
             let mut warnings = Vec::new();
             let mut files = Files::default();
             let (_, plan) = settings::recipe_plan(&file, &typed, Path::new("."), &mut files, &mut warnings)?;

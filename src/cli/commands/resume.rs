@@ -1,6 +1,7 @@
 //! `overnight resume`: goes on with a run from its journal, here or on another machine.
 
 use super::session::{self, Beginning, Session};
+use crate::base::call::{CallState, Display};
 use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::ids::CallId;
 use crate::base::outcome::{Outcome, Verdict};
@@ -10,12 +11,14 @@ use crate::cli::refusal::Refusal;
 use crate::cli::settings;
 use crate::cli::{out, wire};
 use crate::diag::Files;
+use crate::engine::next::{Next, next};
 use crate::engine::state::State;
 use crate::journal::{self, artefacts, store};
 use crate::policy::{self, KnownTools, PolicySet, Source};
 use crate::recipe::Plan;
 use crate::workspace::isolate;
 use crate::workspace::patch::{Shadow, Snapshot};
+use crate::workspace::root::settled;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -30,7 +33,7 @@ pub async fn resume(args: ResumeArgs, started: Instant) -> u8 {
 
 async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dir = wire::settled(&store::locate(&args.run, &here)?);
+    let dir = settled(&store::locate(&args.run, &here)?);
     let events = journal::read(&dir)?.events;
     let state = State::fold(&events);
     let first = state
@@ -71,7 +74,7 @@ fn approvals(args: &ResumeArgs, state: &State) -> Result<Vec<EventKind>, Refusal
     let waiting: Vec<&CallId> = state
         .calls
         .values()
-        .filter(|record| record.state == crate::base::call::CallState::AwaitingApproval)
+        .filter(|record| record.state == CallState::AwaitingApproval)
         .map(|record| &record.call.id)
         .collect();
     let answers = args
@@ -166,7 +169,8 @@ async fn go_on(
         .collect();
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
-    put_tree_right(dir, events, &workspace).await?;
+    let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
+    put_tree_right(dir, events, &plan, &workspace, elsewhere).await?;
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
@@ -218,11 +222,18 @@ async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Resu
     Ok(set)
 }
 
-/// The tree must be as the run left it; where it is as the run found it, the run's changes are applied again.
-async fn put_tree_right(dir: &Path, events: &[Event], workspace: &crate::workspace::Workspace) -> Result<(), Refusal> {
+/// The tree must be as the run left it; where it is as the run found it, the run's changes are applied again. `elsewhere`:
+/// it is another tree than the one that the run began in.
+async fn put_tree_right(
+    dir: &Path,
+    events: &[Event],
+    plan: &Plan,
+    workspace: &crate::workspace::Workspace,
+    elsewhere: bool,
+) -> Result<(), Refusal> {
     let state = State::fold(events);
-    let (Some(baseline), false) = (state.baseline.clone(), state.touched) else {
-        // Nothing was changed yet, or the process ended in the middle of a change: there is no state to compare with.
+    let Some(baseline) = state.baseline.clone() else {
+        // Nothing was changed yet.
         return Ok(());
     };
     let shadow = Shadow::open(&dir.join("git"), workspace.root(), &[dir.to_owned()])
@@ -232,11 +243,28 @@ async fn put_tree_right(dir: &Path, events: &[Event], workspace: &crate::workspa
         .patch
         .as_ref()
         .map_or(baseline.clone(), |patch| patch.tree.clone());
+    if state.touched {
+        // The process ended before it could look what it had changed: there is no state to compare with. But a tree without
+        // the changes would make all that the model was told of them untrue.
+        return match now.tree == left && (elsewhere || edited_since(events)) {
+            true => Err(Refusal::Environment(
+                "the process ended before its changes were stored, and this tree does not have them: resume the run in the \
+                 tree that it worked on, or start a new one"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        };
+    }
     if now.tree == left {
         return Ok(());
     }
     let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
     if now != (Snapshot { tree: baseline }) {
+        // A check that was at work when the process ended may have left something: it is made again.
+        let checking = state.littered || matches!(next(&state, plan), Next::Check(_));
+        if checking && !elsewhere {
+            return Ok(());
+        }
         return Err(Refusal::Environment(
             "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
                 .to_owned(),
@@ -251,4 +279,19 @@ async fn put_tree_right(dir: &Path, events: &[Event], workspace: &crate::workspa
         out::tell("the tree is as the run found it: its changes were applied again");
     }
     Ok(())
+}
+
+/// Whether a file was edited after the changes were stored last.
+fn edited_since(events: &[Event]) -> bool {
+    let since = events
+        .iter()
+        .rev()
+        .take_while(|event| !matches!(event.kind, EventKind::PatchTaken(_)));
+    since.into_iter().any(|event| match &event.kind {
+        EventKind::CallFinished { state, output, .. } => {
+            *state == CallState::Success
+                && matches!(&output.display, Display::Diff(diff) if diff.added + diff.removed > 0)
+        }
+        _ => false,
+    })
 }

@@ -10,6 +10,7 @@ use crate::cli::settings::{self, Settings};
 use crate::cli::{equip, out, search, wire};
 use crate::journal::{format, store};
 use crate::recipe::{Plan, show};
+use crate::workspace::root::settled;
 use crate::workspace::{isolate, patch};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -62,7 +63,7 @@ impl Place {
         }
         let run = store::new_run_id(jiff::Timestamp::now());
         let dir = args.out.clone().unwrap_or_else(|| store::default_dir(&workspace, &run));
-        let settled = wire::settled(&dir);
+        let settled = settled(&dir);
         Ok(Self {
             workspace,
             run,

@@ -39,12 +39,8 @@ pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     tell(
         "SAMPLE: the replies are recorded, no model is asked; the tools run for real on a throw-away copy of the sample repository.",
     );
-    let dir = args.out.clone().unwrap_or_default();
     let code = run::in_tree(args, started).await;
-    tell(&format!(
-        "SAMPLE: the replies were recorded. The run's files are in {}",
-        dir.display()
-    ));
+    tell("SAMPLE: the replies were recorded, no model was asked.");
     Ok(code)
 }
 

@@ -71,7 +71,8 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
         "the journal is whole up to here: {}",
         run_dir.join("journal.jsonl").display()
     ));
-    let told = drive(session, beginning, shared).await?;
+    let interrupt = Arc::new(Interrupt::default());
+    let told = drive(session, beginning, shared, &interrupt).await?;
     let copies = Copies::from(shared);
     let mut written = outputs::write(&run_dir, &copies)?;
     if let Some(problem) = told {
@@ -83,11 +84,29 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
     if shared.silent {
         return Ok(written.code);
     }
-    Ok(outputs::print(shared.format, &written))
+    if !shared.quiet {
+        out::tell(&format!("overnight: files: {}", from_here(&run_dir)));
+    }
+    let code = outputs::print(shared.format, &written);
+    #[cfg(feature = "otel")]
+    crate::cli::traces::export(&run_dir, &interrupt.token).await;
+    Ok(code)
+}
+
+/// A path as somebody would write it who stands where we do.
+fn from_here(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let below = path.strip_prefix(here).ok().filter(|path| !path.as_os_str().is_empty());
+    below.unwrap_or(path).display().to_string()
 }
 
 /// The loop itself. Gives what went wrong with an output that was written meanwhile.
-async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Result<Option<String>, Refusal> {
+async fn drive(
+    session: Session,
+    beginning: Beginning,
+    shared: &Shared,
+    interrupt: &Arc<Interrupt>,
+) -> Result<Option<String>, Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
     let pricing = wire::pricing()?;
     let model = Arc::clone(&session.provider);
@@ -99,16 +118,16 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         .map(Arc::new)
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
-    let system = prompt::system(&session.plan, &context);
-    let interrupt = Arc::new(Interrupt::default());
+    // Context files are the repository's: what they hold is redacted as any text is that the model reads.
+    let system = redactor.redact(&prompt::system(&session.plan, &context)).into_owned();
     let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let deadline = session.started + wall;
-    signals::watch(&interrupt, deadline)
+    signals::watch(interrupt, deadline)
         .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
     let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
     let hermetic = session.provider.recorded().is_some();
-    let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, &interrupt, deadline)).await?;
+    let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     let sinks = sinks(shared);
     let equipped = equipped(&equipment, &system, window);
@@ -174,7 +193,7 @@ async fn drive(session: Session, beginning: Beginning, shared: &Shared) -> Resul
         run_dir: session.run_dir,
         shadow,
         system,
-        interrupt,
+        interrupt: Arc::clone(interrupt),
         deadline,
         command_time: Duration::from_millis(COMMAND_MS),
     };

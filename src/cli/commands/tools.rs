@@ -12,15 +12,15 @@ use crate::cli::{equip, exit, inputs, out, search, wire};
 use crate::diag::Files;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
-use crate::process;
 use crate::process::private::Private;
+use crate::process::{self, Confinement};
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
 use crate::tools::web::Search;
 use crate::tools::{LiveSender, Registry, ToolContext, ToolError, results};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -260,7 +260,17 @@ fn failure(error: ToolError) -> ToolOutput {
     }
 }
 
-/// Runs the call with a private directory of its own, in the policy's sandbox.
+/// The policy's sandbox, made and found to hold.
+async fn tested(policies: &policy::PolicySet, root: &Path, own: &Private) -> Result<Confinement, Refusal> {
+    let made = wire::confinement(policies, root, own, &[]).await;
+    let (confinement, _) = made.map_err(Refusal::Environment)?;
+    process::self_test(&confinement)
+        .await
+        .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
+    Ok(confinement)
+}
+
+/// Runs the call with a private directory of its own; what starts a program does so in the policy's sandbox.
 async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,
@@ -276,24 +286,20 @@ async fn execute(
         .prefix("overnight-")
         .tempdir()
         .map_err(no_dir)?;
-    let (confinement, _) = wire::confinement(policies, workspace.root(), &own, &[])
-        .await
-        .map_err(Refusal::Environment)?;
     let runs = tool.spec().kind == crate::base::call::Kind::Execute || tool.spec().origin == Origin::Discovered;
-    if runs || ruling.pipe.is_some() {
-        process::self_test(&confinement)
-            .await
-            .map_err(|why| Refusal::Environment(format!("the sandbox does not hold here: {why}")))?;
-    }
+    let confinement = match runs || ruling.pipe.is_some() {
+        true => Some(tested(policies, workspace.root(), &own).await?),
+        false => None,
+    };
     let web = wire::web(policies, &redactor, search_of(None));
     let mut scope = wire::scope(results.path(), &workspace, &redactor, web);
     let cancel = CancellationToken::new();
-    let prepared = match &ruling.pipe {
+    let prepared = match confinement.as_ref().filter(|_| ruling.pipe.is_some()) {
         None => prepared,
-        Some(_) => {
+        Some(confinement) => {
             let pipe = crate::engine::modify::Pipe {
                 workspace: &workspace,
-                confinement: &confinement,
+                confinement,
                 redactor: &redactor,
                 cancel: &cancel,
             };
@@ -313,7 +319,7 @@ async fn execute(
             }
         }
     };
-    scope.confinement = confinement.into();
+    scope.confinement = confinement.map_or_else(OnceLock::new, OnceLock::from);
     scope.servers = equipment.servers.clone();
     scope.notices = equipment.notices.clone();
     let scope = Arc::new(scope);

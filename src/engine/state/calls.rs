@@ -1,7 +1,7 @@
 //! What the life of a call does to the state: ruled, approved, started, finished, settled. Pure.
 
 use super::{Denial, Phase, State};
-use crate::base::call::{CallState, ToolOutput};
+use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
 use crate::base::ids::{CallId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Role};
@@ -80,6 +80,23 @@ impl State {
         };
         record.state = state;
         record.output = Some(output.clone());
+        if let Display::Diff(diff) = &output.display {
+            self.edited.insert(diff.path.clone());
+        }
+        let failed = output.error.as_ref();
+        let known = self.denials.iter().any(|denial| denial.call == *call);
+        if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
+            && !known
+        {
+            self.denials.push(Denial {
+                call: call.clone(),
+                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
+                code: code.to_owned(),
+                reason: failure.message.clone(),
+                rule: None,
+                read: false,
+            });
+        }
         if self.calls.values().all(|record| record.state.is_final()) {
             self.settle_turn();
         }

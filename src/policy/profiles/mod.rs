@@ -14,6 +14,8 @@ pub enum Class {
     In,
     /// A file that is written, made, changed or removed.
     Out,
+    /// A directory that is made.
+    Dir,
     /// A file to write, or a directory to write the other operands into.
     Into,
     /// A URL or host.
@@ -64,6 +66,26 @@ pub enum Class {
     Setting,
     /// An argument of a test harness: no file to log to.
     Harness,
+    /// The level of a lint or its name: no other option of the compiler.
+    Lint,
+    /// A package of Go: of this repository or already in its list, never fetched by version.
+    Module,
+    /// A package of a registry by its name: no URL, no file.
+    Package,
+    /// `owner/name`, or a number: no other host.
+    Slug,
+    /// What is fetched or pushed of a remote.
+    Refspec,
+    /// A phase or a well-known goal of Maven.
+    Goal,
+    /// A plugin that is switched off (`no:NAME`).
+    Off,
+    /// What curl prints at the end: no file.
+    Writeout,
+    /// `key=value` of dd: its files are read and written.
+    Dd,
+    /// A jq program, or the only file when nothing else is named.
+    JqOrFile,
 }
 
 /// How an option takes its value.
@@ -74,6 +96,8 @@ pub enum Arity {
     Value(Class),
     /// Attached only.
     Attached(Class),
+    /// A name, then a value.
+    Pair(Class),
 }
 
 /// The arguments of a program or of one of its subcommands.
@@ -102,6 +126,16 @@ pub struct Section {
     pub in_place: Vec<String>,
     /// One of these must be given.
     pub needs: Vec<String>,
+    /// With one of these the files that would be written are read.
+    pub reading: Vec<String>,
+    /// The first operand is a script, and all words behind it are its own.
+    pub script: bool,
+    /// A rule grants it only when it spells the subcommand out.
+    pub spelled: bool,
+    /// Words that begin with `+` are options.
+    pub plus: bool,
+    /// With fewer operands it writes files of its own choice.
+    pub least: usize,
     /// Options that a rule's prefix passes over.
     pub passed: Vec<String>,
 }
@@ -204,8 +238,14 @@ fn entry(section: &mut Section, key: &str, value: &str) -> Result<(), String> {
                 .options
                 .extend(owned().map(|name| (name, Arity::Attached(class))));
         }
+        ["pairs", name] => {
+            let class = class(name)?;
+            section.options.extend(owned().map(|name| (name, Arity::Pair(class))));
+        }
         ["operands"] => operands(section, &words)?,
         ["needs"] => section.needs.extend(owned()),
+        ["read-with"] => section.reading.extend(owned()),
+        ["least"] => section.least = value.trim().parse().map_err(|_| format!("no number in `{value}`"))?,
         ["unless"] => section.unless.extend(owned()),
         ["rest"] => section.rest = Some(class(value.trim())?),
         ["is"] => {
@@ -214,6 +254,9 @@ fn entry(section: &mut Section, key: &str, value: &str) -> Result<(), String> {
                     "harmless" => section.harmless = true,
                     "numbers" => section.numbers = true,
                     "single" => section.single = true,
+                    "script" => section.script = true,
+                    "spelled" => section.spelled = true,
+                    "plus" => section.plus = true,
                     "runs-input" => section.runs_input = true,
                     _ => return Err(format!("unknown word `{word}`")),
                 }
@@ -243,6 +286,7 @@ fn class(name: &str) -> Result<Class, String> {
         "free" => Class::Free,
         "in" => Class::In,
         "out" => Class::Out,
+        "dir" => Class::Dir,
         "into" => Class::Into,
         "url" => Class::Url,
         "rev" => Class::Rev,
@@ -268,6 +312,16 @@ fn class(name: &str) -> Result<Class, String> {
         "behind" => Class::Behind,
         "setting" => Class::Setting,
         "harness" => Class::Harness,
+        "lint" => Class::Lint,
+        "module" => Class::Module,
+        "package" => Class::Package,
+        "slug" => Class::Slug,
+        "refspec" => Class::Refspec,
+        "goal" => Class::Goal,
+        "off" => Class::Off,
+        "writeout" => Class::Writeout,
+        "dd" => Class::Dd,
+        "jq-or-file" => Class::JqOrFile,
         _ => return Err(format!("unknown class `{name}`")),
     })
 }

@@ -81,8 +81,12 @@ fn collect(root: Node<'_>, text: &str, seen: &mut Seen) {
             "command" => seen.names.extend(name_of(node, &source)),
             "declaration_command" | "unset_command" => seen.names.push(source(node)),
             "file_redirect" => {
-                seen.targets
-                    .extend(node.children_by_field_name("destination", &mut cursor).map(source));
+                // Words behind the target (`echo >&2 "text"`) are arguments, though this parser hangs them on the redirect.
+                seen.targets.extend(
+                    node.children_by_field_name("destination", &mut cursor)
+                        .map(source)
+                        .take(1),
+                );
             }
             _ => {}
         }

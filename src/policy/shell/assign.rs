@@ -98,7 +98,8 @@ const NEVER_TAILS: [&str; 11] = [
     "PAGER", "EDITOR", "_WRAPPER", "VISUAL", "BROWSER", "_proxy", "_PROXY", "_COMMAND", "_OPTS", "_OPTIONS", "_PATH",
 ];
 
-fn is_never(name: &str) -> bool {
+/// Whether no policy can let a command set this name.
+pub fn is_never(name: &str) -> bool {
     NEVER.contains(&name)
         || NEVER_HEADS.iter().any(|head| name.starts_with(head))
         || NEVER_TAILS.iter().any(|tail| name.ends_with(tail))
@@ -119,6 +120,15 @@ pub fn before(walk: &Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> 
             format!("assignment:{name}"),
             format!("the value of `{name}` is not known before the command runs"),
             "write the value itself",
+        ));
+    }
+    let leads = |text: &String| text.starts_with(['/', ':', '~', '.']) || text.contains("..");
+    let location = matches!(name, "TZ" | "TERM") || name.starts_with("LANG") || name.starts_with("LC_");
+    if location && value.range.values.as_ref().is_none_or(|all| all.iter().any(leads)) {
+        return Err(Refusal::new(
+            format!("assignment:{name}"),
+            format!("`{name}` would name a file"),
+            "write a plain name",
         ));
     }
     Ok(())
@@ -163,8 +173,10 @@ pub fn alone(walk: &mut Walk<'_>, state: &mut State, assignment: &Assignment) ->
         range = Range::wild();
     }
     if let Some(values) = &mut range.values {
-        // In a branch not taken it stays empty.
-        values.push(String::new());
+        if !state.sure {
+            // In a branch not taken it stays empty.
+            values.push(String::new());
+        }
         range.many = false;
     }
     state.vars.insert(name, range);

@@ -3,7 +3,7 @@
 use super::place::normal;
 use super::units::{Unit, split};
 use super::wrappers::LAUNCHERS;
-use super::{Reading, Simple, Word, WordKind};
+use super::{Reach, Reading, Simple, Word, WordKind};
 
 /// One word of a rule's `commands` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,13 +115,36 @@ fn same_program(written: &str, program: &str) -> bool {
     }
 }
 
-/// Whether a deny (or suspend) entry may match the command: also behind wrappers, under any path, and where a word is not known.
+/// Words in a command that is not understood; beyond it a denial matches.
+const MAX_GUESSED: usize = 2000;
+
+/// Whether a deny (or suspend) entry may match the command: also behind wrappers, under any path, where a word is not known, and in the
+/// operands of a program that may run them (`su -c 'rm x'`).
 pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
-    std::iter::once(&simple.words).chain(&simple.wrapped).any(|words| {
-        let launcher = words.first().is_some_and(|word| LAUNCHERS.contains(&base(&word.text)));
-        let starts = if launcher { words.len() } else { 1 };
-        (0..starts).any(|start| may_match(prefix, &words[start..]))
-    })
+    simple.reach == Reach::Anything
+        || std::iter::once((&simple.words, simple.reach == Reach::Operands))
+            .chain(simple.wrapped.iter().map(|words| (words, false)))
+            .any(|(words, guess)| {
+                let launcher = words.first().is_some_and(|word| LAUNCHERS.contains(&base(&word.text)));
+                may_match(prefix, words) || ((guess || launcher) && may_match_inside(prefix, words))
+            })
+}
+
+/// Whether the entry may match from any word on, also within words that may be a text for a shell.
+fn may_match_inside(prefix: &[PrefixWord], words: &[Word]) -> bool {
+    let mut parts: Vec<Word> = Vec::new();
+    for word in words.iter().skip(1) {
+        if word.kind != WordKind::Known {
+            parts.push(word.clone());
+            continue;
+        }
+        let in_name = |next: char| next.is_alphanumeric() || "_./-+".contains(next);
+        let texts = word.text.split(|next| !in_name(next)).filter(|text| !text.is_empty());
+        parts.extend(texts.map(Word::known));
+    }
+    let first = words.iter().take(1).cloned();
+    let parts: Vec<Word> = first.chain(parts).collect();
+    parts.len() > MAX_GUESSED || (0..parts.len()).any(|start| may_match(prefix, &parts[start..]))
 }
 
 fn base(text: &str) -> &str {
@@ -228,6 +251,15 @@ mod tests {
             "bash -c 'rm x'",
             "./rm x",
             "env -i rm x",
+            "su - root -c 'rm x'",
+            "gdb -ex 'shell rm x'",
+            "chrt 1 rm x",
+            "find . -execdir rm {} +",
+            "awk 'BEGIN{system(\"rm x\")}'",
+            "bash --norc -c 'rm x'",
+            "uv run rm x",
+            "cat src/a.txt | bash",
+            "bash <<< ls",
         ] {
             assert!(denies("rm", text), "{text}");
         }

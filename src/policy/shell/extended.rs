@@ -1,8 +1,35 @@
-//! The conditions of `[[ … ]]`. Knows no other command.
+//! The conditions of `[[ … ]]`, and which files these, `[` and `test` ask about. Knows no other command.
 
 use super::scope::{State, Walk};
-use super::{Refusal, simple, words};
+use super::{FileUse, Refusal, Word, place, simple, words};
 use brush_parser::ast::{ExtendedTestExpr, UnaryPredicate};
+
+/// What a question about a file asks of outside the workspace; the system's programs and devices may be asked about.
+pub fn asked(walk: &Walk<'_>, state: &State, word: &Word) -> Vec<FileUse> {
+    const KNOWN: [&str; 5] = ["/usr/", "/bin/", "/dev/", "/.dockerenv", "/etc/os-release"];
+    let values = word.range.values.iter().flatten();
+    let named = values.filter(|text| !KNOWN.iter().any(|head| text.starts_with(head)) || text.contains(".."));
+    named
+        .flat_map(|text| place::of_text(walk, state, text))
+        .filter(|found| found.place.as_ref().is_some_and(|place| !place.inside))
+        .collect()
+}
+
+/// What the questions of `test` and `[` ask of outside.
+pub fn asked_by(walk: &Walk<'_>, state: &State, words: &[Word]) -> Vec<FileUse> {
+    const UNARY: &str = "edfrwxsLhbcpSgukOGNa";
+    const BINARY: [&str; 3] = ["-nt", "-ot", "-ef"];
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate().skip(1) {
+        let before = words[at - 1].exact().unwrap_or_default();
+        let after = words.get(at + 1).and_then(Word::exact).unwrap_or_default();
+        let unary = before.len() == 2 && before.starts_with('-') && UNARY.contains(&before[1..]);
+        if unary || BINARY.contains(&before) || BINARY.contains(&after) {
+            simple::add(&mut found, asked(walk, state, word));
+        }
+    }
+    found
+}
 
 /// Looks at expansions; refuses what evaluates a text as arithmetic or names a variable.
 ///
@@ -22,7 +49,16 @@ pub fn check(walk: &mut Walk<'_>, state: &State, expr: &ExtendedTestExpr) -> Res
             ) {
                 return Err(Refusal::construct("test -v", "test the value: `[ -n \"$name\" ]`"));
             }
-            words::evaluate_one(walk, state, &word.value).map(drop)
+            let word = words::evaluate_one(walk, state, &word.value)?;
+            let of_text = matches!(
+                predicate,
+                UnaryPredicate::StringHasZeroLength | UnaryPredicate::StringHasNonZeroLength
+            );
+            if !of_text {
+                let asked = asked(walk, state, &word);
+                simple::add(&mut walk.reading.reads, asked);
+            }
+            Ok(())
         }
         ExtendedTestExpr::BinaryTest(predicate, left, right) => {
             use brush_parser::ast::BinaryPredicate as Binary;

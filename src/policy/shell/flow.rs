@@ -30,7 +30,7 @@ pub fn output(walk: &Walk<'_>, state: &State, program: &str, words: &[Word], red
         "wc" if operands.is_empty() => token(),
         "git" => git::output(walk, state, &rest),
         "find" => find(walk, state, &rest),
-        "ls" if operands.is_empty() && !has(&["-l", "-la", "-al", "-R", "-lR"]) => dashing(Range::of(Tame::Inside)),
+        "ls" if operands.is_empty() && !shows_more(&rest) => dashing(Range::of(Tame::Inside)),
         "grep" | "rg" if lists_names(&rest) => dashing(Range::of(Tame::Inside)),
         "grep" if rest.iter().any(|word| word.exact() == Some("-c")) && operands.len() <= 2 && !redirected => {
             counted(&rest)
@@ -44,6 +44,16 @@ pub fn output(walk: &Walk<'_>, state: &State, program: &str, words: &[Word], red
         "basename" | "dirname" => last_or_parent(&operands, rest.len()),
         _ => Range::wild(),
     }
+}
+
+/// Whether `ls` prints more than plain names, or the hidden ones as well.
+fn shows_more(rest: &[&Word]) -> bool {
+    rest.iter().any(|word| {
+        word.exact().is_none_or(|text| {
+            let short = text.starts_with('-') && !text.starts_with("--");
+            (short && text.contains(['l', 'R', 'a', 'A', 'f', 'n', 'o', 'g', 's', 'i'])) || text.ends_with("all")
+        })
+    })
 }
 
 /// A number or name of an object.

@@ -16,6 +16,7 @@ mod operands;
 mod params;
 mod parse;
 mod place;
+mod plain;
 mod redirect;
 mod scan;
 mod scope;
@@ -74,6 +75,19 @@ pub struct Simple {
     pub(crate) wrapped: Vec<Vec<Word>>,
     /// Words that a prefix may pass over (`--no-pager` of `git --no-pager diff`), by index.
     pub(crate) passed_over: Vec<usize>,
+    /// What else it may run, for deny rules.
+    pub(crate) reach: Reach,
+}
+
+/// What a command may run besides itself, as far as its profile tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    #[default]
+    Nothing,
+    /// Perhaps what its operands or options say.
+    Operands,
+    /// Its input, whatever that is.
+    Anything,
 }
 
 /// A word after quote removal.

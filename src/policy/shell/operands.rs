@@ -1,8 +1,8 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
 
 use super::scope::{State, Walk};
-use super::values::{Pass, Used, concern, into, loose, opaque, read, take, write};
-use super::{Range, Tame, Word, WordKind};
+use super::values::{NEVER_SPELLED, Pass, Used, concern, into, loose, opaque, read, take, write};
+use super::{Range, Reach, Tame, Word, WordKind};
 use crate::policy::profiles::{self, Arity, Class, Profile, Section};
 
 /// Looks at the arguments of `program`.
@@ -22,26 +22,35 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
         .unwrap_or(program);
     match profiles::of(known) {
         Some(profile) => {
+            let whole = profile.subs.is_empty() || !with_subcommand(&mut pass, profile);
             if profile.subs.is_empty() {
                 arguments(&mut pass, &profile.top, 1);
-            } else {
-                with_subcommand(&mut pass, profile);
             }
-            if profile.top.runs_input
+            if whole
+                && profile.top.runs_input
                 && (redirected || state.input.is_some() || pass.words.len() == 1)
-                && pass.operands.is_empty()
+                && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
+                pass.used.reach = Reach::Anything;
                 concern(
                     &mut pass,
-                    0,
+                    NEVER_SPELLED,
                     "program_argument",
                     "it would run what comes in on standard input",
                 );
             }
         }
-        None => unprofiled(&mut pass, 1),
+        None => {
+            pass.used.reach = Reach::Operands;
+            unprofiled(&mut pass, 1);
+        }
     }
     pass.used
+}
+
+/// Whether a script's name stands for standard input.
+fn is_input(word: &Word) -> bool {
+    matches!(word.text.as_str(), "-" | "/dev/stdin" | "/proc/self/fd/0" | "/dev/fd/0")
 }
 
 /// A program that has no profile: the author named it, so its options are his choice; paths must still lie inside.
@@ -52,11 +61,15 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     }
 }
 
-/// Global options, then the subcommand's words, then its own arguments.
-fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) {
+/// Global options, then the subcommand's words, then its own arguments. Whether there was a subcommand.
+fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) -> bool {
     let mut at = 1;
     while let Some(text) = pass.words.get(at).and_then(Word::exact) {
-        if !text.starts_with(['-', '+']) || text.len() < 2 || subcommand(pass.words, profile, at).is_some() {
+        if !text.starts_with(['-', '+'])
+            || text == "-"
+            || text.len() < 2
+            || subcommand(pass.words, profile, at).is_some()
+        {
             break;
         }
         let text = text.to_owned();
@@ -68,17 +81,30 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) {
         }
     }
     let Some(next) = pass.words.get(at) else {
-        return;
+        return false;
     };
-    match subcommand(pass.words, profile, at) {
-        Some((name, section)) => arguments(pass, section, at + name.len()),
+    let found = subcommand(pass.words, profile, at);
+    match found {
+        Some((name, section)) => {
+            if section.spelled {
+                let reason = format!("`{}` must be spelled out in the rule", name.join(" "));
+                concern(pass, at + name.len() - 1, "program_argument", &reason);
+            }
+            arguments(pass, section, at + name.len());
+        }
         None if !profile.top.first.is_empty() || profile.top.more.is_some() => arguments(pass, &profile.top, at),
         None => {
             let reason = format!("the subcommand `{}` is not in the program's profile", next.text);
-            concern(pass, at, "unknown_subcommand", &reason);
+            // Of a group like `pr` the rule must spell out the member.
+            let group = profile
+                .subs
+                .iter()
+                .any(|(name, _)| name.len() > 1 && name[0] == next.text);
+            concern(pass, at + usize::from(group), "unknown_subcommand", &reason);
             unprofiled(pass, at + 1);
         }
     }
+    found.is_some()
 }
 
 /// The subcommand whose words stand at `at`; the longest when several do.
@@ -108,7 +134,10 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
         } else if word.exact() == Some("--") {
             dashes = true;
             at += 1;
-        } else if let Some(text) = option_text(&word) {
+        } else if section.script && !pass.operands.is_empty() {
+            loose(pass, at, &word);
+            at += 1;
+        } else if let Some(text) = option_text(&word, section.plus) {
             at = option(pass, section, at, &text);
         } else {
             if word.range.dash && !section.harmless && word.kind != WordKind::Known {
@@ -120,19 +149,27 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
     }
     if !section.needs.is_empty() && !section.needs.iter().any(|name| pass.given.contains(name)) {
         let reason = format!("without one of {} it does more than read", section.needs.join(" "));
-        concern(pass, 0, "program_argument", &reason);
+        concern(pass, NEVER_SPELLED, "program_argument", &reason);
+    }
+    if pass.operands.len() < section.least {
+        concern(
+            pass,
+            NEVER_SPELLED,
+            "program_argument",
+            "it would choose the names of its files itself",
+        );
     }
     classify(pass, section);
 }
 
 /// The text of a word that is surely an option.
-fn option_text(word: &Word) -> Option<String> {
+fn option_text(word: &Word, plus: bool) -> Option<String> {
     let text = if word.kind == WordKind::Opaque {
         &word.range.head
     } else {
         &word.text
     };
-    (text.starts_with('-') && text.len() > 1).then(|| text.clone())
+    ((text.starts_with('-') || plus && text.starts_with('+')) && text.len() > 1).then(|| text.clone())
 }
 
 /// Reads the option at `at`; gives the index behind it and its value.
@@ -223,6 +260,18 @@ fn valued(
             at + 1
         }
         (Arity::Value(Class::Command), None) => embedded(pass, at),
+        (Arity::Pair(_), Some(_)) => unknown(pass, section, at, name),
+        (Arity::Pair(class), None) => {
+            for (at, class) in [(at + 1, Class::Label), (at + 2, class)] {
+                if let Some(value) = pass.words.get(at).cloned() {
+                    if value.range.many && value.kind != WordKind::Known {
+                        opaque(pass, at);
+                    }
+                    take(pass, class, at, &value);
+                }
+            }
+            at + 3
+        }
         (Arity::Value(class), None) => {
             if let Some(value) = pass.words.get(at + 1).cloned() {
                 if value.range.many && !section.harmless && value.kind == WordKind::Opaque {
@@ -309,6 +358,11 @@ fn classify(pass: &mut Pass<'_, '_>, section: &Section) {
             Some(Class::In) if in_place => {
                 read(pass, *at, word);
                 write(pass, *at, word);
+            }
+            Some(Class::Out) if section.reading.iter().any(|name| pass.given.contains(name)) => read(pass, *at, word),
+            Some(Class::JqOrFile) if operands.len() == 1 => {
+                take(pass, Class::Jq, *at, word);
+                read(pass, *at, word);
             }
             Some(Class::Into) => into(pass, *at, word, &sources),
             Some(class) => take(pass, class, *at, word),

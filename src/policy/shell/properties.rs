@@ -135,3 +135,51 @@ const PIECES: [&str; 40] = [
     "))", "[[", "]]", "$'", "${", "$", "*", "?", "~", "=", "#", "if ", "then ", "fi", "for ", "do ", "done", "case ",
     "esac", "é",
 ];
+
+/// What a large hostile text is made of.
+const PARTS: [&str; 24] = [
+    "ls ",
+    "; ",
+    "&& ",
+    "| ",
+    "$(",
+    "(",
+    "{ ",
+    "`",
+    "'",
+    "\"",
+    "\\",
+    "<<E\n",
+    "\nE\n",
+    "${x",
+    "[[ ",
+    "if ls; then ",
+    "for f in ",
+    "do ",
+    "a",
+    "*",
+    "{a,b}",
+    "git -a ",
+    "sed 's/a/b/' ",
+    "\u{202e}",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Up to and over the limit of 16 KiB, built of long repeats: an answer whatever the text. How long it takes, the bench shows.
+    #[test]
+    fn large_texts_give_an_answer(parts in prop::collection::vec((0..PARTS.len(), 1..3000_usize), 1..12)) {
+        let mut text = String::new();
+        for (part, times) in parts {
+            for _ in 0..times {
+                if text.len() < 17_000 {
+                    text.push_str(PARTS[part]);
+                }
+            }
+        }
+        if let Err(refusal) = read(&text, "", &TERRAIN, &Grants::default()) {
+            prop_assert!(crate::policy::codes::find(&refusal.code).is_some(), "{}", refusal.code);
+        }
+    }
+}

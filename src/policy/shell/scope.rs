@@ -41,6 +41,8 @@ pub struct State {
     pub nested: usize,
     /// Standard output goes to another command of a pipe or into a substitution.
     pub feeds: bool,
+    /// What stands here runs whenever the text does: no branch, loop or `&&` before it.
+    pub sure: bool,
     /// In the condition of `while`: `read` is accepted.
     pub reads_lines: bool,
 }
@@ -54,6 +56,7 @@ impl State {
             input: None,
             nested: 0,
             feeds: false,
+            sure: true,
             reads_lines: false,
         }
     }

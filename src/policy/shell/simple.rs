@@ -6,7 +6,8 @@ use super::scope::{Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
 use super::values::Used;
 use super::wrappers::{self, Step};
 use super::{
-    FileUse, Range, Refusal, Simple, Tame, Word, WordKind, assign, builtins, chdir, flow, place, walk as walking, words,
+    FileUse, Range, Reach, Refusal, Simple, Tame, Word, WordKind, assign, builtins, chdir, extended, flow, place,
+    walk as walking, words,
 };
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
@@ -114,6 +115,7 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
         concern_words: Vec::new(),
         wrapped: Vec::new(),
         passed_over: Vec::new(),
+        reach: Reach::Nothing,
     });
 }
 
@@ -181,6 +183,9 @@ fn finish(
         Used::default()
     };
     used.concerns.extend(concerns);
+    if matches!(program.as_str(), "test" | "[") {
+        add(&mut used.reads, extended::asked_by(walk, state, &job.words));
+    }
     let redirected = !redirects.writes.is_empty();
     let look_up = program == "command"
         && job
@@ -200,10 +205,16 @@ fn finish(
         concern_words: used.concerns.iter().map(|(at, _)| *at).collect(),
         wrapped: job.wrapped.clone(),
         passed_over: used.passed_over,
+        reach: used.reach,
         words: job.words.clone(),
     };
     let simple = Simple {
         concern: simple.concern.filter(|_| !simple.state_only),
+        reach: match (simple.state_only, simple.reach) {
+            (true, _) => Reach::Nothing,
+            (false, Reach::Nothing) if !simple.concern_words.is_empty() => Reach::Operands,
+            (false, reach) => reach,
+        },
         ..simple
     };
     walk.reading.commands.push(simple);

@@ -1,7 +1,8 @@
 //! What one value of a given class does: files, hosts, programs, and what speaks against it. Knows no option.
 
+use super::plain::is_plain;
 use super::scope::{State, Walk};
-use super::{FileUse, Refusal, Tame, Word, WordKind, awk, jq, place, sed, simple};
+use super::{FileUse, Reach, Refusal, Tame, Word, WordKind, awk, jq, place, sed, simple};
 use crate::base::access::{Found, Place};
 use crate::policy::profiles::Class;
 use crate::policy::protected;
@@ -18,6 +19,7 @@ pub struct Used {
     /// Commands inside (`find -exec`).
     pub inner: Vec<Vec<Word>>,
     pub passed_over: Vec<usize>,
+    pub reach: Reach,
 }
 
 /// One pass over the words.
@@ -31,6 +33,9 @@ pub struct Pass<'a, 'b> {
     /// Names of the options that were given.
     pub given: Vec<String>,
 }
+
+/// The place of a concern that no words of a rule can lift, only `args: any`.
+pub const NEVER_SPELLED: usize = usize::MAX;
 
 /// Notes what speaks against the word at `at`.
 pub fn concern(pass: &mut Pass<'_, '_>, at: usize, code: &str, reason: &str) {
@@ -113,29 +118,11 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
             &format!("`{}` names a program or code to run", word.text),
         ),
         Class::Loose => loose(pass, at, word),
-        Class::Listing
-        | Class::Format
-        | Class::Label
-        | Class::Target
-        | Class::Header
-        | Class::Stdout
-        | Class::Show
-        | Class::Mode
-        | Class::Behind
-        | Class::Setting
-        | Class::Harness
-        | Class::Remote => {
-            if !is_plain(class, word) {
-                let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
-                concern(pass, at, "program_argument", &reason);
-            } else if class == Class::Remote && word.text.starts_with(['/', '.', '~']) {
-                read(pass, at, word);
-            }
-        }
         Class::In if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
         Class::In => read(pass, at, word),
         Class::Rev => revision(pass, at, word),
         Class::Out => write(pass, at, word),
+        Class::Dir => made(pass, at, word),
         Class::Url => match &word.range.values {
             Some(values) if !word.range.glob && values.iter().all(|url| is_web(url)) => {
                 pass.used.hosts.extend(values.iter().cloned())
@@ -144,39 +131,17 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         },
         Class::Sed => program(pass, at, word, "sed", sed::check),
         Class::Awk => program(pass, at, word, "awk", awk::check),
-        Class::Jq => program(pass, at, word, "jq", jq::check),
-    }
-}
-
-/// Whether a known word of a narrow class is what the class allows.
-fn is_plain(class: Class, word: &Word) -> bool {
-    let Some(text) = word.exact() else {
-        return false;
-    };
-    match class {
-        Class::Listing => text.starts_with('t') && text.chars().all(|next| "tvzjJf".contains(next)),
-        Class::Format => text.starts_with('+'),
-        Class::Target => !text.contains('=') || matches!(text, "V=1" | "VERBOSE=1" | "CI=1" | "DEBUG=1"),
-        Class::Label => text
-            .chars()
-            .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next)),
-        // `Host:` leads to another host than the one that was judged.
-        Class::Header => !text.starts_with('@') && !text.trim_start().to_ascii_lowercase().starts_with("host"),
-        Class::Show => !text.contains("%G"),
-        Class::Mode => is_mode(text),
-        Class::Behind => {
-            let jobs = text.strip_prefix("-j").unwrap_or(text);
-            BEHIND.contains(&text) || jobs.bytes().all(|byte| byte.is_ascii_digit())
+        Class::Jq | Class::JqOrFile => program(pass, at, word, "jq", jq::check),
+        Class::Dd => copied(pass, at, word),
+        Class::Slug if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
+        _ if !is_plain(class, word) => {
+            let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
+            concern(pass, at, "program_argument", &reason);
         }
-        Class::Setting => {
-            let name = text.to_ascii_lowercase();
-            !["header", "credential", "pass", "token", "cookie"]
-                .iter()
-                .any(|word| name.contains(word))
+        Class::Remote | Class::Module | Class::Package if word.text.starts_with(['/', '.', '~']) => {
+            read(pass, at, word);
         }
-        Class::Stdout => text == "-",
-        Class::Remote => !text.contains("::") && !text.contains("://") && !text.contains('@'),
-        _ => false,
+        _ => {}
     }
 }
 
@@ -257,12 +222,12 @@ fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
         if left_out || text.starts_with('!') {
             continue;
         }
-        let plain = text.replace(['*', '?', '[', ']', '^', '{', '}'], "");
+        let plain = text.replace(['*', '?', '[', ']', '^', '{', '}', '\\', '$'], "");
         let named = [plain.as_str(), text.as_str()]
             .into_iter()
             .find(|name| secret_like(name).is_some());
         let last = text.rsplit('/').next().unwrap_or_default();
-        let reached = (plain.len() > 2)
+        let reached = (plain.len() > 2 || plain.len() == 2 && plain.starts_with('.'))
             .then(|| {
                 [".env", ".netrc", ".npmrc", "id_rsa"]
                     .into_iter()
@@ -281,33 +246,22 @@ fn leaves(word: &Word) -> bool {
     word.range.values.as_ref().is_some_and(|all| all.iter().any(out))
 }
 
+/// `if=FILE` is read, `of=FILE` written.
+fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    const DEVICES: [&str; 2] = ["/dev/random", "/dev/urandom"];
+    match word.exact().and_then(|text| text.split_once('=')) {
+        Some(("if", device)) if DEVICES.contains(&device) => {}
+        Some(("if", name)) => read(pass, at, &Word::known(name)),
+        Some(("of", name)) => write(pass, at, &Word::known(name)),
+        Some(("bs" | "ibs" | "obs" | "cbs" | "count" | "seek" | "skip" | "status" | "conv" | "iflag" | "oflag", _)) => {
+        }
+        _ => opaque(pass, at),
+    }
+}
+
 /// `host:path`, as archivers and copiers read it.
 fn remote(text: &str) -> bool {
     text.split('/').next().is_some_and(|first| first.contains(':'))
-}
-
-/// Words behind `--` that a build tool or formatter takes and that change no file.
-const BEHIND: [&str; 12] = [
-    "-k",
-    "-s",
-    "-l",
-    "-v",
-    "-q",
-    "--check",
-    "--verbose",
-    "--quiet",
-    "--edition",
-    "--files-with-diff",
-    "V=1",
-    "VERBOSE=1",
-];
-
-/// A mode without set-id and sticky bits.
-fn is_mode(text: &str) -> bool {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.len() <= 3 || text.len() == 4 && text.starts_with('0');
-    }
-    !text.contains(['s', 't'])
 }
 
 /// A file that is written.
@@ -315,6 +269,20 @@ pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     match place::uses(pass.walk, pass.state, word) {
         Some(uses) if uses.iter().all(|found| !found.opaque) => simple::add(&mut pass.used.writes, uses),
         _ => opaque(pass, at),
+    }
+}
+
+/// A directory that is made: a rule about what lies in it (`build/**`) covers it.
+fn made(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    let before = pass.used.writes.len();
+    write(pass, at, word);
+    for place in pass.used.writes[before..]
+        .iter_mut()
+        .filter_map(|used| used.place.as_mut())
+    {
+        if place.found == Found::Nothing {
+            place.found = Found::Dir;
+        }
     }
 }
 

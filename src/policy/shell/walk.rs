@@ -138,7 +138,9 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
         }
         state.dirs = reached(ends.all()?, &start);
         ends = pipeline(walk, state, &item.0.first)?;
+        let sure = state.sure;
         for next in &item.0.additional {
+            state.sure = false;
             let output = std::mem::replace(&mut ends.output, Range::wild());
             match next {
                 AndOr::And(then) => {
@@ -170,6 +172,7 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
                 }
             }
         }
+        state.sure = sure;
     }
     state.dirs = start;
     Ok(ends)
@@ -223,6 +226,7 @@ fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<
             if reads_file(redirects.as_ref()) {
                 inner.input = Some(Range::wild());
             }
+            inner.sure &= matches!(compound, CompoundCommand::BraceGroup(_) | CompoundCommand::Subshell(_));
             let ends = compound_command(walk, &mut inner, compound)?;
             if !matches!(compound, CompoundCommand::Subshell(_)) {
                 state.vars = inner.vars;

@@ -71,6 +71,26 @@ fn what_is_not_touched_is_not_named() {
 }
 
 #[test]
+fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
+    let object = ".git/objects/ab/c";
+    let touch = |dir: &Path| {
+        let file = fs::File::options().write(true).open(dir.join(object)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    };
+    let named = format!("{object} (could not be put back)");
+    let (undone, _) = mended(touch);
+    assert_eq!(undone.join(" "), named);
+    let (dir, confinement) = tree(&PROTECTED);
+    let clone = tempfile::tempdir().unwrap();
+    fs::hard_link(dir.path().join(object), clone.path().join("c")).unwrap();
+    let seal = Seal::take(&confinement);
+    touch(dir.path());
+    assert_eq!(seal.mend(), Vec::<String>::new());
+    fs::write(dir.path().join(object), "other").unwrap();
+    assert_eq!(seal.mend().join(" "), named);
+}
+
+#[test]
 fn every_kind_of_change_is_undone() {
     type Change = fn(&Path);
     let changes: [(Change, &[&str]); 10] = [
@@ -167,4 +187,23 @@ fn existing_paths_that_are_no_links_can_be_frozen() {
     let (_dir, confinement) = tree(&PROTECTED);
     let frozen = Seal::take(&confinement).frozen();
     assert_eq!(frozen, [PathBuf::from(".git"), PathBuf::from("sub/.npmrc")]);
+}
+
+#[test]
+fn a_run_directory_is_left_to_the_run() {
+    let (dir, mut confinement) = tree(&[".overnight"]);
+    let runs = dir.path().join(".overnight/runs");
+    fs::create_dir_all(runs.join("1")).unwrap();
+    fs::create_dir_all(runs.join("2")).unwrap();
+    fs::write(runs.join("1/journal.jsonl"), "old\n").unwrap();
+    fs::write(runs.join("2/journal.jsonl"), "other\n").unwrap();
+    confinement.hidden.push(runs.join("1"));
+    let seal = Seal::take(&confinement);
+    fs::write(runs.join("1/journal.jsonl"), "old\nnew\n").unwrap();
+    fs::create_dir(runs.join("1/results")).unwrap();
+    fs::write(runs.join("2/journal.jsonl"), "changed\n").unwrap();
+    assert_eq!(seal.mend(), [".overnight/runs/2/journal.jsonl"]);
+    assert_eq!(fs::read_to_string(runs.join("1/journal.jsonl")).unwrap(), "old\nnew\n");
+    assert!(runs.join("1/results").is_dir());
+    assert_eq!(fs::read_to_string(runs.join("2/journal.jsonl")).unwrap(), "other\n");
 }

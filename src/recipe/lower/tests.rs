@@ -176,3 +176,21 @@ fn a_plan_has_one_digest() {
     let other = plan("steps: [{id: a, prompt: y}]", &[], Overrides::default()).unwrap();
     assert_ne!(one.digest(), other.digest());
 }
+
+#[test]
+fn a_sketch_shows_what_is_missing_as_written() {
+    let mut files = Files::new();
+    let text = "version: 1\nname: x\ninput: {}\nparameters:\n  - {name: p, type: integer}\nsteps:\n  - {id: a, run: 'ls {{ p }}'}\n  - {id: b, prompt: 'do {{ input.b }}'}\n";
+    let id = files.add("r.yaml", text);
+    let recipe = parse(&files, id, &mut Vec::new()).unwrap();
+    let given = Given {
+        sketch: true,
+        ..Given::default()
+    };
+    let plan = lower(&files, &recipe, &given, &|_, _| Err(String::new()), &mut Vec::new()).unwrap();
+    let shown = crate::recipe::show::text(&plan);
+    assert!(
+        shown.contains("ls '{{ p }}'") && shown.contains("do {{ input.b }}"),
+        "{shown}"
+    );
+}

@@ -99,10 +99,7 @@ impl<'a> CallSummary<'a> {
             }
         }
         let failure = self.output?.error.as_ref()?;
-        let code = match failure.kind.as_str() {
-            kind @ ("denied" | "protected_path" | "secret_hit") => kind,
-            kind => kind.strip_prefix("denied:")?,
-        };
+        let code = failure.denial()?;
         Some(Denial {
             rule: self.ruling().and_then(|ruling| ruling.rule.as_deref()),
             code,

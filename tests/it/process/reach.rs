@@ -41,6 +41,114 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
     }
 }
 
+/// A toolchain, the program that must be there, the files of a small project, what builds it, and what that prints.
+type Built = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static str,
+    &'static str,
+);
+
+const BUILT: [Built; 4] = [
+    (
+        "node",
+        "node",
+        &[
+            (
+                "package.json",
+                "{\"name\":\"small\",\"version\":\"1.0.0\",\"scripts\":{\"test\":\"node t.js\"}}",
+            ),
+            (
+                "t.js",
+                "require('fs').writeFileSync('made.txt', 'x'); console.log('built', 1 + 1)",
+            ),
+        ],
+        "npm test --silent",
+        "built 2",
+    ),
+    (
+        "python",
+        "python3",
+        &[(
+            "test_a.py",
+            "import unittest, tempfile\nclass A(unittest.TestCase):\n    def test_b(self):\n        tempfile.TemporaryFile().close()\n        self.assertEqual(1 + 1, 2)\n",
+        )],
+        "python3 -m unittest -v",
+        "Ran 1 test",
+    ),
+    (
+        "go",
+        "go",
+        &[
+            ("go.mod", "module small\n\ngo 1.20\n"),
+            (
+                "a_test.go",
+                "package small\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n",
+            ),
+        ],
+        "go test ./...",
+        "ok",
+    ),
+    (
+        "java",
+        "java",
+        &[(
+            "Main.java",
+            "public class Main { public static void main(String[] a) { System.out.println(\"built \" + (1 + 1)); } }\n",
+        )],
+        "java Main.java",
+        "built 2",
+    ),
+];
+
+#[tokio::test]
+async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
+    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    let parent: Vec<(String, String)> = std::env::vars().collect();
+    for (name, program, files, build, wanted) in BUILT {
+        // What a machine has of these is its own affair; CI has all but Go and Java.
+        let there = std::process::Command::new(program).arg("-version").output().is_ok();
+        if !there {
+            assert!(
+                matches!(name, "go" | "java") || std::env::var_os("OVERNIGHT_REQUIRE").is_none(),
+                "{program} is missing and OVERNIGHT_REQUIRE is set"
+            );
+            let mut err = std::io::stderr().lock();
+            let _ = std::io::Write::write_fmt(&mut err, format_args!("skipped: {program} is missing\n"));
+            continue;
+        }
+        for level in [Level::Full, Level::Landlock] {
+            let top = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                std::fs::write(top.path().join(file), text).unwrap();
+            }
+            let private = process::private::Private::create().unwrap();
+            let toolchains = [name.to_owned()];
+            let wishes = process::private::Wishes {
+                level,
+                workspace: top.path(),
+                hidden: &[],
+                protected: &[".git".to_owned()],
+                network: &Network::None,
+                toolchains: &toolchains,
+                pass: &[],
+                parent: &parent,
+            };
+            let confinement = process::private::confinement(&wishes, &private).unwrap();
+            let house = House { top, confinement };
+            let got = house.run(&format!("{build} 2>&1")).await;
+            assert!(
+                got.stdout.text.contains(wanted),
+                "{level:?} {name}: {}",
+                got.stdout.text
+            );
+            assert_eq!(got.exit.code, Some(0), "{level:?} {name}: {}", got.stdout.text);
+            assert!(got.undone.is_empty());
+        }
+    }
+}
+
 #[tokio::test]
 async fn granted_hosts_are_reached_through_the_proxy_and_others_are_not() {
     let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -78,7 +78,14 @@ fn expand(pattern: &str) -> Vec<String> {
 
 /// A policy of the corpus as a policy file.
 fn policy_of(policy: &Value) -> String {
-    let mut rules = vec![json!({ "id": "commands", "allow": "run_shell_command", "commands": policy["commands"] })];
+    let mut all = json!({ "id": "commands", "allow": "run_shell_command" });
+    if policy["commands"].is_array() {
+        all["commands"] = policy["commands"].clone();
+    }
+    let mut rules = vec![all];
+    if policy["deny"].is_array() {
+        rules.push(json!({ "id": "deny", "deny": "run_shell_command", "commands": policy["deny"] }));
+    }
     if policy["write"].as_array().is_some_and(|list| !list.is_empty()) {
         rules.push(json!({ "id": "write", "allow": "write_file", "paths": policy["write"] }));
     }
@@ -145,4 +152,18 @@ fn no_attack_is_allowed() {
 fn everyday_commands_are_allowed() {
     let (total, wrong) = ruled_otherwise(include_str!("../../../../fixtures/policy/commands/benign.yaml"), true);
     assert!(total >= 150 && wrong.is_empty(), "{total}\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_attack_is_allowed_where_rules_name_whole_programs() {
+    let corpus = include_str!("../../../../fixtures/policy/commands/attacks-by-program.yaml");
+    let (total, wrong) = ruled_otherwise(corpus, false);
+    assert!(total >= 2000 && wrong.is_empty(), "{total}\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_ci_runs_is_allowed_where_rules_name_whole_programs() {
+    let corpus = include_str!("../../../../fixtures/policy/commands/benign-by-program.yaml");
+    let (total, wrong) = ruled_otherwise(corpus, true);
+    assert!(total >= 700 && wrong.is_empty(), "{total}\n{}", wrong.join("\n"));
 }

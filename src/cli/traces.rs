@@ -1,0 +1,188 @@
+//! Spans of a finished session, sent to the collector that the `OTEL_*` variables name. A failure is a warning: it changes
+//! neither verdict nor exit code.
+
+use super::{out, wire};
+use crate::base::event::{Event, EventKind};
+use crate::base::secret::Redactor;
+use crate::journal;
+use crate::net::otlp::{self, Encoding};
+use crate::report::traces;
+use std::path::Path;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long a run that was ended from outside still waits for its collector.
+const HURRIED: Duration = Duration::from_secs(2);
+/// `OTEL_EXPORTER_OTLP_TIMEOUT`, where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends the spans of the session that has just ended, where that is wished. `ended` is what ends the run from outside: it
+/// ends the wait, too.
+pub async fn export(dir: &Path, ended: &CancellationToken) {
+    let wish = match Wish::of(wire::variable) {
+        Ok(Some(wish)) => wish,
+        Ok(None) => return,
+        Err(why) => return warn(&why),
+    };
+    let events = match journal::read(dir) {
+        Ok(read) => read.events,
+        Err(error) => return warn(&error.to_string()),
+    };
+    // A replay reaches nobody.
+    if is_replay(&events) {
+        return;
+    }
+    let parent = wire::variable("TRACEPARENT").and_then(|text| traces::parent(&text));
+    if parent.as_ref().is_some_and(|parent| !parent.is_sampled()) {
+        return;
+    }
+    let spans = traces::spans(&events, parent.as_ref());
+    let patience = match ended.is_cancelled() {
+        true => wish.patience.min(HURRIED),
+        false => wish.patience,
+    };
+    let over = async {
+        match ended.is_cancelled() {
+            true => std::future::pending().await,
+            false => ended.cancelled().await,
+        }
+    };
+    let sent = tokio::select! {
+        sent = otlp::send(spans, wish.encoding, wish.endpoint.as_deref()) => sent,
+        () = over => Err("the run was ended before the collector had taken them".to_owned()),
+        () = tokio::time::sleep(patience) => Err(format!("no answer of the collector within {} ms", patience.as_millis())),
+    };
+    if let Err(why) = sent {
+        warn(&why);
+    }
+}
+
+fn warn(why: &str) {
+    let redactor = Redactor::from_env(wire::environment());
+    out::tell(&redactor.redact(&format!("warning: the spans of this run were not sent: {why}")));
+}
+
+fn is_replay(events: &[Event]) -> bool {
+    let head = events.iter().find_map(|event| match &event.kind {
+        EventKind::RunStarted(head) => Some(head),
+        _ => None,
+    });
+    head.is_some_and(|head| head.replays.is_some())
+}
+
+/// What the variables ask for.
+#[derive(Debug, PartialEq)]
+struct Wish {
+    encoding: Encoding,
+    endpoint: Option<String>,
+    patience: Duration,
+}
+
+impl Wish {
+    /// `None` when nothing is to be sent: no endpoint and no exporter is named, or it is switched off.
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
+        // That of traces goes before that of all signals.
+        let either = |end: &str| {
+            variable(&format!("OTEL_EXPORTER_OTLP_TRACES_{end}"))
+                .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{end}")))
+        };
+        let off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let endpoint = either("ENDPOINT");
+        let exporters = variable("OTEL_TRACES_EXPORTER");
+        let wished = match &exporters {
+            Some(list) => list.split(',').any(|name| name.trim() == "otlp"),
+            None => endpoint.is_some(),
+        };
+        if off || !wished {
+            return Ok(None);
+        }
+        let encoding = match either("PROTOCOL").as_deref() {
+            None | Some("http/protobuf") => Encoding::Protobuf,
+            Some("http/json") => Encoding::Json,
+            Some(other) => {
+                return Err(format!(
+                    "OTEL_EXPORTER_OTLP_PROTOCOL is `{other}`; write http/protobuf or http/json"
+                ));
+            }
+        };
+        let patience = match either("TIMEOUT") {
+            None => PATIENCE,
+            Some(text) => Duration::from_millis(
+                text.parse()
+                    .map_err(|_| format!("OTEL_EXPORTER_OTLP_TIMEOUT is `{text}`; write milliseconds"))?,
+            ),
+        };
+        Ok(Some(Self {
+            encoding,
+            endpoint,
+            patience,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(set: &[(&str, &str)]) -> Result<Option<Wish>, String> {
+        Wish::of(|name| {
+            let found = set.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn nothing_is_sent_unless_asked_for() {
+        for set in [
+            &[][..],
+            &[("OTEL_SERVICE_NAME", "x")],
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"),
+                ("OTEL_SDK_DISABLED", "true"),
+            ],
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"),
+                ("OTEL_TRACES_EXPORTER", "none"),
+            ],
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"),
+                ("OTEL_TRACES_EXPORTER", "console"),
+            ],
+        ] {
+            assert_eq!(wish(set), Ok(None), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
+        let found = wish(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4318/v1/traces"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
+        ]);
+        let wish = found.unwrap().unwrap();
+        assert_eq!(wish.endpoint.as_deref(), Some("http://traces:4318/v1/traces"));
+        assert_eq!(wish.encoding, Encoding::Json);
+        assert_eq!(wish.patience, Duration::from_millis(250));
+        let bare = super::tests::wish(&[("OTEL_TRACES_EXPORTER", "otlp")])
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (bare.endpoint, bare.encoding, bare.patience),
+            (None, Encoding::Protobuf, PATIENCE)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        for (name, value) in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ] {
+            let said = wish(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), (name, value)]);
+            assert!(said.unwrap_err().contains(value), "{name}");
+        }
+    }
+}

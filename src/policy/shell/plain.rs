@@ -1,0 +1,238 @@
+//! Classes of values that are judged by their text alone: which words of each are harmless. Names no file.
+
+use super::Word;
+use crate::policy::profiles::Class;
+
+/// Whether a known word of a narrow class is what the class allows.
+pub fn is_plain(class: Class, word: &Word) -> bool {
+    let Some(text) = word.exact() else {
+        return false;
+    };
+    match class {
+        Class::Listing => text.starts_with('t') && text.chars().all(|next| "tvzjJf".contains(next)),
+        Class::Format => text.starts_with('+'),
+        Class::Target => text.split_once('=').is_none_or(|(name, value)| is_setting(name, value)),
+        Class::Label => text
+            .chars()
+            .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next)),
+        // `Host:` leads to another host than the one that was judged.
+        Class::Header => !text.starts_with('@') && !text.trim_start().to_ascii_lowercase().starts_with("host"),
+        Class::Show => !text.contains("%G"),
+        Class::Mode => is_mode(text),
+        Class::Behind => {
+            let jobs = text.strip_prefix("-j").unwrap_or(text);
+            BEHIND.contains(&text) || jobs.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        Class::Setting => {
+            let name = text.to_ascii_lowercase();
+            !["header", "credential", "pass", "token", "cookie", "_auth", "secret"]
+                .iter()
+                .any(|word| name.contains(word))
+        }
+        Class::Stdout => matches!(text, "-" | "/dev/null"),
+        Class::Remote => !text.contains(':') && !text.contains('@'),
+        Class::Refspec => !text.contains("::") && !text.contains("://") && !text.contains('@'),
+        Class::Harness => !text.starts_with("--log"),
+        Class::Lint => is_lint(text),
+        Class::Module => is_module(text),
+        Class::Package => is_package(text),
+        Class::Slug => text.matches('/').count() < 2 && !text.contains(':'),
+        Class::Goal => is_goal(text),
+        Class::Off => text.starts_with("no:"),
+        Class::Writeout => !text.starts_with('@') && !text.contains("%output"),
+        _ => false,
+    }
+}
+
+/// Words behind `--` that a build tool or formatter takes and that change no file.
+const BEHIND: [&str; 12] = [
+    "-k",
+    "-s",
+    "-l",
+    "-v",
+    "-q",
+    "--check",
+    "--verbose",
+    "--quiet",
+    "--edition",
+    "--files-with-diff",
+    "V=1",
+    "VERBOSE=1",
+];
+
+/// A mode without set-id and sticky bits.
+fn is_mode(text: &str) -> bool {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.len() <= 3 || text.len() == 4 && text.starts_with('0');
+    }
+    !text.contains(['s', 't'])
+}
+
+/// A variable of make that names no program: a switch, or a well-known compiler.
+fn is_setting(name: &str, value: &str) -> bool {
+    const VALUES: [&str; 14] = [
+        "on", "off", "yes", "no", "true", "false", "ON", "OFF", "debug", "release", "Debug", "Release", "ci", "test",
+    ];
+    const COMPILERS: [&str; 6] = ["cc", "gcc", "clang", "c++", "g++", "clang++"];
+    let upper = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_uppercase())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if matches!(name, "CC" | "CXX") {
+        let (base, version) = value.rsplit_once('-').unwrap_or((value, "0"));
+        return COMPILERS.contains(&base) && digits(version);
+    }
+    let chooses =
+        super::assign::is_never(name) || name.starts_with("MAKE") || name.ends_with("SHELL") || name.ends_with("FLAGS");
+    upper(name) && !chooses && (digits(value) || VALUES.contains(&value))
+}
+
+/// `-D`, `warnings`, `-Aclippy::all`: levels of lints and their names.
+fn is_lint(text: &str) -> bool {
+    const LEVELS: [&str; 5] = ["--deny", "--warn", "--allow", "--forbid", "--cap-lints"];
+    let name = |text: &str| {
+        !text.starts_with('-')
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(&byte))
+    };
+    match text.split_once('=') {
+        Some((level, value)) => LEVELS.contains(&level) && name(value),
+        None => {
+            let short = text
+                .strip_prefix('-')
+                .and_then(|rest| rest.strip_prefix(['D', 'W', 'A', 'F']));
+            LEVELS.contains(&text) || short.is_some_and(name) || name(text)
+        }
+    }
+}
+
+/// A package that Go has here: a path of this repository, a file, or one of its own library.
+fn is_module(text: &str) -> bool {
+    let first = text.split('/').next().unwrap_or_default();
+    !text.contains('@')
+        && (text.starts_with('.') || text.starts_with('/') || text.ends_with(".go") || !first.contains('.'))
+}
+
+/// A name that a registry knows, or this repository itself.
+fn is_package(text: &str) -> bool {
+    const ARCHIVES: [&str; 5] = [".whl", ".tgz", ".gz", ".zip", ".bz2"];
+    let own = text == "." || text.starts_with(".[");
+    own || !text.contains(':')
+        && !text.starts_with("git+")
+        && !text.starts_with(['.', '/', '~'])
+        && !ARCHIVES.iter().any(|end| text.ends_with(end))
+}
+
+/// Phases, and goals of plugins that check, format or show. A goal by its full coordinates may fetch any plugin.
+fn is_goal(text: &str) -> bool {
+    const GOALS: [&str; 30] = [
+        "antlr4",
+        "checkstyle",
+        "clover",
+        "compiler",
+        "dependency",
+        "enforcer",
+        "failsafe",
+        "flyway",
+        "fmt",
+        "formatter",
+        "help",
+        "jacoco",
+        "javadoc",
+        "license",
+        "pmd",
+        "quarkus",
+        "resources",
+        "rewrite",
+        "site",
+        "sortpom",
+        "source",
+        "spotbugs",
+        "spotless",
+        "spring-boot",
+        "surefire",
+        "surefire-report",
+        "toolchains",
+        "jar",
+        "war",
+        "clean",
+    ];
+    match text.split_once(':') {
+        Some((plugin, goal)) => GOALS.contains(&plugin) && !goal.contains(':') && goal != "get",
+        None => !text.ends_with("deploy"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Word;
+    use super::{Class, is_plain};
+
+    #[test]
+    fn each_class_takes_its_own_and_no_more() {
+        let cases: [(Class, &[&str], &[&str]); 9] = [
+            (
+                Class::Lint,
+                &[
+                    "-D",
+                    "warnings",
+                    "-Aclippy::all",
+                    "clippy::too_many_lines",
+                    "--deny",
+                    "--warn=x",
+                ],
+                &["-C", "linker=./x", "-Clinker=./x", "--cfg", "--emit=x", "../x"],
+            ),
+            (
+                Class::Module,
+                &[".", "./cmd/app", "main.go", "./..."],
+                &["evil.example/x", "github.com/x/y@latest", "./x@v1"],
+            ),
+            (
+                Class::Package,
+                &["requests", "lodash@4", "@scope/name", ".", ".[test]", "a==1.0"],
+                &[
+                    "git+https://x/y",
+                    "https://x/y.whl",
+                    "./x.whl",
+                    "../x",
+                    "file:x",
+                    "x.tgz",
+                ],
+            ),
+            (Class::Slug, &["owner/name", "12", "main"], &["host/owner/name", "a:b"]),
+            (
+                Class::Goal,
+                &["verify", "spotless:check", "dependency:tree"],
+                &["deploy", "exec:exec", "org.x:y:1:z", "archetype:generate"],
+            ),
+            (
+                Class::Target,
+                &["test", "V=1", "CC=clang-18", "BUILD=release"],
+                &[
+                    "CC=./x",
+                    "SHELL=/bin/x",
+                    "RUN=id",
+                    "X=$(id)",
+                    "x:=1",
+                    "PATH=test",
+                    "LD_PRELOAD=1",
+                ],
+            ),
+            (Class::Remote, &["origin", "--tags"], &["evil:x", "a@b", "https://x"]),
+            (Class::Writeout, &["%{http_code}"], &["@file", "%output{x}"]),
+            (Class::Off, &["no:cacheprovider"], &["evil"]),
+        ];
+        for (class, fine, not) in cases {
+            for (texts, wanted) in [(fine, true), (not, false)] {
+                for text in texts {
+                    assert_eq!(is_plain(class, &Word::known(*text)), wanted, "{class:?} {text}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The attributes of spans: their names, by the GenAI conventions where those have one, and their bounds. Knows no event.
+
+use crate::base::call::ExitInfo;
+use crate::base::message::{Stop, Usage};
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+
+/// Bytes of a text. A model can write a name of any length.
+const LONGEST: usize = 256;
+
+/// Names with values.
+#[derive(Default)]
+pub(super) struct Attributes(Vec<KeyValue>);
+
+impl From<Attributes> for Vec<KeyValue> {
+    fn from(attributes: Attributes) -> Self {
+        attributes.0
+    }
+}
+
+/// The model that was asked.
+pub(super) struct Requested<'a> {
+    provider: &'a str,
+    pub(super) model: &'a str,
+}
+
+impl<'a> Requested<'a> {
+    /// Of `PROVIDER/NAME`. What was written by hand names a file there, so the name in the reply stands for it.
+    pub(super) fn of(id: &'a str, answered: &'a str) -> Self {
+        if id.starts_with("script:") || id.starts_with("replay:") {
+            let provider = id.split(':').next().unwrap_or_default();
+            let model = if answered.is_empty() || answered == id {
+                provider
+            } else {
+                answered
+            };
+            return Self { provider, model };
+        }
+        let (vendor, model) = id.split_once('/').unwrap_or(("", id));
+        let provider = match vendor {
+            "gemini" => "gcp.gemini",
+            "openai-responses" => "openai",
+            other => other,
+        };
+        Self {
+            provider,
+            model: clip(model),
+        }
+    }
+}
+
+impl Attributes {
+    pub(super) fn text(&mut self, name: &'static str, value: &str) {
+        self.0.push(KeyValue::new(name, clip(value).to_owned()));
+    }
+
+    pub(super) fn flag(&mut self, name: &'static str, value: bool) {
+        self.0.push(KeyValue::new(name, value));
+    }
+
+    pub(super) fn number(&mut self, name: &'static str, value: u64) {
+        self.0
+            .push(KeyValue::new(name, i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    pub(super) fn list(&mut self, name: &'static str, values: Vec<String>) {
+        let values: Vec<StringValue> = values.into_iter().map(StringValue::from).collect();
+        self.0.push(KeyValue::new(name, Value::Array(Array::String(values))));
+    }
+
+    pub(super) fn extend(&mut self, more: Attributes) {
+        self.0.extend(more.0);
+    }
+
+    /// What every request to a model, and every agent, says of itself.
+    pub(super) fn operation(&mut self, name: &str, requested: &Requested<'_>, run: &str) {
+        self.text("gen_ai.operation.name", name);
+        self.text("gen_ai.provider.name", requested.provider);
+        self.text("gen_ai.request.model", requested.model);
+        self.text("gen_ai.conversation.id", run);
+    }
+
+    pub(super) fn usage(&mut self, usage: &Usage) {
+        for (name, value) in [
+            ("gen_ai.usage.input_tokens", usage.input),
+            ("gen_ai.usage.output_tokens", usage.output),
+            ("gen_ai.usage.cache_read.input_tokens", usage.cached),
+            ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write),
+            ("gen_ai.usage.reasoning.output_tokens", usage.reasoning),
+        ] {
+            self.number(name, value);
+        }
+    }
+
+    /// In US dollars; nothing where no price is known.
+    pub(super) fn cost(&mut self, micros: Option<u64>) {
+        if let Some(micros) = micros {
+            self.0.push(KeyValue::new("overnight.cost.usd", micros as f64 / 1e6));
+        }
+    }
+
+    pub(super) fn finish(&mut self, stop: &Stop) {
+        let reason = match stop {
+            Stop::End => "stop",
+            Stop::Calls => "tool_call",
+            Stop::Length => "length",
+            Stop::Refused { .. } => "content_filter",
+        };
+        self.list("gen_ai.response.finish_reasons", vec![reason.to_owned()]);
+    }
+
+    /// How a command ended, where there was one.
+    pub(super) fn exit(&mut self, exit: Option<&ExitInfo>) {
+        if let Some(code) = exit.and_then(|exit| exit.code) {
+            self.0.push(KeyValue::new("process.exit.code", i64::from(code)));
+        }
+    }
+}
+
+/// The beginning of a text that may have any length.
+pub(super) fn clip(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
+}

@@ -1,0 +1,110 @@
+//! One span before it has its place in the trace, and the ids of a trace: the same for the same run and event. Knows no event.
+
+use super::attributes::Attributes;
+use crate::base::ids::sha256_hex;
+use jiff::Timestamp;
+use opentelemetry::InstrumentationScope;
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use std::time::SystemTime;
+
+/// A span without its place.
+pub(super) struct Draft {
+    label: String,
+    seq: u64,
+    name: String,
+    from: Timestamp,
+    to: Timestamp,
+    pub(super) kind: SpanKind,
+    pub(super) attributes: Attributes,
+    /// Why it failed: one word, as in outcomes.
+    pub(super) error: Option<String>,
+}
+
+impl Draft {
+    /// `label` and `seq` are its id: no other span of the run has both.
+    pub(super) fn new(label: &str, seq: u64, name: String, from: Timestamp, to: Timestamp) -> Self {
+        Self {
+            label: label.to_owned(),
+            seq,
+            name,
+            from: from.min(to),
+            to,
+            kind: SpanKind::Internal,
+            attributes: Attributes::default(),
+            error: None,
+        }
+    }
+}
+
+/// What all spans of a run have in common.
+pub(super) struct Trace {
+    run: String,
+    id: TraceId,
+    state: TraceState,
+    parent: Option<SpanId>,
+    scope: InstrumentationScope,
+}
+
+impl Trace {
+    /// Part of the trace of `parent`, else one of its own.
+    pub(super) fn new(run: &str, parent: Option<&SpanContext>) -> Self {
+        let own = || TraceId::from_hex(&sha256_hex(&[b"trace ", run.as_bytes()])[..32]).unwrap_or(TraceId::INVALID);
+        Self {
+            run: run.to_owned(),
+            id: parent.map_or_else(own, SpanContext::trace_id),
+            state: parent.map(|parent| parent.trace_state().clone()).unwrap_or_default(),
+            parent: parent.map(SpanContext::span_id),
+            scope: InstrumentationScope::builder("overnight")
+                .with_version(env!("CARGO_PKG_VERSION"))
+                .build(),
+        }
+    }
+
+    /// The id of a span.
+    pub(super) fn id(&self, label: &str, seq: u64) -> SpanId {
+        let text = format!("{} {seq} {label}", self.run);
+        SpanId::from_hex(&sha256_hex(&[text.as_bytes()])[..16]).unwrap_or(SpanId::INVALID)
+    }
+
+    /// The span, within another.
+    pub(super) fn span(&self, draft: Draft, within: SpanId) -> SpanData {
+        self.placed(draft, within, false)
+    }
+
+    /// The span, within that of whoever started us.
+    pub(super) fn root(&self, draft: Draft) -> SpanData {
+        self.placed(draft, self.parent.unwrap_or(SpanId::INVALID), self.parent.is_some())
+    }
+
+    fn placed(&self, mut draft: Draft, within: SpanId, remote: bool) -> SpanData {
+        let status = match draft.error {
+            Some(error) => {
+                draft.attributes.text("error.type", &error);
+                Status::error(error)
+            }
+            None => Status::Unset,
+        };
+        SpanData {
+            span_context: SpanContext::new(
+                self.id,
+                self.id(&draft.label, draft.seq),
+                TraceFlags::SAMPLED,
+                false,
+                self.state.clone(),
+            ),
+            parent_span_id: within,
+            parent_span_is_remote: remote,
+            span_kind: draft.kind,
+            name: draft.name.into(),
+            start_time: SystemTime::from(draft.from),
+            end_time: SystemTime::from(draft.to),
+            attributes: draft.attributes.into(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status,
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}

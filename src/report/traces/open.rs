@@ -1,0 +1,56 @@
+//! What goes on while spans are made: the session, a step, a call, a request. Makes no span.
+
+use super::attributes::Attributes;
+use crate::base::event::Decided;
+use crate::base::message::Usage;
+use jiff::Timestamp;
+
+/// What one session has used.
+pub(super) struct Session {
+    pub(super) seq: u64,
+    pub(super) from: Timestamp,
+    pub(super) finished: bool,
+    pub(super) usage: Usage,
+    pub(super) cost_micros: u64,
+    pub(super) turns: u64,
+    pub(super) retries: Vec<Retry>,
+    pub(super) more: Attributes,
+}
+
+impl Session {
+    pub(super) fn new(seq: u64, from: Timestamp) -> Self {
+        Self {
+            seq,
+            from,
+            finished: false,
+            usage: Usage::default(),
+            cost_micros: 0,
+            turns: 0,
+            retries: Vec::new(),
+            more: Attributes::default(),
+        }
+    }
+}
+
+/// A request that had to be made again.
+pub(super) struct Retry {
+    pub(super) class: String,
+    pub(super) wait_ms: u64,
+}
+
+/// A step that goes on.
+pub(super) struct Step<'a> {
+    pub(super) seq: u64,
+    pub(super) from: Timestamp,
+    pub(super) id: &'a str,
+}
+
+/// A call that was asked for and has not ended.
+pub(super) struct Call<'a> {
+    pub(super) seq: u64,
+    pub(super) asked: Timestamp,
+    pub(super) tool: &'a str,
+    pub(super) wire_id: Option<&'a str>,
+    pub(super) decided: Option<&'a Decided>,
+    pub(super) started: Option<Timestamp>,
+}

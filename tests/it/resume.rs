@@ -1,0 +1,339 @@
+//! Runs that go on: after the model service failed, with another model, another budget, on another machine.
+
+use super::harness::{World, calls, git_in, open_policy, says, script, shell, until, writes};
+use super::service::{Answer, Service};
+use super::wires::{Turn, WIRES, Wire};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+fn tree() -> World {
+    World::repo(&[("a.txt", "one\n"), ("src/b.txt", "b\n")])
+}
+
+fn edits() -> Vec<Turn> {
+    vec![
+        Turn::calls(&[("write_file", json!({"file_path": "first.txt", "content": "first\n"}))]),
+        Turn::calls(&[("write_file", json!({"file_path": "second.txt", "content": "second\n"}))]),
+        Turn::says("Both are there."),
+    ]
+}
+
+/// The first reply, then an error that no waiting helps against.
+fn failing(wire: Wire) -> Service {
+    let mut answers = wire.answers(&edits()[..1]);
+    let refused = "{\"error\":{\"message\":\"the model is retired\",\"type\":\"invalid_request_error\"}}";
+    answers.push(Answer::Status(404, Vec::new(), refused.to_owned()));
+    Service::new(answers)
+}
+
+fn start(world: &World, wire: Wire, code: i32) -> String {
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        "run", "-p", "do it", "--model", wire.model, "--policy", &policy, "--out", &out,
+    ];
+    world.call(&args).exits(code);
+    out
+}
+
+fn patch(world: &World) -> String {
+    std::fs::read_to_string(world.out().join("changes.patch")).unwrap()
+}
+
+#[test]
+fn another_vendors_model_goes_on_where_one_failed() {
+    let count = WIRES.len();
+    for (n, wire) in WIRES.into_iter().enumerate() {
+        let next = WIRES[(n + 1) % count];
+        let failing = failing(wire);
+        let going_on = next.service(&edits()[1..]);
+        // Gemini and Anthropic share no variable with OpenAI's two wires, which share one: the flag names the service.
+        let world = tree().env(wire.key, "k-0123456789").env(next.key, "k-0123456789");
+        let world = world.env(wire.base, format!("{}{}", failing.url, wire.version));
+        let out = start(&world, wire, 7);
+        let failed = world.result();
+        assert_eq!(
+            (&failed["verdict"], &failed["partial"]),
+            (&json!("provider"), &json!(true)),
+            "{wire:?}"
+        );
+        assert!(patch(&world).contains("+first\n"), "{wire:?}");
+        let base = format!("{}{}", going_on.url, next.version);
+        let args = [
+            "resume",
+            &out,
+            "--model",
+            next.model,
+            "--base-url",
+            &base,
+            "--max-turns",
+            "3",
+            "--format",
+            "json",
+        ];
+        let object = world.call(&args).exits(0).json();
+        assert_eq!(
+            (&object["verdict"], &object["usage"]["turns"], &object["response"]),
+            (&json!("passed"), &json!(3), &json!("Both are there.")),
+            "{wire:?} to {next:?}"
+        );
+        let told = going_on.seen()[0].body.to_string();
+        assert!(
+            told.contains("first.txt") && told.contains("do it"),
+            "{next:?} is told what was done before"
+        );
+        assert!(
+            patch(&world).contains("+first\n") && patch(&world).contains("+second\n"),
+            "{next:?}"
+        );
+        assert_eq!(failing.seen().len(), 2, "{wire:?} is not asked again");
+    }
+}
+
+#[test]
+fn a_budget_given_at_the_resume_holds_and_counts_what_was_spent_before() {
+    let wire = WIRES[0];
+    let failing = failing(wire);
+    let world = wire.world(&failing, tree());
+    let out = start(&world, wire, 7);
+    let endless: Vec<Turn> = (0..20)
+        .map(|n| Turn::calls(&[("write_file", json!({"file_path": "a.txt", "content": format!("{n}\n")}))]))
+        .collect();
+    let service = wire.service(&endless);
+    for (flags, reason, asked) in [
+        (["--max-turns", "1"], "limit:turns", 0),
+        (["--max-tokens", "1027"], "limit:tokens", 0),
+        (["--max-turns", "4"], "limit:turns", 3),
+    ] {
+        let args = [&["resume", &out, "--base-url", &service.url][..], &flags].concat();
+        world.call(&args).exits(6);
+        assert_eq!(world.result()["reason"], reason);
+        assert_eq!(service.seen().len(), asked, "{flags:?}");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            // The git of a killed run may be at work a moment more, and takes its temporary files away.
+            false => match std::fs::copy(entry.path(), &target) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            },
+        }
+    }
+}
+
+/// Another machine: the run directory was copied there, and the repository cloned. The first one is gone.
+fn moved(world: World) -> (World, PathBuf, String) {
+    let other = World::new();
+    copy(&world.out(), &other.out());
+    let clone = other.path().join("clone");
+    git_in(other.path(), &["clone", "-q", &world.ws().to_string_lossy(), "clone"]);
+    drop(world);
+    let out = other.out().to_string_lossy().into_owned();
+    (other, clone, out)
+}
+
+#[test]
+fn a_run_goes_on_on_another_machine() {
+    let wire = WIRES[3];
+    let whole = wire.service(&edits());
+    let straight = wire.world(&whole, tree());
+    start(&straight, wire, 0);
+
+    let failing = failing(wire);
+    let world = wire.world(&failing, tree());
+    start(&world, wire, 7);
+    let (other, clone, out) = moved(world);
+    let rest = wire.service(&edits()[1..]);
+    let other = wire.world(&rest, other);
+    let args = ["resume", &out, "--workspace", &clone.to_string_lossy()];
+    other.call(&args).exits(0);
+    assert_eq!(patch(&straight), patch(&other), "as if nothing had happened in between");
+    for (file, text) in [("first.txt", "first\n"), ("second.txt", "second\n")] {
+        assert_eq!(std::fs::read_to_string(clone.join(file)).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_suspended_run_is_approved_on_another_machine() {
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\n";
+    let world = tree();
+    let replies = json!({"calls": [
+        {"tool": "write_file", "args": {"file_path": "a.txt", "content": "two\n"}},
+        {"tool": "write_file", "args": {"file_path": "b.txt", "content": "b\n"}},
+    ]});
+    let text = script(&[replies, says("done")]);
+    world.run(&text, policy, &["-p", "x"]).exits(5);
+    let (other, clone, out) = moved(world);
+    let model = format!("script:{}", other.beside("script.yaml", &text));
+    let here = clone.to_string_lossy();
+    let args = [
+        "resume",
+        &out,
+        "--workspace",
+        &here,
+        "--approve",
+        "c2",
+        "--model",
+        &model,
+    ];
+    other.call(&args).exits(0);
+    assert!(
+        patch(&other).contains("+two\n") && patch(&other).contains("+b\n"),
+        "{}",
+        patch(&other)
+    );
+}
+
+#[test]
+fn a_tree_that_is_neither_as_it_was_left_nor_as_it_was_found_is_refused() {
+    let wire = WIRES[0];
+    let failing = failing(wire);
+    let world = wire.world(&failing, tree());
+    start(&world, wire, 7);
+    let (other, clone, out) = moved(world);
+    let rest = wire.service(&edits()[1..]);
+    let other = wire.world(&rest, other);
+    std::fs::write(clone.join("a.txt"), "somebody was here\n").unwrap();
+    let args = ["resume", &out, "--workspace", &clone.to_string_lossy()];
+    let done = other.call(&args).exits(8);
+    assert!(done.stderr.contains("neither as the run left it"), "{}", done.stderr);
+    assert_eq!(rest.seen().len(), 0);
+    assert_eq!(
+        std::fs::read_to_string(clone.join("a.txt")).unwrap(),
+        "somebody was here\n"
+    );
+}
+
+/// Kills a run after its first call has ended, before the model answers again.
+fn killed(world: &World, first: Value, more: &[&str]) -> String {
+    let slow = json!({"text": "late", "delay_ms": 60_000});
+    let model = format!("script:{}", world.beside("script.yaml", script(&[first, slow])));
+    let policy = world.beside("policy.yaml", open_policy(&["echo", "true"]));
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        &["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out],
+        more,
+    ]
+    .concat();
+    let mut child = world
+        .command(&args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = world.out().join("journal.jsonl");
+    until("the call has ended", || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("call_finished"))
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.beside("script.yaml", script(&[says("unused"), says("done")]));
+    out
+}
+
+#[test]
+fn changes_that_a_killed_run_could_not_store_are_not_taken_for_granted() {
+    // In a clone, and in the fresh worktree of an isolated run, the edit is not there.
+    let world = tree();
+    killed(&world, writes("b.txt", "b\n"), &[]);
+    let (other, clone, out) = moved(world);
+    let model = format!(
+        "script:{}",
+        other.beside("script.yaml", script(&[says("unused"), says("done")]))
+    );
+    let args = [
+        "resume",
+        &out,
+        "--workspace",
+        &clone.to_string_lossy(),
+        "--model",
+        &model,
+    ];
+    let done = other.call(&args).exits(8);
+    assert!(
+        done.stderr.contains("before its changes were stored"),
+        "{}",
+        done.stderr
+    );
+
+    let isolated = tree();
+    // What a killed process leaves behind goes with the test.
+    let own = isolated.path().join("home").to_string_lossy().into_owned();
+    let isolated = isolated.env("TMPDIR", own);
+    let out = killed(&isolated, shell("echo b > b.txt"), &["--isolate"]);
+    let done = isolated.call(&["resume", &out]).exits(8);
+    assert!(
+        done.stderr.contains("before its changes were stored"),
+        "{}",
+        done.stderr
+    );
+
+    // Somebody put the tree back.
+    let reverted = tree();
+    let out = killed(&reverted, writes("b.txt", "b\n"), &[]);
+    std::fs::remove_file(reverted.ws().join("b.txt")).unwrap();
+    reverted.call(&["resume", &out]).exits(8);
+}
+
+#[test]
+fn a_killed_run_goes_on_where_its_changes_are() {
+    for first in [
+        writes("b.txt", "b\n"),
+        shell("echo b > b.txt"),
+        shell("true"),
+        calls("read_file", json!({"file_path": "a.txt"})),
+    ] {
+        let world = tree();
+        let out = killed(&world, first.clone(), &[]);
+        world.call(&["resume", &out]).exits(0);
+        assert_eq!(world.ws().join("b.txt").exists(), first.to_string().contains("b.txt"));
+    }
+    // A read leaves nothing behind that could be missing.
+    let world = tree();
+    killed(&world, calls("read_file", json!({"file_path": "a.txt"})), &[]);
+    let (other, clone, out) = moved(world);
+    let model = format!(
+        "script:{}",
+        other.beside("script.yaml", script(&[says("unused"), says("done")]))
+    );
+    let args = [
+        "resume",
+        &out,
+        "--workspace",
+        &clone.to_string_lossy(),
+        "--model",
+        &model,
+    ];
+    other.call(&args).exits(0);
+}
+
+#[test]
+fn a_lock_that_a_killed_git_left_hides_no_change() {
+    let world = tree();
+    let out = killed(&world, writes("b.txt", "b\n"), &[]);
+    std::fs::write(world.out().join("git/index.lock"), "").unwrap();
+    world.call(&["resume", &out]).exits(0);
+    assert!(patch(&world).contains("+b\n"));
+    assert_eq!(world.result()["verdict"], "passed");
+}
+
+#[test]
+fn a_git_directory_that_was_half_made_is_made_anew() {
+    let world = tree();
+    let out = killed(&world, calls("read_file", json!({"file_path": "a.txt"})), &[]);
+    std::fs::write(world.out().join("git/HEAD"), "").unwrap();
+    world.beside(
+        "script.yaml",
+        script(&[says("unused"), writes("b.txt", "b\n"), says("done")]),
+    );
+    world.call(&["resume", &out]).exits(0);
+    assert!(patch(&world).contains("+b\n"));
+}

@@ -1,0 +1,150 @@
+//! Changes that git does not see by itself: within repositories inside the tree, and in files that it ignores.
+
+use super::harness::{World, git_in, open_policy, says, script, shell, writes};
+use super::patch::{apply, changing, copy, tree};
+
+fn repository(dir: &std::path::Path, commit: bool) {
+    std::fs::create_dir_all(dir).unwrap();
+    git_in(dir, &["init", "-q", "."]);
+    std::fs::write(dir.join("x.c"), "x\n").unwrap();
+    if commit {
+        git_in(dir, &["add", "-A"]);
+        git_in(
+            dir,
+            &[
+                "-c",
+                "user.name=t",
+                "-c",
+                "user.email=t@example.org",
+                "commit",
+                "-qm",
+                "x",
+            ],
+        );
+    }
+}
+
+#[test]
+fn changes_within_repositories_inside_the_tree_are_in_the_patch() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    // A link in the last commit, with a repository in it; two that git was never told of; one without a commit.
+    for (name, commit) in [
+        ("vendor/lib", true),
+        ("clone", true),
+        ("clone/inner", true),
+        ("fresh", false),
+    ] {
+        repository(&world.ws().join(name), commit);
+    }
+    world.git(&["add", "vendor"]);
+    world.git(&[
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "commit",
+        "-qm",
+        "link",
+    ]);
+    let result = changing(
+        &world,
+        "echo y > a.txt; for d in vendor/lib clone clone/inner fresh; do echo y > $d/x.c; echo n > $d/new.c; done",
+    );
+    assert_eq!(result["changes"]["files"].as_array().unwrap().len(), 9);
+}
+
+#[test]
+fn a_link_without_its_repository_may_be_filled() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    repository(&world.ws().join("lib"), true);
+    world.git(&["add", "lib"]);
+    world.git(&[
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "commit",
+        "-qm",
+        "link",
+    ]);
+    std::fs::remove_dir_all(world.ws().join("lib")).unwrap();
+    std::fs::create_dir(world.ws().join("lib")).unwrap();
+    changing(&world, "echo n > lib/new.c");
+}
+
+#[test]
+fn a_repository_inside_does_not_make_a_clean_tree_dirty() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    repository(&world.ws().join("lib"), true);
+    world.git(&["add", "lib"]);
+    world.git(&[
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "commit",
+        "-qm",
+        "link",
+    ]);
+    let dirty = |world: &World| {
+        world
+            .run(
+                &script(&[writes("b.txt", "b\n"), says("done")]),
+                &open_policy(&[]),
+                &["-p", "x"],
+            )
+            .exits(0);
+        let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+        let line = journal
+            .lines()
+            .find(|line| line.contains("\"event\":\"baseline\""))
+            .unwrap()
+            .to_owned();
+        std::fs::remove_dir_all(world.out()).unwrap();
+        line.contains("\"dirty\":true")
+    };
+    assert!(!dirty(&world));
+    assert!(dirty(&world), "b.txt is new now");
+}
+
+#[test]
+fn files_that_git_ignores_are_told_when_the_run_writes_them() {
+    let world = World::repo(&[(".gitignore", "out/\n"), ("a.txt", "one\n")]);
+    let replies = [
+        writes("out/report.md", "text\n"),
+        shell("echo x > out/by-command"),
+        says("done"),
+    ];
+    world
+        .run(&script(&replies), &open_policy(&["echo"]), &["-p", "x"])
+        .exits(0);
+    let result = world.result();
+    assert_eq!(result["verdict"], "no_change");
+    assert!(
+        result["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("leaves it out: out/report.md"),
+        "{result}"
+    );
+    assert!(result["warnings"].to_string().contains("out/report.md"));
+}
+
+#[test]
+fn a_subdirectory_knows_its_own_ignored_files() {
+    let world = World::repo(&[("sub/.gitignore", "out/\n"), ("sub/a.txt", "one\n")]);
+    let base = world.path().join("base");
+    copy(&world.ws(), &base);
+    let replies = [writes("out/report.md", "text\n"), writes("b.txt", "b\n"), says("done")];
+    world
+        .run(&script(&replies), &open_policy(&[]), &["-p", "x", "--workspace", "sub"])
+        .exits(0);
+    assert!(
+        world.result()["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("leaves it out: out/report.md")
+    );
+    apply(&base.join("sub"), &world.out().join("changes.patch"));
+    assert!(tree(&base).contains_key("sub/b.txt"));
+}
