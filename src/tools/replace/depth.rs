@@ -2,8 +2,12 @@
 
 use super::between;
 use super::indent::{self, Map};
-use super::terms::{Terms, terms};
+use super::terms::{Terms, is_rewrapped, terms};
+use super::tokens::likeness;
 use super::weave::{Doubt, Parts};
+
+/// Lines less alike than this are not taken for the same one.
+const ALIKE: f64 = 0.5;
 
 /// What the depths of the copy are to those of the file.
 #[derive(Debug, PartialEq)]
@@ -85,8 +89,10 @@ impl<'a> Depths<'a> {
             How::AsWritten => return Some(asked.to_owned()),
             How::Unclear => return None,
             How::FirstApart(_) if index > 0 && asked.is_empty() && !lone() => return None,
+            How::FirstApart(_) if !asked.is_empty() && self.is_first_alone(asked) => return None,
             How::LostOne if asked.is_empty() => return None,
             How::LostOne => Some(asked.to_owned()),
+            How::Mapped(Map::Unknown) if !asked.is_empty() => self.only_image(asked).map(str::to_owned),
             How::Mapped(map) | How::FirstApart(map) => map.image(asked),
         };
         image.or_else(|| between::depth(index, self.parts, self.partners).map(str::to_owned))
@@ -100,21 +106,44 @@ impl<'a> Depths<'a> {
         }
     }
 
+    /// Whether only the first line of the copy is this deep.
+    fn is_first_alone(&self, asked: &str) -> bool {
+        let deep = |old: usize| self.known(old).is_some_and(|(depth, _)| depth == asked);
+        deep(0) && !(1..self.parts.old.len()).any(deep)
+    }
+
     /// Whether the last line before that stays stands at the margin, the first one not counted.
     fn at_margin(&self, index: usize) -> bool {
         let before = (1..index).rev().find_map(|new| self.partner(new));
         before.and_then(|old| self.known(old)) == Some(("", ""))
     }
 
+    /// The depth in the file of all old lines that are this deep in the copy.
+    fn only_image(&self, asked: &str) -> Option<&'a str> {
+        let solid = |old: &usize| self.parts.old.get(*old).is_some_and(|line| !line.trim().is_empty());
+        let known = (0..self.parts.old.len())
+            .filter(solid)
+            .filter_map(|old| self.known(old));
+        let mut images = known.filter(|(depth, _)| *depth == asked).map(|(_, file)| file);
+        let image = images.next()?;
+        images.all(|other| other == image).then_some(image)
+    }
+
     /// Where the copy tells one depth for several of the file, a line in place of others is as deep as they were only
     /// if they all were equally deep.
     fn is_certain(&self, new: usize, old: usize) -> bool {
-        if !matches!(self.how, How::Mapped(Map::Unknown)) {
+        let asked = self.known(old).map_or("", |(asked, _)| asked);
+        if !matches!(self.how, How::Mapped(Map::Unknown)) || self.only_image(asked).is_some() {
             return true;
         }
-        let key = |line: Option<&&str>| line.map(|line| super::find::key(line, super::find::Tolerance::Blanks));
-        if key(self.parts.new.get(new)) == key(self.parts.old.get(old)) {
-            return true;
+        if is_rewrapped(self.parts, self.partners, (new, old)) {
+            return false;
+        }
+        let lines = self.parts.new.get(new).zip(self.parts.old.get(old));
+        match lines.map_or(0.0, |(new, old)| likeness(new, old)) {
+            1.0 => return true,
+            alike if alike < ALIKE => return false,
+            _ => {}
         }
         let gone = |at: &usize| {
             let solid = self.parts.old.get(*at).is_some_and(|line| !line.trim().is_empty());

@@ -127,7 +127,7 @@ pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
     let double_too = double > 0 && !bare('"', double);
     let single_too = single > 0 && !bare('\'', single);
     // A break between strings cannot be meant for a string.
-    let outside = (escaped || slip.tabs) && breaks_outside(text);
+    let outside = (escaped || slip.tabs) && (breaks_outside(text) || breaks_lines(text));
     if outside && inner_break {
         return None;
     }
@@ -153,6 +153,13 @@ fn breaks_outside(text: &str) -> bool {
         inside ^= matches!(piece, Piece::Escape('"') | Piece::Plain('"'));
         !inside && matches!(piece, Piece::Escape('\n'))
     })
+}
+
+/// Whether an escaped break is followed by the blanks that the text begins with.
+fn breaks_lines(text: &str) -> bool {
+    let body = text.trim_start_matches(' ');
+    let blanks = text.get(..text.len() - body.len()).unwrap_or_default();
+    !blanks.is_empty() && body.contains(&format!("\\n{blanks}"))
 }
 
 /// Whether escaped tabs stand only where lines begin.

@@ -93,6 +93,13 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
             _ => Meaning::Instead(lost.start..end, new.to_owned()),
         };
     }
+    let leaves = closed(new) > closed(old);
+    if !indent::of(first).is_empty() && !rest.is_empty() {
+        return match indent::of(first) == blanks && leaves {
+            true => Meaning::Instead(lost.start..end, new.to_owned()),
+            false => Meaning::Unclear(DEPTH),
+        };
+    }
     // Below a line that opens a block or goes on stands a deeper one: no deeper than the file's line is deep in the
     // copy's terms.
     let opens = between::opens(first) || !between::is_balanced(first);
@@ -105,8 +112,7 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
         return Meaning::Literal;
     }
     let either = !own_terms && rest.iter().any(deep);
-    let leaves = closed(new) > closed(old) || new.trim_end().contains("\n\n");
-    if either || leaves || mixed(blanks, rest) || is_flat(&solid) {
+    if either || leaves || new.trim_end().contains("\n\n") || mixed(blanks, rest) || is_flat(&solid) {
         return Meaning::Unclear(DEPTH);
     }
     let deepened = new
@@ -154,7 +160,7 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
     };
     let same = |a: &str, b: &str| !a.trim().is_empty() && key(a, Tolerance::Blanks) == key(b, Tolerance::Blanks);
     let own = indent::of(first);
-    if strays(&olds, &news) {
+    if strays(&olds, &news) || own.is_empty() && has_flat(&olds, &news) {
         return Meaning::Unclear(DEPTH);
     }
     if first.trim().is_empty() {
@@ -218,12 +224,30 @@ fn least(lines: &[&str]) -> Option<usize> {
     solid.map(|line| indent::of(line).len()).min()
 }
 
-/// A block without depth: how deep its lines stand cannot be told.
+/// A block without depth: how deep its lines stand cannot be told. Cases and items stand as deep as what they are of.
 fn is_flat(lines: &[&str]) -> bool {
+    let item = |line: &str| {
+        ["- ", "case ", "default:"]
+            .iter()
+            .any(|mark| line.trim_start().starts_with(mark))
+    };
     let pairs = lines.iter().zip(lines.iter().skip(1));
     pairs.into_iter().any(|(line, next)| {
-        between::opens(line) && !between::closes(next) && indent::of(next).len() <= indent::of(line).len()
+        let inside = between::opens(line) && !between::closes(next) && !item(next);
+        inside && indent::of(next).len() <= indent::of(line).len()
     })
+}
+
+/// Whether new lines are a block without depth, the first line left out: its depth is known.
+fn has_flat(olds: &[&str], news: &[&str]) -> bool {
+    let fresh = |line: &&str| !line.trim().is_empty() && !olds.contains(line);
+    let rest: Vec<&str> = news
+        .iter()
+        .skip(1)
+        .copied()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    rest.windows(2).any(|pair| pair.iter().any(fresh) && is_flat(pair))
 }
 
 /// Tabs here and blanks there: how deep a step is cannot be told.
@@ -288,6 +312,13 @@ mod tests {
             ("  foo()", "  foo()\n  b()", None),
             ("foo()", "a()\n    b()", Some("def f():\n    a()\n    b()\n    bar()\n")),
             ("foo()", "}\nfoo()", None),
+            (
+                "foo()",
+                "    x()\n}\ny()",
+                Some("def f():\n    x()\n}\ny()\n    bar()\n"),
+            ),
+            ("foo()", "    x()\ny()", None),
+            ("foo()", "  x()\n  y()", None),
             ("bar()", "bar()\n\nX = 1", None),
             ("foo()\n    bar()", "    bar()", Some("def f():\n    bar()\n")),
             ("foo()\n    bar()", "bar()", Some("def f():\n    bar()\n")),

@@ -158,6 +158,17 @@ fn about_something_else(copied: &str, real: &str, known: &HashSet<&str>) -> bool
     })
 }
 
+/// A word of the copy that the file has nowhere and the lines made from it still have: a slip that would get into it.
+pub(super) fn repeated<'a>(file: &str, old: &'a str, lines: &[String]) -> Option<&'a str> {
+    let known: HashSet<&str> = words(file).collect();
+    let made: HashSet<&str> = lines.iter().flat_map(|line| words(line)).collect();
+    words(old).find(|word| !known.contains(word) && made.contains(word))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    tokens(text).into_iter().filter(|token| token.starts_with(is_word))
+}
+
 /// Whether one word is the other with a slip of the pen: at most two edits (one in short words), but not another
 /// number and not another last sign (`test_a`, `test_b`).
 pub(super) fn is_slip(copied: &str, real: &str) -> bool {

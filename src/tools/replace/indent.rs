@@ -177,10 +177,13 @@ fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Sty
     let file_step = i64::try_from(style.step).ok()?;
     match blanks {
         _ if step == 0 && (blanks.0 == blanks.1 || first == 0) => Some((1, 1)),
-        (' ', '\t') if first > 0 && image > 0 && first % image == 0 && usual(first / image) => Some((1, first / image)),
+        (' ', '\t') if first > 0 && image > 0 && first % image == 0 && usual(first / image) => {
+            let step_fits = step == 0 && first / image != 3 || step % (first / image) == 0 && step != 0;
+            step_fits.then_some((1, first / image))
+        }
         (' ', '\t') => usual(step).then_some((1, step)),
-        ('\t', ' ') if first > 0 && image % first == 0 && usual(image / first) => Some((image / first, 1)),
-        ('\t', ' ') => Some((file_step, 1)),
+        ('\t', ' ') if style.even || first == 0 || image == first * file_step => Some((file_step, 1)),
+        ('\t', ' ') => None,
         // The file has half steps of its own.
         (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 && !style.even => None,
         (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 => {

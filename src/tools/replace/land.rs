@@ -270,6 +270,10 @@ impl Attempt<'_> {
             style: self.style,
         };
         let woven = weave::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
+        if let Some(word) = fuzzy::repeated(self.file.as_str(), &reading.old, &woven) {
+            let why = format!("the new text repeats `{word}`, which the file does not have");
+            return Err(self.unsure(first, why));
+        }
         let strategy = if distance == 0 {
             Strategy::Whitespace
         } else {

@@ -1,6 +1,5 @@
 //! Tells in whose terms the new text is indented, where the copy of the old has lost the file's depth. Makes no text.
 
-use super::between;
 use super::find::{Tolerance, key};
 use super::indent;
 use super::tokens::likeness;
@@ -26,7 +25,7 @@ struct Moved<'a> {
     /// Nothing else of it changed.
     same: bool,
     alike: bool,
-    /// It comes into a block or out of one: it is as deep as before by chance only.
+    /// It comes below another line or from below one: it is as deep as before by chance only.
     rewrapped: bool,
 }
 
@@ -45,6 +44,7 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let as_deep = new.least == file.least && new.least != old.least;
     let as_deep_as_copy = new.least == old.least && new.least != file.least;
     let stays = moved.iter().any(|line| line.alike && line.now == line.file);
+    let by_chance = moved.iter().any(|line| line.now == line.copy);
     let same_blank = new.blank.is_some() && new.blank == file.blank && old.blank.is_some() && new.blank != old.blank;
     match (as_copied, as_filed) {
         (true, true) => Terms::Unclear,
@@ -54,12 +54,25 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         (true, false) => Terms::Copy,
         (false, true) if elsewhere || as_deep_as_copy => Terms::Unclear,
         (false, true) => Terms::File,
-        (false, false) if elsewhere || moved.iter().any(|line| line.same && line.rewrapped) => Terms::Unclear,
-        (false, false) if moved.iter().any(|line| line.now == line.copy) => Terms::Copy,
-        // A copy without any depth has none to tell in terms of.
+        (false, false) if elsewhere => Terms::Unclear,
+        (false, false) if moved.iter().any(|line| line.same && line.rewrapped) => {
+            let never = |depth: fn(&Moved<'_>) -> bool| !moved.iter().any(depth);
+            let as_filed = moved.iter().any(|line| line.same && line.now == line.file);
+            // A copy without any depth has none to tell in terms of.
+            if old.most.is_empty() && as_filed && never(|line| line.now == line.copy) {
+                Terms::File
+            } else if as_deep_as_copy && new.first == old.first && never(|line| line.now == line.file) {
+                Terms::Copy
+            } else if as_deep && new.first == file.first && never(|line| line.now == line.copy) {
+                Terms::File
+            } else {
+                Terms::Unclear
+            }
+        }
+        (false, false) if !as_deep && moved.iter().any(|line| line.now == line.copy) => Terms::Copy,
         (false, false) if stays && old.most.is_empty() => Terms::File,
         // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
-        (false, false) if as_deep && (stays || old.least.is_empty()) => Terms::File,
+        (false, false) if as_deep && !by_chance && (stays || old.least.is_empty()) => Terms::File,
         (false, false) if as_deep || stays => Terms::Unclear,
         (false, false) => by_first_line(&new, &old, &file),
     }
@@ -123,22 +136,26 @@ fn moved<'a>(parts: &Parts<'a>, partners: &[Option<usize>]) -> Vec<Moved<'a>> {
     (0..parts.new.len()).filter_map(line).collect()
 }
 
-/// Whether the line is in more or in fewer blocks that only one of the texts opens than its old self.
-fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
-    let blocks = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
+/// Whether the line stands below more or fewer lines that only one of the texts has than its old self. The old lines
+/// are as deep as the file has them: the copy may have lost that.
+pub(super) fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
+    // A first line that lost its blanks is above nothing.
+    let lost = |lines: &[&str]| lines.first().is_some_and(|line| indent::of(line).is_empty());
+    let begin = usize::from(lost(parts.new) && lost(parts.old) && !lost(parts.file));
+    let above = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
         let depth = |at: usize| lines.get(at).map_or(0, |line| indent::of(line).len());
         let mut least = depth(at);
         let mut count = 0;
-        for above in (0..at).rev() {
-            let line = lines.get(above).copied().unwrap_or_default();
-            if !line.trim().is_empty() && depth(above) < least {
+        for above in (begin..at).rev() {
+            let blank = lines.get(above).is_none_or(|line| line.trim().is_empty());
+            if !blank && depth(above) < least {
                 least = depth(above);
-                count += usize::from(alone(above) && between::opens(line));
+                count += usize::from(alone(above));
             }
         }
         count
     };
     let fresh = |new: usize| partners.get(new).copied().flatten().is_none();
     let gone = |old: usize| !partners.contains(&Some(old));
-    blocks(parts.new, new, &fresh) != blocks(parts.old, old, &gone)
+    above(parts.new, new, &fresh) != above(parts.file, old, &gone)
 }

@@ -6,7 +6,7 @@ use super::correct::plain_sign;
 use super::depth::Depths;
 use super::find::{Tolerance, key};
 use super::indent::{self, Style};
-use super::tokens::{likeness, merge};
+use super::tokens::{is_word, likeness, merge};
 
 /// Lines less alike than this are not merged word by word: the new one stands as it was written.
 const ALIKE: f64 = 0.5;
@@ -50,6 +50,10 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
         let indent = depths.image(index, line)?;
         let asked = manners.plain(body(line));
         let content = match pair {
+            // One closing bracket is like another: only its depth tells which it is.
+            Some((old, file)) if is_bare(line) && indent::of(old) != indent::of(line) && is_other(old, file) => {
+                return Err(Doubt::Conflict(old.trim().to_owned()));
+            }
             Some((old, file)) if key(old, Tolerance::Blanks) == key(line, Tolerance::Blanks) => {
                 merge(&manners.plain(body(old)), body(file), &asked).unwrap_or_else(|| body(file).to_owned())
             }
@@ -62,6 +66,15 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
         out.push(indent + &content);
     }
     Ok(out)
+}
+
+fn is_bare(line: &str) -> bool {
+    !line.contains(is_word)
+}
+
+/// Whether more than blanks differs.
+fn is_other(a: &str, b: &str) -> bool {
+    key(a, Tolerance::Gaps) != key(b, Tolerance::Gaps)
 }
 
 /// The file's form of a line that stands elsewhere in the new text than in the copy.
