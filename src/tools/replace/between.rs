@@ -85,3 +85,41 @@ pub(super) fn depth<'a>(index: usize, parts: &Parts<'a>, partners: &[Option<usiz
     }?;
     (found.0 == asked).then_some(found.1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::align::align;
+    use super::super::indent::Style;
+    use super::*;
+
+    fn deep(file: &[&str], new: &[&str], index: usize) -> Option<usize> {
+        let old: Vec<&str> = file.iter().map(|line| line.trim()).collect();
+        let style = Style::of("");
+        let parts = Parts {
+            file,
+            old: &old,
+            new,
+            cut: false,
+            style,
+        };
+        depth(index, &parts, &align(&old, new)).map(str::len)
+    }
+
+    #[test]
+    fn one_answer_is_given_and_of_two_none() {
+        let file = ["f(", "    a,", "    b,", ");", "g();"];
+        assert_eq!(deep(&file, &["f(", "x,", "y,", "z,", ");", "g();"], 2), Some(4));
+        assert_eq!(deep(&file, &["f(", "x(", "y", ")", ");", "g();"], 2), None);
+        assert_eq!(
+            deep(&["a();", "b();", "    c();"], &["a();", "x();", "b();", "c();"], 1),
+            Some(0)
+        );
+        // Beside the opening of a block nothing tells whether the line belongs into it.
+        assert_eq!(
+            deep(&["if a {", "    b();", "}"], &["if a {", "x();", "b();", "}"], 1),
+            None
+        );
+        assert_eq!(deep(&["    b();", "}"], &["b();", "x();", "}"], 1), None);
+        assert_eq!(deep(&["a =", "    b"], &["a =", "x", "b"], 1), None);
+    }
+}

@@ -39,12 +39,12 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let (file, old, new) = (Depths::of(parts.file), Depths::of(parts.old), Depths::of(parts.new));
     let kept = || moved.iter().filter(|line| line.same && !line.rewrapped);
     let as_copied = kept().any(|line| line.now == line.copy);
-    let as_filed = kept().any(|line| line.now == line.file) && new.least.len() >= file.least.len();
+    let as_filed = kept().any(|line| line.now == line.file);
     let elsewhere = kept().any(|line| line.now != line.copy && line.now != line.file);
     let as_deep = new.least == file.least && new.least != old.least;
     let as_deep_as_copy = new.least == old.least && new.least != file.least;
     let stays = moved.iter().any(|line| line.alike && line.now == line.file);
-    let by_chance = moved.iter().any(|line| line.now == line.copy);
+    let like_copy = moved.iter().any(|line| line.now == line.copy);
     let same_blank = new.blank.is_some() && new.blank == file.blank && old.blank.is_some() && new.blank != old.blank;
     match (as_copied, as_filed) {
         (true, true) => Terms::Unclear,
@@ -52,14 +52,14 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         // What stays says one thing, and how deep the whole stands the other.
         (true, false) if as_deep => Terms::Unclear,
         (true, false) => Terms::Copy,
-        (false, true) if elsewhere || as_deep_as_copy => Terms::Unclear,
+        (false, true) if elsewhere || as_deep_as_copy || new.least.len() < file.least.len() => Terms::Unclear,
         (false, true) => Terms::File,
         (false, false) if elsewhere => Terms::Unclear,
         (false, false) if moved.iter().any(|line| line.same && line.rewrapped) => {
             let never = |depth: fn(&Moved<'_>) -> bool| !moved.iter().any(depth);
-            let as_filed = moved.iter().any(|line| line.same && line.now == line.file);
+            let kept = moved.iter().any(|line| line.same && line.now == line.file);
             // A copy without any depth has none to tell in terms of.
-            if old.most.is_empty() && as_filed && never(|line| line.now == line.copy) {
+            if old.most.is_empty() && kept && never(|line| line.now == line.copy) {
                 Terms::File
             } else if as_deep_as_copy && new.first == old.first && never(|line| line.now == line.file) {
                 Terms::Copy
@@ -69,10 +69,13 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
                 Terms::Unclear
             }
         }
-        (false, false) if !as_deep && moved.iter().any(|line| line.now == line.copy) => Terms::Copy,
+        (false, false) if !as_deep && like_copy => match new.first == file.first && new.first != old.first {
+            true => Terms::Unclear,
+            false => Terms::Copy,
+        },
         (false, false) if stays && old.most.is_empty() => Terms::File,
         // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
-        (false, false) if as_deep && !by_chance && (stays || old.least.is_empty()) => Terms::File,
+        (false, false) if as_deep && !like_copy && (stays || old.least.is_empty()) => Terms::File,
         (false, false) if as_deep || stays => Terms::Unclear,
         (false, false) => by_first_line(&new, &old, &file),
     }
@@ -139,9 +142,10 @@ fn moved<'a>(parts: &Parts<'a>, partners: &[Option<usize>]) -> Vec<Moved<'a>> {
 /// Whether the line stands below more or fewer lines that only one of the texts has than its old self. The old lines
 /// are as deep as the file has them: the copy may have lost that.
 pub(super) fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
-    // A first line that lost its blanks is above nothing.
+    // A first line that alone lost its blanks is above nothing.
     let lost = |lines: &[&str]| lines.first().is_some_and(|line| indent::of(line).is_empty());
-    let begin = usize::from(lost(parts.new) && lost(parts.old) && !lost(parts.file));
+    let alone = parts.old.iter().any(|line| !indent::of(line).is_empty());
+    let begin = usize::from(alone && lost(parts.new) && lost(parts.old) && !lost(parts.file));
     let above = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
         let depth = |at: usize| lines.get(at).map_or(0, |line| indent::of(line).len());
         let mut least = depth(at);
@@ -158,4 +162,62 @@ pub(super) fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, 
     let fresh = |new: usize| partners.get(new).copied().flatten().is_none();
     let gone = |old: usize| !partners.contains(&Some(old));
     above(parts.new, new, &fresh) != above(parts.file, old, &gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::align::align;
+    use super::super::indent::Style;
+    use super::*;
+
+    fn told(file: &[&str], old: &[&str], new: &[&str]) -> Terms {
+        let style = Style::of(&file.join("\n"));
+        let parts = Parts {
+            file,
+            old,
+            new,
+            cut: false,
+            style,
+        };
+        terms(&parts, &align(old, new))
+    }
+
+    #[test]
+    fn lines_that_stay_speak_first() {
+        let file = ["    if a {", "        b();", "    }"];
+        let old = ["if a {", "    b();", "}"];
+        assert_eq!(told(&file, &old, &["if a {", "    c(); d();", "}"]), Terms::Copy);
+        assert_eq!(
+            told(&file, &old, &["    if a {", "        c(); d();", "    }"]),
+            Terms::File
+        );
+        assert_eq!(told(&file, &old, &["if a {", "    c();", "    }"]), Terms::Unclear);
+        // Taken out of its block, a line is as deep as in the other's terms.
+        assert_eq!(told(&file, &old, &["    b();"]), Terms::Unclear);
+        assert_eq!(
+            told(&["  a();"], &["    a();"], &["    if x {", "      a();", "    }"]),
+            Terms::Copy
+        );
+        assert_eq!(
+            told(&["  a();"], &["    a();"], &["  if x {", "    a();", "  }"]),
+            Terms::Unclear
+        );
+    }
+
+    #[test]
+    fn tabs_and_copies_without_depth_tell_by_themselves() {
+        let file = ["def f():", "    a = 1", "    b = 2"];
+        assert_eq!(
+            told(&file[1..], &["\ta = 1", "\tb = 2"], &["    if x:", "        a = 1"]),
+            Terms::File
+        );
+        assert_eq!(
+            told(&file, &["def f():", "a = 1", "b = 2"], &["def f():", "    a = 3"]),
+            Terms::File
+        );
+        assert_eq!(
+            told(&file[1..], &["      a = 1"], &["    other(thing)"]),
+            Terms::Unclear
+        );
+    }
 }

@@ -283,7 +283,7 @@ fn brings(their: &Hunk, theirs: &Side<'_>, our: &Hunk, ours: &Side<'_>) -> bool 
     let (whole, new) = (part(theirs, &their.side), part(ours, &our.side));
     let at_end = our.base.start == their.base.end && whole.ends_with(&new);
     let at_start = our.base.start == their.base.start && whole.starts_with(&new);
-    our.base.is_empty() && !their.base.is_empty() && (at_end || at_start)
+    our.base.is_empty() && (at_end || at_start)
 }
 
 fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
