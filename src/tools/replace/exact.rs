@@ -107,6 +107,10 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
     if own_terms && blanks.len() != style.step {
         return Meaning::Unclear(DEPTH);
     }
+    // One blank is the edge of a comment, and in no line that is deeper.
+    if blanks == " " && rest.iter().any(|line| indent::of(line).len() > 1) {
+        return Meaning::Unclear(DEPTH);
+    }
     let absolute = rest.first().is_none_or(|line| !own_terms && deep(line));
     if absolute || !indent::of(first).is_empty() || new.starts_with('\n') {
         return Meaning::Literal;

@@ -41,6 +41,7 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     let as_copied = kept().any(|line| line.now == line.copy);
     let as_filed = kept().any(|line| line.now == line.file);
     let elsewhere = kept().any(|line| line.now != line.copy && line.now != line.file);
+    let flat = old.most.is_empty() && file.least != file.most;
     let as_deep = new.least == file.least && new.least != old.least;
     let as_deep_as_copy = new.least == old.least && new.least != file.least;
     let stays = moved.iter().any(|line| line.alike && line.now == line.file);
@@ -57,9 +58,8 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         (false, false) if elsewhere => Terms::Unclear,
         (false, false) if moved.iter().any(|line| line.same && line.rewrapped) => {
             let never = |depth: fn(&Moved<'_>) -> bool| !moved.iter().any(depth);
-            let kept = moved.iter().any(|line| line.same && line.now == line.file);
-            // A copy without any depth has none to tell in terms of.
-            if old.most.is_empty() && kept && never(|line| line.now == line.copy) {
+            // A copy that lost all depth has none to tell in terms of.
+            if flat && never(|line| line.same && line.now != line.file) {
                 Terms::File
             } else if as_deep_as_copy && new.first == old.first && never(|line| line.now == line.file) {
                 Terms::Copy
@@ -73,7 +73,7 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
             true => Terms::Unclear,
             false => Terms::Copy,
         },
-        (false, false) if stays && old.most.is_empty() => Terms::File,
+        (false, false) if stays && flat => Terms::File,
         // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
         (false, false) if as_deep && !like_copy && (stays || old.least.is_empty()) => Terms::File,
         (false, false) if as_deep || stays => Terms::Unclear,
