@@ -4,13 +4,13 @@ use super::access::Access;
 use super::budget::Spent;
 use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
 use super::ids::{BlobId, CallId, RunId, StepId};
-use super::message::{Message, Reply};
+use super::message::{Content, Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
 use super::ruling::Ruling;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// One thing that happened.
@@ -217,6 +217,19 @@ pub struct Equipped {
     /// The tools as the model is told of them.
     #[serde(default)]
     pub tools: Vec<ToolSpec>,
+    /// Prompts of servers that were asked for now; those of a run's earlier sessions stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<GivenPrompt>,
+}
+
+/// What an MCP server gave as the prompt of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GivenPrompt {
+    pub step: StepId,
+    pub server: String,
+    pub name: String,
+    pub arguments: BTreeMap<String, String>,
+    pub content: Vec<Content>,
 }
 
 /// One MCP server.

@@ -53,9 +53,13 @@ pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Pat
         let path = lexical(Path::new(word));
         let real = path.canonicalize().ok();
         for path in std::iter::once(path).chain(real) {
-            let Some(place) = place(&path, home.as_deref()) else {
+            let Some(mut place) = place(&path, home.as_deref()) else {
                 continue;
             };
+            if workspace.starts_with(&place) && path.is_file() {
+                // A script beside the workspace brings no more than itself.
+                place = path;
+            }
             let has = confinement
                 .readable
                 .iter()
@@ -129,6 +133,28 @@ mod tests {
         assert_eq!(expand("a$1b", &variable).unwrap(), "a$1b");
         assert_eq!(expand("$NONE", &variable).unwrap_err(), "the variable NONE is not set");
         assert_eq!(expand("${TOKEN", &variable).unwrap(), "${TOKEN");
+    }
+
+    #[test]
+    fn a_script_beside_the_workspace_brings_itself_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (workspace, script) = (root.join("ws"), root.join("server.py"));
+        std::fs::create_dir(&workspace).unwrap();
+        std::fs::write(&script, "").unwrap();
+        let mut confinement = Confinement::unconfined(&workspace);
+        let before = confinement.readable.clone();
+        let words = [
+            script.to_string_lossy().into_owned(),
+            root.to_string_lossy().into_owned(),
+        ];
+        readable(&mut confinement, &words, &workspace);
+        let added: Vec<_> = confinement
+            .readable
+            .iter()
+            .filter(|path| !before.contains(path))
+            .collect();
+        assert_eq!(added, [&script]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod grants;
 pub mod inputs;
 pub mod out;
 pub mod outputs;
+pub mod prompts;
 pub mod refusal;
 pub mod search;
 pub mod settings;

@@ -151,7 +151,10 @@ pub async fn confinement(
     };
     let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
     if level == Level::Full {
-        unseen.extend(unseen::unreadable_files(policies, root)?);
+        let (policies, root) = (policies.clone(), root.to_owned());
+        // Looks at every name of the tree.
+        let looked = tokio::task::spawn_blocking(move || unseen::unreadable_files(&policies, &root)).await;
+        unseen.extend(looked.map_err(|error| error.to_string())??);
     }
     let wishes = Wishes {
         level,
@@ -187,12 +190,9 @@ pub fn proxy_rules() -> proxy::Rules {
     }
 }
 
-/// As above, later: what can be had is found out meanwhile. A hermetic run (a replay) has no network, whatever the policy
+/// As above, later: it is made meanwhile. A hermetic run (a replay) has no network, whatever the policy
 /// grants.
 pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf], hermetic: bool) -> Sandbox {
-    if policies.sandbox().level != WishedLevel::None {
-        tokio::spawn(process::probe());
-    }
     let (policies, own) = (policies.clone(), Arc::clone(own));
     let (root, hidden) = (root.to_owned(), hidden.to_vec());
     let make = async move {
@@ -202,7 +202,8 @@ pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[
         }
         Ok((made, detail))
     };
-    Box::new(move || Box::pin(make))
+    let making = tokio::spawn(make);
+    Box::new(move || Box::pin(async move { making.await.map_err(|error| error.to_string())? }))
 }
 
 /// What all calls of a run share, but the sandbox.

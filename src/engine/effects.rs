@@ -11,7 +11,7 @@ use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
 use crate::base::ids::CallId;
-use crate::base::message::Message;
+use crate::base::message::{Message, Part, Role};
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::JournalError;
 use crate::process::{self, Confinement};
@@ -211,12 +211,14 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
     let text = match why {
         PromptReason::Task => {
             let step = step(deps, state.step)?;
-            let StepWork::Prompt { template } = &step.work else {
+            let StepWork::Prompt { template, mcp } = &step.work else {
                 return Err(Stop::Environment("a command step has no prompt".to_owned()));
             };
             let text = template::render(template, &scope(deps, state)).map_err(unrendered)?;
             let author = template::render_author(template, &scope(deps, state)).map_err(unrendered)?;
-            return task(deps, ledger, text, &author);
+            let given = state.prompts.iter().find(|given| given.step == step.id);
+            let parts = prompt::task(mcp.as_ref(), given, text).map_err(Stop::Environment)?;
+            return task(deps, ledger, parts, &author);
         }
         PromptReason::Feedback => prompt::feedback(&state.checks),
         PromptReason::Repair => {
@@ -234,7 +236,7 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
 }
 
 /// Tells the model its task, with the files that the author's own words refer to.
-fn task(deps: &Deps, ledger: &mut Ledger, text: String, author: &str) -> Result<(), Stop> {
+fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) -> Result<(), Stop> {
     let may_read = |place: &Place| place.inside && !deps.policies.unreadable("read_file", Kind::Read, &place.path);
     let attached = refs::attach(&deps.workspace, author, &may_read);
     for message in attached.warnings {
@@ -243,10 +245,10 @@ fn task(deps: &Deps, ledger: &mut Ledger, text: String, author: &str) -> Result<
             message,
         })?;
     }
-    let mut message = Message::user(text);
-    message.parts.extend(attached.parts);
+    parts.extend(attached.parts);
+    let role = Role::User;
     Ok(ledger.record(EventKind::Prompted {
-        message,
+        message: Message { role, parts },
         why: PromptReason::Task,
     })?)
 }

@@ -2,10 +2,12 @@
 
 use super::state::State;
 use crate::base::call::ToolSpec;
+use crate::base::event::GivenPrompt;
 use crate::base::ids::sha256_hex;
-use crate::base::message::Message;
+use crate::base::message::{Content, Message, Part};
 use crate::base::outcome::CheckResult;
 use crate::recipe::Plan;
+use crate::recipe::plan::McpPrompt;
 use serde_json::Value;
 
 /// Bytes of one failing check's output that go back to the model: head and tail.
@@ -41,6 +43,38 @@ pub fn system(plan: &Plan, context: &[String]) -> String {
         }
     }
     text
+}
+
+/// The parts of a task: the author's words, below what a server gave where the step takes its prompt from one.
+///
+/// # Errors
+/// The server's prompt is not in the record.
+pub fn task(mcp: Option<&McpPrompt>, given: Option<&GivenPrompt>, text: String) -> Result<Vec<Part>, String> {
+    match (mcp, given) {
+        (None, _) => Ok(vec![Part::text(text)]),
+        (Some(_), Some(given)) => Ok(below(&given.content, &text)),
+        (Some(mcp), None) => Err(format!(
+            "what the MCP server {} gave as the prompt `{}` is not in the record",
+            mcp.server, mcp.name
+        )),
+    }
+}
+
+/// Texts that follow each other are one part.
+fn below(given: &[Content], text: &str) -> Vec<Part> {
+    let own = (!text.trim().is_empty()).then(|| Content::text(text));
+    let mut parts: Vec<Part> = Vec::new();
+    for content in given.iter().cloned().chain(own) {
+        match (parts.last_mut(), content) {
+            (Some(Part::Text { text: before }), Content::Text { text }) => {
+                before.push_str("\n\n");
+                before.push_str(&text);
+            }
+            (_, Content::Text { text }) => parts.push(Part::Text { text }),
+            (_, Content::Media(media)) => parts.push(Part::Media(media)),
+        }
+    }
+    parts
 }
 
 /// What the model is told after checks have failed.
@@ -154,6 +188,19 @@ mod tests {
         let mut rewritten = messages.clone();
         rewritten[0] = Message::user("other");
         assert_ne!(grown.of(&rewritten, 1), at_once, "a new epoch is hashed anew");
+    }
+
+    #[test]
+    fn what_a_server_gave_stands_above_the_authors_words() {
+        let picture = crate::base::message::Media {
+            mime: "image/png".to_owned(),
+            data: "AAAA".to_owned(),
+            name: None,
+        };
+        let given = [Content::text("a"), Content::text("b"), Content::Media(picture.clone())];
+        let parts = below(&given, "c");
+        assert_eq!(parts, [Part::text("a\n\nb"), Part::Media(picture), Part::text("c")]);
+        assert_eq!(below(&given[..1], " \n"), [Part::text("a")]);
     }
 
     #[test]

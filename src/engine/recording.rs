@@ -54,7 +54,10 @@ impl Recording {
                 EventKind::RunStarted(head) => {
                     beside.model = head.replays.clone().unwrap_or_else(|| head.model.clone());
                 }
-                EventKind::Equipped(equipped) => beside.window = beside.window.or(equipped.window),
+                EventKind::Equipped(equipped) => {
+                    beside.window = beside.window.or(equipped.window);
+                    beside.prompts.extend(equipped.prompts.iter().cloned());
+                }
                 EventKind::Compacted { overflow, .. } => beside.overflows.extend(overflow.clone()),
                 EventKind::CallFinished { call, output, .. } => {
                     beside.results.insert(call.clone(), (**output).clone());

@@ -6,7 +6,7 @@ use super::compact::{Reported, size};
 use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
-use crate::base::event::{Event, EventKind, PatchTaken, PromptReason, RunStarted};
+use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
 use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
@@ -100,6 +100,8 @@ pub struct State {
     pub repairs: u32,
     pub nudged: bool,
     pub outputs: BTreeMap<String, String>,
+    /// What MCP servers gave as prompts of steps.
+    pub prompts: Vec<GivenPrompt>,
     pub results: Vec<(StepId, StepResult)>,
     /// Checks of this attempt so far.
     pub checks: Vec<CheckResult>,
@@ -197,7 +199,10 @@ impl State {
             }
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
-            EventKind::Equipped(equipped) => self.window = equipped.window,
+            EventKind::Equipped(equipped) => {
+                self.window = equipped.window;
+                self.prompts.extend(equipped.prompts.iter().cloned());
+            }
             EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
         }
     }

@@ -28,7 +28,7 @@ pub use spawn::{SpawnError, run};
 
 use crate::base::call::ExitInfo;
 use crate::base::secret::Redactor;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,22 @@ pub struct Confinement {
     pub network: Network,
     /// The whole environment of children.
     pub env: Vec<(String, String)>,
+}
+
+impl Confinement {
+    /// No sandbox and an empty environment: for what starts no program, or must show what it does on its own.
+    pub fn unconfined(workspace: &Path) -> Self {
+        Self {
+            level: Level::None,
+            workspace: workspace.to_path_buf(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            hidden: Vec::new(),
+            protected: Vec::new(),
+            network: Network::Open,
+            env: Vec::new(),
+        }
+    }
 }
 
 /// The strength of the sandbox.

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -132,21 +132,12 @@ fn landlock_abi() -> i64 {
 
 async fn try_level(level: Level) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
-    let confinement = bare(level, dir.path());
-    ask(&confinement, Task::Probe).await.map(|_| ())
-}
-
-fn bare(level: Level, workspace: &Path) -> Confinement {
-    Confinement {
+    let confinement = Confinement {
         level,
-        workspace: workspace.to_path_buf(),
-        readable: Vec::new(),
-        writable: Vec::new(),
-        hidden: Vec::new(),
-        protected: Vec::new(),
         network: Network::None,
-        env: Vec::new(),
-    }
+        ..Confinement::unconfined(dir.path())
+    };
+    ask(&confinement, Task::Probe).await.map(|_| ())
 }
 
 /// Lets a confined child try six forbidden acts. An error names those that worked, or why it could not be tried: nothing may

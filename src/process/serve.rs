@@ -162,20 +162,13 @@ async fn see_through(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Level, Network};
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn confinement(dir: &std::path::Path) -> Confinement {
         Confinement {
-            level: Level::None,
-            workspace: dir.to_path_buf(),
-            readable: Vec::new(),
-            writable: Vec::new(),
-            hidden: Vec::new(),
-            protected: Vec::new(),
-            network: Network::Open,
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            ..Confinement::unconfined(dir)
         }
     }
 

@@ -4,6 +4,7 @@
 use super::scripted::{readable, tell};
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
 use crate::base::call::{ToolOutput, ToolSpec};
+use crate::base::event::GivenPrompt;
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Reply, Role};
 use futures_util::future::BoxFuture;
@@ -39,6 +40,8 @@ pub struct Recorded {
     pub overflows: BTreeSet<String>,
     /// The directory of whole results.
     pub kept: PathBuf,
+    /// What MCP servers gave as prompts of steps.
+    pub prompts: Vec<GivenPrompt>,
 }
 
 /// A recorded request, made again from the journal when a difference must be shown.

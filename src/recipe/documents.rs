@@ -1,7 +1,7 @@
 //! The other files that a recipe names, schemas and settings, and the input against its schema. The caller reads them.
 
 use super::import;
-use super::model::{Recipe, SchemaSpec};
+use super::model::{Recipe, SchemaSpec, Work};
 use super::plan::Expect;
 use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, Files, Span};
@@ -30,11 +30,13 @@ pub(super) struct Documents {
 pub(super) fn load(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> Documents {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
-    Documents {
+    let documents = Documents {
         input: input.and_then(|spec| schema(spec, read, problems)),
         response: response.and_then(|spec| schema(spec, read, problems)),
         imported: settings(recipe, read, problems),
-    }
+    };
+    prompts(recipe, &documents.imported, problems);
+    documents
 }
 
 fn schema(spec: &SchemaSpec, read: Read<'_>, problems: &mut Problems) -> Option<Value> {
@@ -101,6 +103,24 @@ fn settings(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> import:
             let help = "name a settings.json beside the recipe or in the workspace";
             problems.push(unreadable(&path.value, &why, path.span, help));
             import::Imported::default()
+        }
+    }
+}
+
+/// Whether each server whose prompt a step uses is one of the recipe's.
+fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems) {
+    let written = recipe.tools.mcp_servers.iter().map(|server| server.name.value.as_str());
+    let known: Vec<&str> = written.chain(imported.mcp_servers.keys().map(String::as_str)).collect();
+    for step in &recipe.steps {
+        let Work::Mcp { server, .. } = &step.work else {
+            continue;
+        };
+        if !known.contains(&server.value.as_str()) {
+            let message = format!("the recipe has no MCP server `{}`", server.value);
+            let mut problem = Diagnostic::error("unknown-server", server.span, message);
+            problem.help = diag::did_you_mean(&server.value, known.iter().copied())
+                .or_else(|| Some("add it to `tools.mcp_servers`".to_owned()));
+            problems.push(problem);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Makes the plan of a recipe: values, limits, schemas and imports filled in, every template tried. Files are read by the caller.
 
+mod trial;
+
 use super::documents::{self, Read};
 use super::import;
 use super::model::{BudgetSpec, CheckKind, CheckSpec, Recipe, ServerSpec, Step, Work};
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, Discovery, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
+    Changed, Check, CheckWhat, Discovery, Expect, McpPrompt, McpServer, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
 };
-use super::template::{self, Scope, StepOutputs, TemplateError};
+use super::template::{self, Scope, StepOutputs};
 use crate::base::budget::Budget;
 use crate::base::ids::StepId;
 use crate::diag::reader::Problems;
@@ -107,7 +109,7 @@ pub fn lower(
         input: given.input.cloned(),
     };
     if !given.sketch {
-        try_templates(recipe, &mut render);
+        trial::try_templates(recipe, &mut render);
     }
     plan.values = values;
     set_models(
@@ -151,6 +153,7 @@ impl Plan {
                 id: StepId::from("prompt"),
                 work: StepWork::Prompt {
                     template: template.to_owned(),
+                    mcp: None,
                 },
                 checks: Vec::new(),
                 retries: 0,
@@ -258,6 +261,20 @@ fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep 
     let work = match &step.work {
         Work::Prompt(text) => StepWork::Prompt {
             template: text.value.clone(),
+            mcp: None,
+        },
+        Work::Mcp {
+            server,
+            name,
+            arguments,
+            text,
+        } => StepWork::Prompt {
+            template: text.as_ref().map(|text| text.value.clone()).unwrap_or_default(),
+            mcp: Some(McpPrompt {
+                server: server.value.clone(),
+                name: name.value.clone(),
+                arguments: render.pairs(arguments),
+            }),
         },
         Work::Run {
             command,
@@ -343,51 +360,6 @@ fn plan_server(server: &ServerSpec, render: &mut Render<'_>) -> McpServer {
         exclude_tools: server.exclude_tools.clone(),
         network: server.network.clone(),
         oauth: server.oauth.clone(),
-    }
-}
-
-/// Whether an error may come from the stand-in for a step's output rather than from the values.
-fn of_stand_in(text: &str, error: &TemplateError) -> bool {
-    let of_steps = |names: Vec<template::Name>| {
-        names
-            .iter()
-            .any(|name| name.path.first().is_some_and(|first| first == "steps"))
-    };
-    let at = error
-        .range
-        .clone()
-        .and_then(|range| text.get(range))
-        .unwrap_or_default();
-    template::names(text).is_ok_and(of_steps) && !at.trim_start().starts_with("input")
-}
-
-/// Renders every prompt and command once, with a stand-in for each earlier step, so that errors come before the run.
-fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
-    let mut steps = StepOutputs::new();
-    for step in &recipe.steps {
-        let scope = Scope {
-            steps: &steps,
-            ..render.scope
-        };
-        let mut tried = Vec::new();
-        match &step.work {
-            Work::Prompt(text) => tried.push((text, template::render(&text.value, &scope))),
-            Work::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
-        }
-        for check in &step.checks {
-            if let CheckKind::Run { command, .. } = &check.what {
-                tried.push((command, template::render_command(&command.value, &scope)));
-            }
-        }
-        for (text, result) in tried {
-            match result {
-                Err(error) if !of_stand_in(&text.value, &error) => {
-                    render.problems.push(problem(render.files, text, error));
-                }
-                _ => {}
-            }
-        }
-        steps.insert(step.id.value.clone(), format!("(output of step {})", step.id.value));
     }
 }
 

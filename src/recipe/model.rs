@@ -164,6 +164,14 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub enum Work {
     Prompt(Spanned<String>),
+    /// A prompt of an MCP server. Its arguments cannot speak of steps.
+    Mcp {
+        server: Spanned<String>,
+        name: Spanned<String>,
+        arguments: Vec<(String, Spanned<String>)>,
+        /// What is said below it.
+        text: Option<Spanned<String>>,
+    },
     Run {
         command: Spanned<String>,
         timeout_ms: Option<u64>,

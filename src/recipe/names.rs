@@ -37,6 +37,10 @@ pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
     for step in &recipe.steps {
         match &step.work {
             Work::Prompt(text) => check.text(text, &earlier),
+            Work::Mcp { arguments, text, .. } => {
+                arguments.iter().for_each(|(_, text)| check.argument(text));
+                text.iter().for_each(|text| check.text(text, &earlier));
+            }
             Work::Run { command, .. } => check.command(command, &earlier),
         }
         for one in &step.checks {
@@ -76,6 +80,20 @@ impl Check<'_> {
         {
             self.problems.push(problem(self.files, text, error));
         }
+    }
+
+    /// An argument of a server's prompt: it is asked for before the first step.
+    fn argument(&mut self, text: &Spanned<String>) {
+        let names = template::names(&text.value).unwrap_or_default();
+        let of_step = |name: &&Name| name.path.first().is_some_and(|first| first == "steps");
+        let Some(name) = names.iter().find(of_step) else {
+            return self.text(text, &[]);
+        };
+        let span = text.locate(self.files, name.range.clone());
+        let message = "the server is asked for its prompt before the first step: no step has an output then";
+        let problem = Diagnostic::error("undefined-name", span, message);
+        self.problems
+            .push(problem.help("say it below the prompt: add `text: … {{ steps.ID.output }}` beside `arguments`"));
     }
 
     fn text(&mut self, text: &Spanned<String>, earlier: &[&str]) {

@@ -1,5 +1,6 @@
 //! Reads a recipe file into its model and tells every problem at once. Fills in no values; opens no other file.
 
+mod prompts;
 mod steps;
 mod tools;
 

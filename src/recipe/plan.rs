@@ -73,13 +73,25 @@ pub struct PlanStep {
 #[serde(rename_all = "snake_case")]
 pub enum StepWork {
     Prompt {
+        /// Stands below what the server gives, where there is both; may then be empty.
         template: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mcp: Option<McpPrompt>,
     },
     Run {
         command: String,
         timeout_ms: u64,
         allow_failure: bool,
     },
+}
+
+/// A prompt of an MCP server, asked for before the first step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpPrompt {
+    pub server: String,
+    /// As the server names it.
+    pub name: String,
+    pub arguments: BTreeMap<String, String>,
 }
 
 /// A check that `overnight` makes itself.

@@ -91,7 +91,9 @@ fn rendered(plan: &Plan) -> Vec<Rendered> {
         let scope = plan.scope(&outputs);
         let command = |text: &str| template::render_command(text, &scope).unwrap_or_else(|_| text.to_owned());
         let work = match &step.work {
-            StepWork::Prompt { template } => template::render(template, &scope).unwrap_or_else(|_| template.clone()),
+            StepWork::Prompt { template, .. } => {
+                template::render(template, &scope).unwrap_or_else(|_| template.clone())
+            }
             StepWork::Run { command: text, .. } => command(text),
         };
         let checks = step.checks.iter().map(|check| match &check.what {
@@ -110,7 +112,22 @@ fn rendered(plan: &Plan) -> Vec<Rendered> {
 fn step_text(out: &mut String, step: &PlanStep, rendered: &Rendered) {
     let _ = writeln!(out, "step {}", step.id);
     match &step.work {
-        StepWork::Prompt { .. } => line(out, "prompt", rendered.work.trim_end()),
+        StepWork::Prompt { mcp, .. } => {
+            if let Some(mcp) = mcp {
+                line(
+                    out,
+                    "prompt",
+                    &format!("`{}` of the MCP server {}", mcp.name, mcp.server),
+                );
+                for (name, value) in &mcp.arguments {
+                    line(out, &format!("argument {name}"), value);
+                }
+            }
+            let name = if mcp.is_some() { "below it" } else { "prompt" };
+            if mcp.is_none() || !rendered.work.is_empty() {
+                line(out, name, rendered.work.trim_end());
+            }
+        }
         StepWork::Run {
             timeout_ms,
             allow_failure,

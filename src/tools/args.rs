@@ -10,7 +10,7 @@ use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
 /// `(tool, older name, current name)`: names that mean the same today. `""` stands for every tool that has the current name.
-const RENAMED: [(&str, &str, &str); 11] = [
+const RENAMED: [(&str, &str, &str); 13] = [
     ("", "absolute_path", "file_path"),
     ("list_directory", "path", "dir_path"),
     ("glob", "path", "dir_path"),
@@ -22,6 +22,8 @@ const RENAMED: [(&str, &str, &str); 11] = [
     ("read_many_files", "paths", "include"),
     ("run_shell_command", "directory", "dir_path"),
     ("run_shell_command", "dir", "dir_path"),
+    ("list_mcp_resources", "serverName", "server"),
+    ("read_mcp_resource", "serverName", "server"),
 ];
 
 /// Files looked at for one of the same name.
@@ -95,8 +97,8 @@ pub fn invalid(message: impl Into<String>) -> ToolError {
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let number = value.as_f64()?;
-        // Some models write 3.0; the schema calls that an integer.
-        (number.fract() == 0.0 && (0.0..=9e15).contains(&number)).then_some(number as u64)
+        // Some models write 3.0; the schema calls that an integer. What is too great for any file means its end.
+        (number.fract() == 0.0 && number >= 0.0).then_some(number.min(9e15) as u64)
     })
 }
 
@@ -238,16 +240,23 @@ pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
             hint = format!("; files of this name: {}", elsewhere.join(", "));
         }
     }
-    ToolError::model("file_not_found", format!("{name} does not exist{hint}"))
+    let asked = place.asked.trim_end_matches('/');
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    // Only a link, or `..` and `.`, change the last name of a path.
+    let message = match place.inside && !asked.ends_with('.') && last(asked) != last(&place.path) {
+        true => format!("{} is a link to {name}, which does not exist{hint}", printable(asked)),
+        false => format!("{name} does not exist{hint}"),
+    };
+    ToolError::model("file_not_found", message)
 }
 
 fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
-    let name = place.path.rsplit('/').next().unwrap_or_default();
+    let name = place.path.rsplit('/').next().unwrap_or_default().to_lowercase();
     let walked = workspace.files("", Filter::all(), MAX_LOOK, &|| false);
     walked
         .files
         .into_iter()
-        .filter(|path| path.rsplit('/').next() == Some(name))
+        .filter(|path| path.rsplit('/').next().is_some_and(|last| last.to_lowercase() == name))
         .take(3)
         .collect()
 }

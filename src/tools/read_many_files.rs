@@ -68,6 +68,8 @@ pub fn tool() -> Builtin {
 }
 
 struct Job {
+    /// `include` as it was written.
+    asked: Vec<String>,
     include: Vec<Pattern>,
     exclude: Vec<Pattern>,
     filter: Filter,
@@ -75,8 +77,10 @@ struct Job {
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
     let include = args.list("include");
-    if include.is_empty() {
-        return Err(invalid("`include` names nothing to read"));
+    if include.is_empty() || include.iter().any(|one| one.trim().is_empty()) {
+        return Err(invalid(
+            "`include` names nothing to read: write paths, directories or globs",
+        ));
     }
     let parse = |name: &str, all: Vec<&str>| {
         all.into_iter()
@@ -84,11 +88,13 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
             .collect::<Result<Vec<_>, _>>()
     };
     let title = format!("read {}", include.join(", "));
+    let asked = include.iter().map(|one| (*one).to_owned()).collect();
     let mut exclude = args.list("exclude");
     if args.flag("useDefaultExcludes", true) {
         exclude.extend(USUAL_EXCLUDES);
     }
     let job = Job {
+        asked,
         include: parse("include", include)?,
         exclude: parse("exclude", exclude)?,
         filter: filter_of(args),
@@ -126,7 +132,15 @@ fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     };
     let found = workspace.collect(&wanted, &stop);
     if found.files.is_empty() {
-        let message = format!("no file fits {}{}", quoted(&found.missing), withheld(&found));
+        let message = match found.missing.is_empty() {
+            false => format!("no file fits {}{}", quoted(&found.missing), withheld(&found)),
+            true => format!(
+                "every file of {} is ignored or excluded{}; read_file reads one by its name, and useDefaultExcludes: false \
+                 keeps the usual excludes away",
+                quoted(&job.asked),
+                withheld(&found)
+            ),
+        };
         return Err(ToolError::model("file_not_found", message));
     }
     let mut read = Read::default();

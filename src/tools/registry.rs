@@ -121,8 +121,13 @@ impl Registry {
                 names.push(name);
             }
         }
-        let hint = match names.as_slice() {
-            [] => {
+        let absent = ABSENT.iter().find(|(of, _)| match of.strip_suffix('*') {
+            Some(start) => wanted.starts_with(start),
+            None => wanted == *of,
+        });
+        let hint = match (absent, names.as_slice()) {
+            (Some((_, instead)), _) => (*instead).to_owned(),
+            (None, []) => {
                 let all: Vec<&str> = self
                     .specs()
                     .into_iter()
@@ -131,7 +136,7 @@ impl Registry {
                     .collect();
                 format!("the tools are {}", all.join(", "))
             }
-            names => format!("did you mean {}?", names.join(" or ")),
+            (None, names) => format!("did you mean {}?", names.join(" or ")),
         };
         let name: String = name.chars().take(100).collect();
         ToolError::model("tool_not_registered", format!("there is no tool `{name}`; {hint}"))
@@ -168,6 +173,40 @@ impl Registry {
         (kept, unmatched)
     }
 }
+
+/// Tools that models know and a run does not have, or not always, and what to do in their place. Asked for only when there
+/// is no tool of the name.
+const ABSENT: [(&str, &str); 13] = [
+    ("google_web_search", NO_SEARCH),
+    ("web_search", NO_SEARCH),
+    ("list_mcp_resources", NO_RESOURCES),
+    ("read_mcp_resource", NO_RESOURCES),
+    (
+        "ask_user",
+        "nobody is there to answer: decide by yourself, and say in the final answer what you took for granted",
+    ),
+    ("enter_plan_mode", NO_MODES),
+    ("exit_plan_mode", NO_MODES),
+    (
+        "activate_skill",
+        "skills that this task has stand in the instructions from the start",
+    ),
+    ("invoke_agent", "there are no other agents: do the work with the tools"),
+    (
+        "complete_task",
+        "the task ends with a final answer that asks for no tool",
+    ),
+    ("update_topic", NO_NEED),
+    ("get_internal_docs", NO_NEED),
+    (
+        "tracker_*",
+        "there is no tracker: keep the open points in mind and go on",
+    ),
+];
+const NO_SEARCH: &str = "this run has no search of the web";
+const NO_RESOURCES: &str = "no MCP server of this run has resources";
+const NO_MODES: &str = "there are no modes: each call is ruled on by itself, so go on";
+const NO_NEED: &str = "it is not needed here: go on with the task";
 
 fn names(pattern: &str, spec: &ToolSpec) -> bool {
     if let Some(kind) = pattern.strip_prefix("kind:") {

@@ -119,7 +119,12 @@ fn access(asked: &Asked) -> Access {
     Access {
         commands: vec![CommandAccess {
             text: asked.command.clone(),
-            dir: asked.dir.path.clone(),
+            // Where it really lies is nothing that a model reads.
+            dir: if asked.dir.inside {
+                asked.dir.path.clone()
+            } else {
+                asked.dir.asked.clone()
+            },
         }],
         reads: if asked.dir.inside {
             Vec::new()

@@ -5,11 +5,10 @@ use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput};
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
+use crate::process::Confinement;
 use crate::process::jobs::Jobs;
-use crate::process::{Confinement, Level, Network};
 use crate::workspace::Workspace;
 use serde_json::Value;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -75,7 +74,7 @@ impl Bench {
             call: CallId::nth(call),
             workspace: Arc::clone(&self.workspace),
             scope: Arc::new(Scope {
-                confinement: confinement(self.workspace.root()).into(),
+                confinement: Confinement::unconfined(self.workspace.root()).into(),
                 jobs: Jobs::default(),
                 results: beside("results"),
                 redactor: Arc::new(Redactor::default()),
@@ -114,18 +113,5 @@ impl Bench {
             Ok(ran) => ran.result.map_or_else(told, |output| output.model_text()),
             Err(error) => told(error),
         }
-    }
-}
-
-fn confinement(root: &Path) -> Confinement {
-    Confinement {
-        level: Level::None,
-        workspace: root.to_owned(),
-        readable: Vec::new(),
-        writable: Vec::new(),
-        hidden: Vec::new(),
-        protected: Vec::new(),
-        network: Network::None,
-        env: Vec::new(),
     }
 }

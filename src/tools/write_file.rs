@@ -1,9 +1,10 @@
 //! `write_file`: a whole file, new or in place of the old one. How text becomes bytes is `workspace::text`'s.
 
-use super::args::{Args, check_new_name, failed, shown};
+use super::args::{Args, check_new_name, failed, invalid, shown};
 use super::builtin::{Builtin, Names, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
+use super::results::PREFIX;
 use super::schema::{object, string};
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
@@ -42,6 +43,15 @@ pub fn tool() -> Builtin {
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
     let place = args.place("file_path", workspace)?;
     check_new_name(&place)?;
+    let asked = args.text("file_path")?;
+    if asked.starts_with(PREFIX) {
+        let message = format!("{PREFIX}… names kept results: they can be read, not written");
+        return Err(invalid(message));
+    }
+    if asked.ends_with('/') {
+        let message = format!("`{asked}` names a directory: give the path of a file; directories are made as needed");
+        return Err(invalid(message));
+    }
     let content = args.text("content")?.to_owned();
     let before = match place.found {
         // What may not be read is not read for a preview either.

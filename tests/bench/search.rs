@@ -8,7 +8,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::ids::CallId;
-use overnight::process::{Confinement, Level, Network};
+use overnight::process::Confinement;
 use overnight::tools::{LiveSender, Registry, Scope, ToolContext};
 use overnight::workspace::Workspace;
 use serde_json::{Value, json};
@@ -63,17 +63,7 @@ impl Ours {
             call: CallId::nth(1),
             workspace: Arc::clone(&self.workspace),
             scope: Arc::new(Scope {
-                confinement: Confinement {
-                    level: Level::None,
-                    workspace: root.clone(),
-                    readable: Vec::new(),
-                    writable: Vec::new(),
-                    hidden: Vec::new(),
-                    protected: Vec::new(),
-                    network: Network::None,
-                    env: Vec::new(),
-                }
-                .into(),
+                confinement: Confinement::unconfined(&root).into(),
                 jobs: overnight::process::jobs::Jobs::default(),
                 results: root.join(".overnight/results"),
                 redactor: Arc::default(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const POLICY: &str = "version: 1\nextends: [builtin:read-only]\nrules:\n  - allow: \"s__*\"\n  - allow: [list_mcp_resources, read_mcp_resource]\n";
 
 /// The entry of a reference server, where they are installed.
-fn reference(name: &str) -> Option<String> {
+pub fn reference(name: &str) -> Option<String> {
     let modules = std::env::var_os("OVERNIGHT_NODE").map(PathBuf::from);
     let file = modules.map(|dir| dir.join("@modelcontextprotocol").join(name).join("dist/index.js"));
     let file = file.filter(|file| file.is_file());
@@ -104,7 +104,8 @@ fn the_reference_server_works_over_stdio() {
     );
     let image = call(&world, &server, "s__get-tiny-image", &json!({})).exits(0);
     assert!(image.stdout.contains("\"mime\":\"image/png\""), "{}", image.stdout);
-    let resources = text(&call(&world, &server, "list_mcp_resources", &json!({})).exits(0));
+    let of = json!({ "serverName": "s" });
+    let resources = text(&call(&world, &server, "list_mcp_resources", &of).exits(0));
     let uri = resources
         .lines()
         .find_map(|line| line.strip_prefix("s: ")?.split(' ').next())
@@ -226,7 +227,7 @@ fn an_image_reaches_the_model_and_changes_reach_the_patch() {
 }
 
 /// The small server of `fixtures/mcp`, where there is a Python.
-fn small(mode: &str) -> Option<Value> {
+pub fn small(mode: &str) -> Option<Value> {
     let python = Command::new("python3").arg("--version").output().is_ok();
     let file = project().join("fixtures/mcp/server.py");
     have("python3", python).then(|| json!({ "command": "python3", "args": [file, mode] }))

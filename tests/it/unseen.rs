@@ -8,20 +8,22 @@ fn repository(dir: &std::path::Path, commit: bool) {
     git_in(dir, &["init", "-q", "."]);
     std::fs::write(dir.join("x.c"), "x\n").unwrap();
     if commit {
-        git_in(dir, &["add", "-A"]);
-        git_in(
-            dir,
-            &[
-                "-c",
-                "user.name=t",
-                "-c",
-                "user.email=t@example.org",
-                "commit",
-                "-qm",
-                "x",
-            ],
-        );
+        commit_in(dir, ".");
     }
+}
+
+fn commit_in(dir: &std::path::Path, what: &str) {
+    git_in(dir, &["add", what]);
+    let author = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+    git_in(dir, &[&author[..], &["commit", "-qm", "x"]].concat());
+}
+
+/// A tree with a repository in `lib`, which the last commit knows as a link.
+fn linked() -> World {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    repository(&world.ws().join("lib"), true);
+    commit_in(&world.ws(), "lib");
+    world
 }
 
 #[test]
@@ -36,16 +38,7 @@ fn changes_within_repositories_inside_the_tree_are_in_the_patch() {
     ] {
         repository(&world.ws().join(name), commit);
     }
-    world.git(&["add", "vendor"]);
-    world.git(&[
-        "-c",
-        "user.name=t",
-        "-c",
-        "user.email=t@example.org",
-        "commit",
-        "-qm",
-        "link",
-    ]);
+    commit_in(&world.ws(), "vendor");
     let result = changing(
         &world,
         "echo y > a.txt; for d in vendor/lib clone clone/inner fresh; do echo y > $d/x.c; echo n > $d/new.c; done",
@@ -55,18 +48,7 @@ fn changes_within_repositories_inside_the_tree_are_in_the_patch() {
 
 #[test]
 fn a_link_without_its_repository_may_be_filled() {
-    let world = World::repo(&[("a.txt", "one\n")]);
-    repository(&world.ws().join("lib"), true);
-    world.git(&["add", "lib"]);
-    world.git(&[
-        "-c",
-        "user.name=t",
-        "-c",
-        "user.email=t@example.org",
-        "commit",
-        "-qm",
-        "link",
-    ]);
+    let world = linked();
     std::fs::remove_dir_all(world.ws().join("lib")).unwrap();
     std::fs::create_dir(world.ws().join("lib")).unwrap();
     changing(&world, "echo n > lib/new.c");
@@ -74,18 +56,7 @@ fn a_link_without_its_repository_may_be_filled() {
 
 #[test]
 fn a_repository_inside_does_not_make_a_clean_tree_dirty() {
-    let world = World::repo(&[("a.txt", "one\n")]);
-    repository(&world.ws().join("lib"), true);
-    world.git(&["add", "lib"]);
-    world.git(&[
-        "-c",
-        "user.name=t",
-        "-c",
-        "user.email=t@example.org",
-        "commit",
-        "-qm",
-        "link",
-    ]);
+    let world = linked();
     let dirty = |world: &World| {
         world
             .run(

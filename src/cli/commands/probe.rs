@@ -5,14 +5,13 @@ use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out, wire};
-use crate::process::{Confinement, Level, Network};
+use crate::process::Confinement;
 use crate::tools::mcp::{self, Address, Config, Credentials, Proof, Servers, Transport, Way};
 use crate::tools::notices::Notices;
 use crate::tools::web::Web;
 use crate::tools::{LiveSender, Tool, ToolContext, ToolError};
 use crate::workspace::Workspace;
 use serde_json::{Map, Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -67,7 +66,7 @@ async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, wi
     let dir = tempfile::tempdir().map_err(trouble)?;
     let workspace = Workspace::open(dir.path()).map_err(|error| Refusal::Environment(error.to_string()))?;
     let mut scope = wire::scope(dir.path(), &workspace, &with.redactor, Web::default());
-    scope.confinement = unconfined(dir.path()).into();
+    scope.confinement = Confinement::unconfined(dir.path()).into();
     scope.servers = servers.clone();
     scope.notices = with.notices.clone();
     let scope = Arc::new(scope);
@@ -94,20 +93,6 @@ async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, wi
         }
     }
     Ok(())
-}
-
-/// No process is started here.
-fn unconfined(dir: &Path) -> Confinement {
-    Confinement {
-        level: Level::None,
-        workspace: dir.to_path_buf(),
-        readable: Vec::new(),
-        writable: Vec::new(),
-        hidden: Vec::new(),
-        protected: Vec::new(),
-        network: Network::Open,
-        env: Vec::new(),
-    }
 }
 
 /// The calls that the suite asks for; without any, each tool once.

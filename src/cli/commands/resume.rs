@@ -185,6 +185,7 @@ async fn go_on(
         provider,
         workspace,
         hidden,
+        prompts: State::fold(events).prompts,
         started,
     };
     session::run(session, Beginning::Resumed(more), &args.shared).await

@@ -4,10 +4,12 @@ use super::session::{self, Beginning, Session};
 use super::{printed, sample};
 use crate::base::event::{Base, RunStarted};
 use crate::base::ids::RunId;
+use crate::base::secret::Redactor;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{equip, out, search, wire};
+use crate::cli::{equip, out, prompts, search, wire};
+use crate::engine::deps::Interrupt;
 use crate::journal::{format, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
@@ -162,6 +164,7 @@ async fn begin(
         provider,
         workspace,
         hidden,
+        prompts: Vec::new(),
         started,
     };
     session::run(session, Beginning::New(Box::new(first)), shared).await
@@ -191,6 +194,16 @@ async fn dry_run(settings: &Settings, workspace: &Path) -> Result<u8, Refusal> {
     for line in crate::policy::words::describe(&settings.policies).lines() {
         text.push_str(&format!("  {line}\n"));
     }
+    let (redactor, interrupt) = (Redactor::from_env(wire::environment()), Interrupt::default());
+    let none = prompts::Recorded::default();
+    let given = prompts::gather(&settings.plan, &equipment.servers, none, &redactor, &interrupt).await;
     equipment.servers.close().await;
+    for given in given? {
+        text.push_str(&format!(
+            "\nprompt of step {}, as {} gives it:\n",
+            given.step, given.server
+        ));
+        text.push_str(&prompts::shown(&given, &redactor));
+    }
     printed(&text)
 }

@@ -1,6 +1,6 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
-use crate::base::event::{Equipped, EventKind, RunStarted, Sink};
+use crate::base::event::{Equipped, EventKind, GivenPrompt, RunStarted, Sink};
 use crate::base::ids::sha256_hex;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
@@ -9,7 +9,7 @@ use crate::cli::args::{Format, Shared};
 use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out, signals, wire};
+use crate::cli::{exit, out, prompts, signals, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
@@ -45,6 +45,8 @@ pub struct Session {
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
     pub hidden: Vec<PathBuf>,
+    /// For a resume: the prompts of servers that the record has.
+    pub prompts: Vec<GivenPrompt>,
     pub started: Instant,
 }
 
@@ -130,7 +132,7 @@ async fn drive(
     let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     let sinks = sinks(shared);
-    let equipped = equipped(&equipment, &system, window);
+    let equipped = equipped(&equipment, &system, window, prepared.prompts);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
@@ -234,6 +236,8 @@ struct Prepared {
     /// Made already, where something was started to get the tools.
     sandbox: Option<(Confinement, String)>,
     equipment: Equipment,
+    /// Prompts of servers that this run's record has not yet.
+    prompts: Vec<GivenPrompt>,
 }
 
 /// Gathers the tools. Where a program is started for that, the baseline is taken and the sandbox tested before.
@@ -287,10 +291,16 @@ async fn prepare(
         equipment.servers.close().await;
         return Err(refusal);
     }
+    let recorded = prompts::Recorded {
+        here: &session.prompts,
+        there: session.provider.recorded().map_or(&[], |recorded| &recorded.prompts),
+    };
+    let prompts = prompts::gather(&session.plan, &equipment.servers, recorded, redactor, interrupt).await?;
     Ok(Prepared {
         baseline: early,
         sandbox,
         equipment,
+        prompts,
     })
 }
 
@@ -312,7 +322,7 @@ fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
     })
 }
 
-fn equipped(equipment: &Equipment, system: &str, window: Option<u64>) -> EventKind {
+fn equipped(equipment: &Equipment, system: &str, window: Option<u64>, prompts: Vec<GivenPrompt>) -> EventKind {
     let tools: Vec<_> = equipment.tools.specs().into_iter().cloned().collect();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(Equipped {
@@ -322,6 +332,7 @@ fn equipped(equipment: &Equipment, system: &str, window: Option<u64>) -> EventKi
         window,
         system: system.to_owned(),
         tools,
+        prompts,
     })
 }
 

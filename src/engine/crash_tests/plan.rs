@@ -19,6 +19,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         } else {
             StepWork::Prompt {
                 template: "do".to_owned(),
+                mcp: None,
             }
         },
         checks: if n == 0 {

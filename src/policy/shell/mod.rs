@@ -29,7 +29,7 @@ mod words;
 mod wrappers;
 
 #[cfg(test)]
-mod corpus;
+pub(super) mod corpus;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

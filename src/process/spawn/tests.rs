@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::base::secret::Redactor;
-use crate::process::Network;
 use crate::process::jobs::Jobs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) fn open_confinement(dir: &Path) -> Confinement {
     Confinement {
-        level: Level::None,
-        workspace: dir.to_path_buf(),
-        readable: Vec::new(),
-        writable: Vec::new(),
-        hidden: Vec::new(),
-        protected: Vec::new(),
-        network: Network::Open,
         env: vec![("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())],
+        ..Confinement::unconfined(dir)
     }
 }
 

@@ -89,7 +89,7 @@ fn a_value_changes_neither_document_nor_command() {
     let plan = plan(text, &[&format!("p={evil}")], Overrides::default()).unwrap();
     assert_eq!(plan.steps.len(), 2);
     let outputs = StepOutputs::from([("a".to_owned(), "{{ p }}".to_owned())]);
-    let StepWork::Prompt { template } = &plan.steps[1].work else {
+    let StepWork::Prompt { template, .. } = &plan.steps[1].work else {
         unreachable!()
     };
     assert_eq!(
@@ -119,13 +119,13 @@ fn a_prompt_is_no_template() {
     let text = "fix {{ this }} {% raw %}";
     let plan = Plan::from_prompt(text, None, &Overrides::default());
     assert_eq!(plan.steps[0].id.as_str(), "prompt");
-    let StepWork::Prompt { template } = &plan.steps[0].work else {
+    let StepWork::Prompt { template, .. } = &plan.steps[0].work else {
         unreachable!()
     };
     let none = StepOutputs::new();
     assert_eq!(template::render(template, &plan.scope(&none)).unwrap(), text);
     let plan = Plan::from_prompt("do it", Some(json!({"a": "{{ b }}"})), &Overrides::default());
-    let StepWork::Prompt { template } = &plan.steps[0].work else {
+    let StepWork::Prompt { template, .. } = &plan.steps[0].work else {
         unreachable!()
     };
     let shown = template::render(template, &plan.scope(&none)).unwrap();

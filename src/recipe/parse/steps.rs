@@ -1,6 +1,6 @@
 //! The `steps` section: steps and their checks. Renders no template.
 
-use super::{EXPECT, budget, named, retry};
+use super::{EXPECT, budget, named, prompts, retry};
 use crate::diag::reader::{self, Problems, wrong_type};
 use crate::diag::{Diagnostic, Node, Reader, Shape, Spanned};
 use crate::recipe::model::{CheckKind, CheckSpec, Step, Work};
@@ -95,11 +95,14 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Work> {
             problems.push(problem.help("add `prompt: …` or `run: …`"));
             None
         }
-        (Some(_), None) => {
+        (Some(prompt), None) => {
             let of_commands = [allow_failure.map(|f| f.span), timeout.map(|t| t.span)];
             for span in of_commands.into_iter().flatten() {
                 let problem = Diagnostic::error("conflicting-keys", span, "only a step with `run` has this key");
                 problems.push(problem.help("leave it away, or lower `budget.wall` of this step"));
+            }
+            if let Shape::Map(_) = prompt.value.shape {
+                return prompts::of_server(&prompt.value, problems);
             }
             not_blank(reader.text("prompt", problems)?, "prompt", problems).map(Work::Prompt)
         }
@@ -111,7 +114,7 @@ fn work(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Work> {
     }
 }
 
-fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+pub(super) fn not_blank(text: Spanned<String>, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
     if text.value.trim().is_empty() {
         problems.push(Diagnostic::error("empty-text", text.span, format!("`{key}` is empty")).help("write something"));
         return None;

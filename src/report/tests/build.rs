@@ -94,6 +94,7 @@ impl Run {
             window: None,
             system: String::new(),
             tools: Vec::new(),
+            prompts: Vec::new(),
         }))
     }
 

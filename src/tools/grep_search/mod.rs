@@ -6,7 +6,7 @@ mod show;
 use super::args::{Args, invalid, missing, shown};
 use super::builtin::{Builtin, Names, blocking};
 use super::schema::{boolean, integer, object, string};
-use super::{Prepared, ToolContext, ToolError};
+use super::{Prepared, ToolContext, ToolError, Work};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, ToolOutput};
 use crate::workspace::Workspace;
@@ -15,12 +15,16 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Matches shown when the call does not say.
 const USUAL_MATCHES: usize = 100;
 
 /// Matches held at most, whatever the call says.
 const MAX_MATCHES: usize = 100_000;
+
+/// How long one search may take.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Lines of context at most.
 const MAX_CONTEXT: u64 = 100;
@@ -114,7 +118,32 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         title: format!("search {} for {:?}", shown(&query.start), query.asked),
         access: Access::read(query.start.clone()),
         preview: None,
-        work: blocking(move |context| search(&query, context)),
+        work: bounded(query, LONGEST),
+    })
+}
+
+/// The search with its time limit, so that no pattern holds a run up.
+fn bounded(query: Query, time: Duration) -> Work {
+    Box::new(move |mut context| {
+        Box::pin(async move {
+            let time = time.min(context.deadline.saturating_duration_since(Instant::now()));
+            context.cancel = context.cancel.child_token();
+            let over = context.cancel.clone();
+            let work = blocking(move |context| search(&query, context));
+            tokio::select! {
+                done = work(context) => done,
+                () = tokio::time::sleep(time) => {
+                    // A thread that is within one very long line hears of it behind that line; nobody waits for it.
+                    over.cancel();
+                    let message = format!(
+                        "the search was stopped after {} s; search fewer files (dir_path, include_pattern), or for \
+                         something simpler",
+                        time.as_secs()
+                    );
+                    Err(ToolError::model("timeout", message))
+                }
+            }
+        })
     })
 }
 
@@ -185,10 +214,15 @@ fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, 
         .ban_byte(Some(b'\0'))
         .build(pattern)
         .map_err(|error| {
-            let hint = if reading.fixed {
-                ""
-            } else {
-                "\n(fixed_strings: true takes the pattern as plain text)"
+            let hint = match () {
+                () if pattern.contains(['\n', '\r']) || pattern.contains("\\n") => {
+                    "\n(files are searched line by line: ask for a part of one line)"
+                }
+                () if pattern.contains('\0') || pattern.contains("\\x00") => {
+                    "\n(files that hold NUL bytes are binary, and not searched)"
+                }
+                () if reading.fixed || name != "pattern" => "",
+                () => "\n(fixed_strings: true takes the pattern as plain text)",
             };
             let message = format!("`{name}` is not a pattern that can be searched: {error}{hint}");
             ToolError::model("grep_execution_error", message)

@@ -86,7 +86,7 @@ pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Syn
         return hits;
     }
     // A file that is named has been judged by its name: nothing else leaves it out.
-    one_file(query, workspace, &query.start.path, &mut searcher(query), &hits);
+    one_file(query, workspace, &query.start.path, &mut searcher(query), (&hits, stop));
     hits.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,7 +105,7 @@ fn visitor<'v>(
             return true;
         }
         if workspace.may_search(path) {
-            one_file(query, workspace, path, &mut searcher, hits);
+            one_file(query, workspace, path, &mut searcher, (hits, stop));
         } else {
             lock(hits).withheld += 1;
         }
@@ -147,7 +147,13 @@ fn searcher(query: &Query) -> Searcher {
         .build()
 }
 
-fn one_file(query: &Query, workspace: &Workspace, path: &str, searcher: &mut Searcher, hits: &Mutex<Hits>) {
+fn one_file(
+    query: &Query,
+    workspace: &Workspace,
+    path: &str,
+    searcher: &mut Searcher,
+    (hits, stop): (&Mutex<Hits>, &(dyn Fn() -> bool + Sync)),
+) {
     let place = Place {
         asked: String::new(),
         path: path.to_owned(),
@@ -156,6 +162,7 @@ fn one_file(query: &Query, workspace: &Workspace, path: &str, searcher: &mut Sea
     };
     let mut gather = Gather {
         query,
+        stop,
         file: FileHits::default(),
     };
     let searched = workspace
@@ -174,6 +181,7 @@ fn one_file(query: &Query, workspace: &Workspace, path: &str, searcher: &mut Sea
 /// Takes the lines of one file.
 struct Gather<'q> {
     query: &'q Query,
+    stop: &'q (dyn Fn() -> bool + Sync),
     file: FileHits,
 }
 
@@ -207,7 +215,7 @@ impl Sink for Gather<'_> {
         }
         self.file.matches += 1;
         self.hold(found.line_number(), found.bytes(), true);
-        Ok(!self.query.names_only)
+        Ok(!self.query.names_only && !(self.stop)())
     }
 
     fn context(&mut self, _searcher: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {

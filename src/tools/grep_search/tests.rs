@@ -33,6 +33,48 @@ fn the_first_matches_by_path_are_shown_whatever_thread_found_them() {
 }
 
 #[test]
+fn a_search_that_takes_too_long_is_stopped_and_told() {
+    let text = "hit\n".repeat(200_000);
+    let bench = Bench::new(&[("a", text.as_bytes())]);
+    let args = json!({ "pattern": "hit" });
+    let query = super::query(&Args::of(&args).unwrap(), &bench.workspace).unwrap();
+    let work = super::bounded(query, std::time::Duration::ZERO);
+    let begun = std::time::Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let error = runtime.block_on(work(bench.context(1))).unwrap_err();
+    assert!(error.to_string().contains("was stopped after 0 s"), "{error}");
+    // Waits for the thread: it has heard.
+    drop(runtime);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+}
+
+#[test]
+fn a_pattern_that_cannot_be_searched_is_told_with_what_to_do() {
+    let bench = Bench::new(&[("a", b"one\ntwo\n")]);
+    for (args, says) in [
+        (json!({ "pattern": "one\ntwo" }), "line by line"),
+        (json!({ "pattern": "one\\ntwo" }), "line by line"),
+        (json!({ "pattern": "one\ntwo", "fixed_strings": true }), "line by line"),
+        (json!({ "pattern": "a\\x00" }), "NUL bytes are binary"),
+        (json!({ "pattern": "(" }), "fixed_strings: true"),
+    ] {
+        let error = bench.run("grep_search", &args).err().map(|error| error.to_string());
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains(says)),
+            "{args} {error:?}"
+        );
+    }
+    let unwanted = bench
+        .run("grep_search", &json!({ "pattern": "one", "exclude_pattern": "(" }))
+        .err()
+        .unwrap();
+    assert!(!unwanted.to_string().contains("fixed_strings"), "{unwanted}");
+}
+
+#[test]
 fn a_result_keeps_within_its_bytes() {
     let line = format!("hit {}\n", "é".repeat(3_000));
     let text = line.repeat(100);

@@ -59,9 +59,18 @@ pub(super) async fn tools_of(link: &Link) -> Result<Vec<Definition>, String> {
 }
 
 async fn prompts_of(link: &Link) -> Result<Vec<Prompt>, String> {
-    let page = link.running.list_prompts(Some(page(None))).await;
-    let page = page.map_err(|error| format!("its prompts cannot be listed: {}", told(&error)))?;
-    Ok(page.prompts.into_iter().take(MOST).collect())
+    let mut all = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = link.running.list_prompts(Some(page(cursor))).await;
+        let page = page.map_err(|error| format!("its prompts cannot be listed: {}", told(&error)))?;
+        all.extend(page.prompts);
+        cursor = page.next_cursor;
+        if cursor.is_none() || all.len() >= MOST {
+            all.truncate(MOST);
+            return Ok(all);
+        }
+    }
 }
 
 /// The tools that the recipe wants, and why others are left out.

@@ -9,7 +9,7 @@ mod link;
 mod listing;
 mod names;
 mod oauth;
-mod prompts;
+pub mod prompts;
 mod resources;
 mod server;
 mod sse;

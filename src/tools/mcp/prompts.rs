@@ -11,7 +11,11 @@ use crate::tools::{Prepared, Tool, ToolError};
 use crate::workspace::Workspace;
 use rmcp::model::{GetPromptResult, Prompt, Role};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Bytes of one prompt that a step takes, media as base64.
+const MOST: usize = 16 << 20;
 
 /// One prompt.
 pub struct PromptTool {
@@ -69,6 +73,10 @@ fn parameters(prompt: &Prompt) -> Value {
 
 /// The messages of a prompt, each with who says it where that is not the user.
 pub fn output(name: &str, result: GetPromptResult) -> ToolOutput {
+    content::made(name, parts(result), false)
+}
+
+fn parts(result: GetPromptResult) -> Vec<Content> {
     let parts = result.messages.into_iter().map(|message| {
         let part = content::block(message.content);
         match (part, message.role) {
@@ -76,7 +84,80 @@ pub fn output(name: &str, result: GetPromptResult) -> ToolOutput {
             (part, _) => part,
         }
     });
-    content::made(name, parts.collect(), false)
+    parts.collect()
+}
+
+/// Why a prompt that a recipe names cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// The recipe is wrong: the server lists no such prompt, or one with other arguments.
+    #[error("{0}")]
+    Wrong(String),
+    /// The server does not give it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A prompt of a server as a recipe's step takes it.
+///
+/// # Errors
+/// As [`Missing`]; what the server gives is bounded.
+pub async fn given(server: &Server, name: &str, arguments: &BTreeMap<String, String>) -> Result<Vec<Content>, Missing> {
+    let listed = server.prompts().iter().find(|prompt| prompt.name == name);
+    let Some(prompt) = listed else {
+        let known: Vec<&str> = server
+            .prompts()
+            .iter()
+            .map(|prompt| prompt.name.as_str())
+            .take(20)
+            .collect();
+        return Err(Missing::Wrong(match known.is_empty() {
+            true => format!("it has no prompt `{name}`, nor any other"),
+            false => format!("it has no prompt `{name}`; it has {}", known.join(", ")),
+        }));
+    };
+    let declared = prompt.arguments.as_deref().unwrap_or_default();
+    if let Some(extra) = arguments
+        .keys()
+        .find(|key| declared.iter().all(|one| one.name != **key))
+    {
+        let known: Vec<&str> = declared.iter().map(|one| one.name.as_str()).collect();
+        let takes = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
+        return Err(Missing::Wrong(format!(
+            "its prompt `{name}` has no argument `{extra}`; it takes {takes}"
+        )));
+    }
+    let required = declared.iter().filter(|one| one.required == Some(true));
+    if let Some(lacking) = required.into_iter().find(|one| !arguments.contains_key(&one.name)) {
+        return Err(Missing::Wrong(format!(
+            "its prompt `{name}` needs the argument `{}`",
+            lacking.name
+        )));
+    }
+    let values = arguments
+        .iter()
+        .map(|(name, value)| (name.clone(), Value::from(value.as_str())));
+    let result = server.prompt(name, values.collect()).await;
+    let result = result.map_err(|why| Missing::Failed(format!("its prompt `{name}`: {why}")))?;
+    let content = parts(result);
+    let size = |one: &Content| match one {
+        Content::Text { text } => text.len(),
+        Content::Media(media) => media.data.len(),
+    };
+    let bytes: usize = content.iter().map(size).sum();
+    if content.is_empty() || bytes > MOST {
+        let why = if content.is_empty() {
+            "nothing".to_owned()
+        } else {
+            format!("{bytes} bytes; {MOST} are the limit")
+        };
+        return Err(Missing::Failed(format!("its prompt `{name}` holds {why}")));
+    }
+    Ok(content)
 }
 
 impl Tool for PromptTool {

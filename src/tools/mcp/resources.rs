@@ -4,6 +4,7 @@ use super::Servers;
 use super::server::{Ask, Server};
 use crate::base::access::Access;
 use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::tools::args::invalid;
 use crate::tools::{Prepared, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -140,6 +141,9 @@ impl Tool for Read {
 
     fn prepare(&self, args: &Value, _: &Arc<Workspace>) -> Result<Prepared, ToolError> {
         let uri = args.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if uri.trim().is_empty() {
+            return Err(invalid("`uri` must not be empty: list_mcp_resources shows the URIs"));
+        }
         let servers = chosen(&self.servers, args)?;
         let [server] = <[Arc<Server>; 1]>::try_from(servers).map_err(|_| {
             ToolError::model(

@@ -6,7 +6,10 @@ use super::tool::McpTool;
 use super::{Config, With, content, names, prompts};
 use crate::base::call::ToolOutput;
 use crate::tools::{Tool, ToolContext, ToolError};
-use rmcp::model::{CallToolRequestParams, GetPromptRequestParams, JsonObject, ReadResourceRequestParams, Resource};
+use rmcp::model::{
+    CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,
+    Resource,
+};
 use rmcp::service::ServiceError;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,6 +26,7 @@ pub struct Server {
     with: With,
     /// SHA-256 of each tool's definition at the start, by the server's own names.
     definitions: BTreeMap<String, String>,
+    prompts: Vec<Prompt>,
     resources: bool,
     link: Mutex<State>,
 }
@@ -69,6 +73,7 @@ impl Server {
         let definitions = tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect();
         let server = Arc::new(Self {
             definitions,
+            prompts: listed.prompts,
             resources: listed.resources,
             link: Mutex::new(State {
                 link: Some(link),
@@ -83,7 +88,7 @@ impl Server {
         for tool in &tools {
             offered.push(Arc::new(McpTool::new(&server, tool)));
         }
-        for prompt in &listed.prompts {
+        for prompt in &server.prompts {
             offered.push(Arc::new(prompts::PromptTool::new(&server, prompt)));
         }
         Ok((server, offered))
@@ -92,6 +97,26 @@ impl Server {
     /// As the recipe names it.
     pub fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// The prompts that it listed at the start.
+    pub fn prompts(&self) -> &[Prompt] {
+        &self.prompts
+    }
+
+    /// A prompt's messages, asked for before the run begins: nobody restarts it for that. Gives why there are none.
+    pub async fn prompt(&self, name: &str, args: JsonObject) -> Result<GetPromptResult, String> {
+        let running = match &self.link.lock().await.link {
+            Some(link) => Arc::clone(&link.running),
+            None => return Err("it is not there any more".to_owned()),
+        };
+        let left = self.with.deadline.saturating_duration_since(Instant::now());
+        let time = self.config.call.min(left);
+        let asked = running.get_prompt(GetPromptRequestParams::new(name).with_arguments(args));
+        match tokio::time::timeout(time, asked).await {
+            Ok(answer) => answer.map_err(|error| told(&error)),
+            Err(_) => Err(format!("it did not answer within {} s", time.as_secs_f32())),
+        }
     }
 
     /// Whether it says that it has resources.

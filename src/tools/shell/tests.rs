@@ -3,8 +3,8 @@
 use super::*;
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
+use crate::process::Confinement;
 use crate::process::jobs::Jobs;
-use crate::process::{Confinement, Level, Network};
 use crate::tools::{LiveSender, Registry, Scope};
 use serde_json::{Value, json};
 use std::sync::Mutex;
@@ -26,14 +26,8 @@ fn bench() -> Bench {
     let workspace = Arc::new(Workspace::open(tree.path()).unwrap());
     let scope = Arc::new(Scope {
         confinement: Confinement {
-            level: Level::None,
-            workspace: tree.path().to_path_buf(),
-            readable: Vec::new(),
-            writable: Vec::new(),
-            hidden: Vec::new(),
-            protected: Vec::new(),
-            network: Network::Open,
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            ..Confinement::unconfined(tree.path())
         }
         .into(),
         jobs: Jobs::default(),

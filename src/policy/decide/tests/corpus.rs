@@ -1,80 +1,7 @@
 //! The corpora of attack and everyday commands through the whole ruling.
 
 use super::*;
-use crate::policy::load::lexical;
-
-const TREE: [&str; 24] = [
-    "README.md",
-    "Cargo.toml",
-    "Cargo.lock",
-    "package.json",
-    "tsconfig.json",
-    "Makefile",
-    "gradlew",
-    "src/lib.rs",
-    "src/main.rs",
-    "src/a.txt",
-    "src/b.txt",
-    "src/list.txt",
-    "docs/guide.md",
-    "sub/package.json",
-    "tests/test_a.py",
-    "scripts/check.sh",
-    "scripts/lint.sh",
-    ".git/config",
-    ".env",
-    ".gitignore",
-    ".github/workflows/ci.yml",
-    "target/debug/app",
-    "build.log",
-    "list",
-];
-
-/// A place in a made-up workspace `/ws`; `link` leads outside.
-fn locate(asked: &str) -> Place {
-    let relative = match asked.strip_prefix("/ws") {
-        Some("") => "",
-        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
-        _ => asked,
-    };
-    let place = lexical(relative);
-    let path = place.path.clone();
-    let outside = !place.inside || path == "link" || path.starts_with("link/");
-    let dir = format!("{path}/");
-    let found = if TREE.contains(&path.as_str()) {
-        Found::File
-    } else if path.is_empty() || TREE.iter().any(|name| name.starts_with(&dir)) {
-        Found::Dir
-    } else {
-        Found::Nothing
-    };
-    Place {
-        asked: asked.to_owned(),
-        path: if outside { format!("/outside/{asked}") } else { path },
-        inside: !outside,
-        found: if outside { Found::Nothing } else { found },
-    }
-}
-
-fn expand(pattern: &str) -> Vec<String> {
-    let glob = globset::GlobBuilder::new(pattern.trim_start_matches("./"))
-        .literal_separator(true)
-        .build();
-    let Ok(matcher) = glob.map(|glob| glob.compile_matcher()) else {
-        return Vec::new();
-    };
-    let tops = TREE
-        .iter()
-        .flat_map(|name| [*name, name.split('/').next().unwrap()])
-        .chain(["link", "link/passwd"]);
-    let mut names: Vec<String> = tops
-        .filter(|name| matcher.is_match(name) && (!name.starts_with('.') || pattern.starts_with('.')))
-        .map(ToOwned::to_owned)
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
+use crate::policy::shell::corpus::TERRAIN;
 
 /// A policy of the corpus as a policy file.
 fn policy_of(policy: &Value) -> String {
@@ -104,10 +31,6 @@ fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
         .iter()
         .map(|policy| (policy["name"].as_str().unwrap(), set_of(&[&policy_of(policy)])))
         .collect();
-    let terrain = Terrain {
-        locate: &locate,
-        expand: &expand,
-    };
     let (mut total, mut wrong) = (0, Vec::new());
     for case in corpus["cases"].as_array().unwrap() {
         let set = &policies[case["policy"].as_str().unwrap()];
@@ -127,7 +50,7 @@ fn ruled_otherwise(text: &str, allow: bool) -> (usize, Vec<String>) {
                 origin: &Origin::Builtin,
                 args: &args,
             };
-            let ruling = decide(set, &asked, &access, &terrain, &Uses::default());
+            let ruling = decide(set, &asked, &access, &TERRAIN, &Uses::default());
             total += 1;
             if (ruling.decision == Decision::Allow) != allow {
                 wrong.push(format!("{text:?}: {} {}", ruling.code, ruling.reason));

@@ -1,0 +1,135 @@
+//! The prompts that MCP servers give to steps, asked for before the first request. What a record has already is not asked again.
+
+use super::refusal::Refusal;
+use crate::base::event::GivenPrompt;
+use crate::base::message::Content;
+use crate::base::secret::Redactor;
+use crate::diag::render::escape;
+use crate::engine::deps::Interrupt;
+use crate::recipe::Plan;
+use crate::recipe::plan::{McpPrompt, PlanStep, StepWork};
+use crate::tools::mcp::Servers;
+use crate::tools::mcp::prompts::{Missing, given};
+
+/// What is had already.
+#[derive(Clone, Copy, Default)]
+pub struct Recorded<'a> {
+    /// In this run's own record: a resume.
+    pub here: &'a [GivenPrompt],
+    /// In the record that is replayed.
+    pub there: &'a [GivenPrompt],
+}
+
+/// The prompts of servers that this run's record has not. When the run must not begin, the servers are ended; a run that was
+/// stopped meanwhile gets none, and says itself how it ended.
+///
+/// # Errors
+/// A name or an argument that the server does not know (code 3); a server that is not there or does not give it (code 8).
+pub async fn gather(
+    plan: &Plan,
+    servers: &Servers,
+    recorded: Recorded<'_>,
+    redactor: &Redactor,
+    interrupt: &Interrupt,
+) -> Result<Vec<GivenPrompt>, Refusal> {
+    let gathered = tokio::select! {
+        gathered = gathered(plan, servers, recorded, redactor) => gathered,
+        () = interrupt.token.cancelled() => Ok(Vec::new()),
+    };
+    match gathered {
+        Err(_) if interrupt.outcome(plan).is_some() => Ok(Vec::new()),
+        Err(refusal) => {
+            servers.close().await;
+            Err(refusal)
+        }
+        gathered => gathered,
+    }
+}
+
+async fn gathered(
+    plan: &Plan,
+    servers: &Servers,
+    recorded: Recorded<'_>,
+    redactor: &Redactor,
+) -> Result<Vec<GivenPrompt>, Refusal> {
+    let mut gathered = Vec::new();
+    for step in &plan.steps {
+        let StepWork::Prompt { mcp: Some(wanted), .. } = &step.work else {
+            continue;
+        };
+        let same = |given: &&GivenPrompt| {
+            given.step == step.id
+                && (&given.server, &given.name, &given.arguments) == (&wanted.server, &wanted.name, &wanted.arguments)
+        };
+        if recorded.here.iter().any(|given| same(&given)) {
+            continue;
+        }
+        match recorded.there.iter().find(same) {
+            Some(given) => gathered.push(given.clone()),
+            None => gathered.push(ask(plan, step, wanted, servers, redactor).await?),
+        }
+    }
+    Ok(gathered)
+}
+
+async fn ask(
+    plan: &Plan,
+    step: &PlanStep,
+    wanted: &McpPrompt,
+    servers: &Servers,
+    redactor: &Redactor,
+) -> Result<GivenPrompt, Refusal> {
+    let wrong = |why: String| {
+        let why = redactor.redact(&why).into_owned();
+        Refusal::Invalid(format!(
+            "{}:1:1: error[mcp-prompt]: step {}: {why}\nhelp: `overnight tools list --recipe FILE --format json` shows a \
+             server's prompts and their arguments as `SERVER__prompt_NAME`",
+            plan.name, step.id
+        ))
+    };
+    for (name, value) in &wanted.arguments {
+        if let Some(secret) = redactor.find(value.as_bytes()) {
+            return Err(wrong(format!("the argument `{name}` holds the value of {secret}")));
+        }
+    }
+    let Some(server) = servers.find(&wanted.server) else {
+        let (name, server) = (&wanted.name, &wanted.server);
+        let why = format!(
+            "step {} needs the prompt `{name}` of the MCP server {server}, which is not there",
+            step.id
+        );
+        return Err(Refusal::Environment(why));
+    };
+    match given(server, &wanted.name, &wanted.arguments).await {
+        Ok(content) => Ok(GivenPrompt {
+            step: step.id.clone(),
+            server: wanted.server.clone(),
+            name: wanted.name.clone(),
+            arguments: wanted.arguments.clone(),
+            content,
+        }),
+        Err(Missing::Wrong(why)) => Err(wrong(format!("MCP server {}: {why}", wanted.server))),
+        Err(Missing::Failed(why)) => {
+            let why = redactor.redact(&why).into_owned();
+            Err(Refusal::Environment(format!(
+                "step {}: MCP server {}: {why}",
+                step.id, wanted.server
+            )))
+        }
+    }
+}
+
+/// A prompt as people read it: its text, and media by their kinds.
+pub fn shown(given: &GivenPrompt, redactor: &Redactor) -> String {
+    let mut text = String::new();
+    for content in &given.content {
+        let one = match content {
+            Content::Text { text } => redactor.redact(text).into_owned(),
+            Content::Media(media) => format!("[{}]", media.mime),
+        };
+        for row in one.lines() {
+            text.push_str(&format!("  {}\n", escape(row)));
+        }
+    }
+    text
+}

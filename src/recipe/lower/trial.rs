@@ -1,0 +1,55 @@
+//! Renders every template of a recipe once before the run, so that its errors come before anything is paid for.
+
+use super::Render;
+use crate::recipe::model::{CheckKind, Recipe, Work};
+use crate::recipe::names::problem;
+use crate::recipe::template::{self, Scope, StepOutputs, TemplateError};
+
+/// Whether an error may come from the stand-in for a step's output rather than from the values.
+fn of_stand_in(text: &str, error: &TemplateError) -> bool {
+    let of_steps = |names: Vec<template::Name>| {
+        names
+            .iter()
+            .any(|name| name.path.first().is_some_and(|first| first == "steps"))
+    };
+    let at = error
+        .range
+        .clone()
+        .and_then(|range| text.get(range))
+        .unwrap_or_default();
+    template::names(text).is_ok_and(of_steps) && !at.trim_start().starts_with("input")
+}
+
+/// Renders every prompt and command once, with a stand-in for each earlier step, so that errors come before the run.
+pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
+    let mut steps = StepOutputs::new();
+    for step in &recipe.steps {
+        let scope = Scope {
+            steps: &steps,
+            ..render.scope
+        };
+        let mut tried = Vec::new();
+        match &step.work {
+            Work::Prompt(text) | Work::Mcp { text: Some(text), .. } => {
+                tried.push((text, template::render(&text.value, &scope)));
+            }
+            // Arguments were rendered with the plan.
+            Work::Mcp { text: None, .. } => {}
+            Work::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
+        }
+        for check in &step.checks {
+            if let CheckKind::Run { command, .. } = &check.what {
+                tried.push((command, template::render_command(&command.value, &scope)));
+            }
+        }
+        for (text, result) in tried {
+            match result {
+                Err(error) if !of_stand_in(&text.value, &error) => {
+                    render.problems.push(problem(render.files, text, error));
+                }
+                _ => {}
+            }
+        }
+        steps.insert(step.id.value.clone(), format!("(output of step {})", step.id.value));
+    }
+}
