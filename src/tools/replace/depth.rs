@@ -92,6 +92,11 @@ impl<'a> Depths<'a> {
             How::FirstApart(_) if !asked.is_empty() && self.is_first_alone(asked) => return None,
             How::LostOne if asked.is_empty() => return None,
             How::LostOne => Some(asked.to_owned()),
+            How::Mapped(Map::Scale { num, den, to: ' ', .. })
+                if num != den && !self.is_step(index, asked, (*num, *den)) =>
+            {
+                return None;
+            }
             How::Mapped(Map::Unknown) if !asked.is_empty() => self.only_image(asked).map(str::to_owned),
             How::Mapped(map) | How::FirstApart(map) => map.image(asked),
         };
@@ -104,6 +109,24 @@ impl<'a> Depths<'a> {
             (Some((_, own)), Some((lost, first))) if asked == lost => own == first,
             _ => true,
         }
+    }
+
+    /// Where blanks come in steps of another width, a new depth is one step of the file below the line above it; else the
+    /// copy may be shifted instead.
+    fn is_step(&self, index: usize, asked: &str, (num, den): (i64, i64)) -> bool {
+        let mut above = self.parts.new.iter().take(index).rev();
+        let above = above
+            .find(|line| !line.trim().is_empty())
+            .map(|line| indent::of(line).len());
+        let Some(deeper) = above
+            .and_then(|above| asked.len().checked_sub(above))
+            .filter(|&deeper| deeper > 0)
+        else {
+            return true;
+        };
+        let known = self.only_image(asked).is_some() || asked.contains('\t');
+        let rise = i64::try_from(deeper).ok().map(|deeper| deeper * num);
+        known || rise == i64::try_from(self.parts.style.step).ok().map(|step| step * den)
     }
 
     /// Whether only the first line of the copy is this deep.
