@@ -81,7 +81,7 @@ pub(super) fn readings(old: &str, new: &str) -> Vec<Reading> {
         doubt: None,
     };
     let mut readings = vec![plain];
-    for step in [fences, line_numbers, escapes, typography] {
+    for step in [escapes, fences, line_numbers, typography] {
         let further: Vec<Reading> = readings.iter().flat_map(step).collect();
         for reading in further {
             let known = readings
@@ -127,7 +127,7 @@ fn numbered(line: &str) -> Option<(u64, &str, &str)> {
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (number, after) = rest.split_at(digits);
     let number = number.parse().ok()?;
-    for separator in [":", "\t", "→", " | ", " |", "|", "- "] {
+    for separator in [":", "\t", "→", " | ", " |", "|", "│", "- "] {
         if let Some(text) = after.strip_prefix(separator) {
             let (kind, _) = after.split_at(separator.len());
             return Some((number, kind, text));
@@ -146,7 +146,8 @@ fn line_numbers(reading: &Reading) -> Vec<Reading> {
     else {
         return Vec::new();
     };
-    for (expected, line) in (first.0..).zip(reading.old.lines()) {
+    let begun = reading.old.lines().skip_while(|line| line.trim().is_empty());
+    for (expected, line) in (first.0..).zip(begun) {
         match numbered(line) {
             Some((number, kind, _)) if number == expected && (kind == first.1 || kind.is_empty()) => {}
             None if line.trim().is_empty() => {}
@@ -241,6 +242,21 @@ fn typography(reading: &Reading) -> Vec<Reading> {
 fn kin(c: char, signs: &[char]) -> bool {
     matches!(plain_sign(c), Some("\"" | "'")) && signs.iter().any(|&sign| plain_sign(sign) == plain_sign(c))
 }
+
+/// `text` with plain blanks for typographic ones where its lines begin, and without characters of no width.
+pub(super) fn plain_margins(text: &str) -> String {
+    let plain = |line: &str| {
+        let line = line.replace(WIDTHLESS, "");
+        let body = line.trim_start();
+        let margin = line.get(..line.len() - body.len()).unwrap_or_default();
+        let sign = |c: char| if c == '\t' { c } else { ' ' };
+        margin.chars().map(sign).collect::<String>() + body
+    };
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// Characters that take no room.
+const WIDTHLESS: [char; 3] = ['\u{200b}', '\u{feff}', '\u{2060}'];
 
 /// The ASCII form of a typographic sign.
 pub(super) fn plain_sign(c: char) -> Option<&'static str> {

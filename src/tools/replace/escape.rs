@@ -44,6 +44,8 @@ pub(super) const SETS: [Kinds; 4] = [
 
 enum Piece {
     Plain(char),
+    /// Two backslashes that are meant.
+    Pair,
     /// What it stands for.
     Escape(char),
 }
@@ -62,9 +64,11 @@ fn pieces(text: &str, set: Kinds) -> impl Iterator<Item = Piece> + '_ {
             ('\\', Some('\\')) if set.slashes => Some('\\'),
             _ => None,
         };
-        let length = if meaning.is_some() { 2 } else { first.len_utf8() };
+        let pair = meaning.is_none() && rest.starts_with("\\\\");
+        let length = if meaning.is_some() || pair { 2 } else { first.len_utf8() };
         rest = rest.get(length..).unwrap_or_default();
-        Some(meaning.map_or(Piece::Plain(first), Piece::Escape))
+        let plain = if pair { Piece::Pair } else { Piece::Plain(first) };
+        Some(meaning.map_or(plain, Piece::Escape))
     })
 }
 
@@ -78,7 +82,7 @@ pub(super) fn used(text: &str, set: Kinds) -> Kinds {
             Piece::Escape('\\') => found.slashes = true,
             Piece::Escape('"') => found.double = true,
             Piece::Escape(_) => found.single = true,
-            Piece::Plain(_) => {}
+            Piece::Plain(_) | Piece::Pair => {}
         }
     }
     found
@@ -86,60 +90,89 @@ pub(super) fn used(text: &str, set: Kinds) -> Kinds {
 
 /// `text` with the escapes of `set` resolved, in one pass.
 pub(super) fn resolve(text: &str, set: Kinds) -> String {
-    let meaning = pieces(text, set).map(|piece| match piece {
-        Piece::Plain(c) | Piece::Escape(c) => c,
-    });
-    meaning.collect::<String>().replace("\r\n", "\n").replace('\r', "\n")
+    let mut meaning = String::with_capacity(text.len());
+    for piece in pieces(text, set) {
+        match piece {
+            Piece::Plain(c) | Piece::Escape(c) => meaning.push(c),
+            Piece::Pair => meaning.push_str("\\\\"),
+        }
+    }
+    meaning.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// The same for the text that shall stand there instead: resolved if it shows the same slip, as it is if it does not,
 /// `None` if it shows both. `slip`: the kinds that the old text showed.
 pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
     let inner_break = text.trim_matches('\n').contains('\n');
-    let count = |set: Kinds| {
-        pieces(text, set)
-            .filter(|piece| matches!(piece, Piece::Escape(_)))
-            .count()
+    let count = |meanings: &[char]| {
+        let escapes = pieces(text, ALL).filter(|piece| matches!(piece, Piece::Escape(c) if meanings.contains(c)));
+        escapes.count()
     };
-    let double = count(Kinds {
-        double: true,
-        ..Kinds::default()
-    });
-    let single = count(Kinds {
-        single: true,
-        ..Kinds::default()
-    });
-    let breaks = count(Kinds {
-        breaks: true,
-        tabs: true,
-        slashes: true,
-        ..Kinds::default()
-    });
+    let (double, single) = (count(&['"']), count(&['\'', '`']));
+    let breaks = count(&['\n', '\r', '\t', '\\']);
     let bare = |sign: char, escaped: usize| text.matches(sign).count() > escaped;
     let escaped = slip.double && double > 0 || slip.single && single > 0;
     let plain = slip.double && bare('"', double) || slip.single && bare('\'', single);
     match (escaped, plain) {
-        (true, true) => None,
+        (true, true) => return None,
         // Quotes one level too deep, but lines broken as they should be, where the old text had escapes for both.
-        (true, false) if slip.breaks && inner_break => None,
-        (false, true) => Some(text.to_owned()),
+        (true, false) if slip.breaks && inner_break => return None,
+        (false, true) => return Some(text.to_owned()),
         // Real line breaks: then the escapes in it are meant.
-        (false, false) if slip.breaks && inner_break => Some(text.to_owned()),
-        (false, false) if !(slip.slashes || slip.breaks || slip.tabs) || breaks == 0 => Some(text.to_owned()),
-        _ => {
-            // Quotes that occur with a backslash only are one level too deep as well.
-            let double_too = double > 0 && !bare('"', double);
-            let single_too = single > 0 && !bare('\'', single);
-            let slashes = slip.slashes || slip.double || slip.single || double_too || single_too;
-            let set = Kinds {
-                double: slip.double || double_too,
-                single: slip.single || single_too,
-                slashes,
-                ..slip
-            };
-            Some(resolve(text, set))
-        }
+        (false, false) if slip.breaks && inner_break => return Some(text.to_owned()),
+        (false, false) if !(slip.slashes || slip.breaks || slip.tabs) || breaks == 0 => return Some(text.to_owned()),
+        _ => {}
     }
+    // Quotes that occur with a backslash only are one level too deep as well.
+    let double_too = double > 0 && !bare('"', double);
+    let single_too = single > 0 && !bare('\'', single);
+    // A break between strings cannot be meant for a string.
+    let outside = (escaped || slip.tabs) && (breaks_outside(text) || breaks_lines(text));
+    if outside && inner_break {
+        return None;
+    }
+    // Without any quotes nothing tells whether backslashes were doubled as well.
+    if slip.breaks && !slip.slashes && count(&['\\']) > 0 && !text.contains('"') {
+        return None;
+    }
+    let breaks = slip.breaks || outside;
+    let set = Kinds {
+        breaks,
+        tabs: slip.tabs || breaks && (escaped || tabs_lead(text)),
+        double: slip.double || double_too,
+        single: slip.single || single_too,
+        slashes: slip.slashes || slip.double || slip.single || double_too || single_too,
+    };
+    Some(resolve(text, set))
+}
+
+/// Whether an escaped break stands outside all strings in double quotes.
+fn breaks_outside(text: &str) -> bool {
+    let mut inside = false;
+    pieces(text, ALL).any(|piece| {
+        inside ^= matches!(piece, Piece::Escape('"') | Piece::Plain('"'));
+        !inside && matches!(piece, Piece::Escape('\n'))
+    })
+}
+
+/// Whether an escaped break is followed by the blanks that the text begins with.
+fn breaks_lines(text: &str) -> bool {
+    let body = text.trim_start_matches(' ');
+    let blanks = text.get(..text.len() - body.len()).unwrap_or_default();
+    !blanks.is_empty() && body.contains(&format!("\\n{blanks}"))
+}
+
+/// Whether escaped tabs stand only where lines begin.
+fn tabs_lead(text: &str) -> bool {
+    let mut leads = true;
+    pieces(text, ALL).all(|piece| {
+        let tab = matches!(piece, Piece::Escape('\t'));
+        let fine = !tab || leads;
+        leads = matches!(piece, Piece::Escape('\n') | Piece::Plain('\n' | ' '))
+            && (leads || !matches!(piece, Piece::Plain(' ')))
+            || tab && leads;
+        fine
+    })
 }
 
 #[cfg(test)]
@@ -176,5 +209,14 @@ mod tests {
             Some("f(\"a\");\nc;")
         );
         assert_eq!(resolve_like(r"a;\nc;", breaks).as_deref(), Some("a;\nc;"));
+        assert_eq!(resolve_like(r"a;\n\tc;", breaks).as_deref(), Some("a;\n\tc;"));
+        assert_eq!(
+            resolve_like(r#"f("a\tb");\nc;"#, breaks).as_deref(),
+            Some("f(\"a\\tb\");\nc;")
+        );
+        assert_eq!(
+            resolve_like(r#"say(\"a\");\n\tsay(\"b\\n\");"#, quotes).as_deref(),
+            Some("say(\"a\");\n\tsay(\"b\\n\");")
+        );
     }
 }

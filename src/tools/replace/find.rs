@@ -7,7 +7,9 @@ use std::ops::Range;
 /// How little two lines must have in common to be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tolerance {
-    /// All but the blanks they begin with.
+    /// All but the blanks they end with.
+    Ends,
+    /// All but the blanks at both ends.
     Indent,
     /// All but the width of gaps, the blanks at both ends and the form of quotes and dashes.
     Blanks,
@@ -62,15 +64,19 @@ pub(super) fn key(line: &str, tolerance: Tolerance) -> String {
 }
 
 fn mapped(line: &str, tolerance: Tolerance) -> Key {
-    let indent = line.len() - line.trim_start().len();
+    let indent = match tolerance {
+        Tolerance::Ends => 0,
+        _ => line.len() - line.trim_start().len(),
+    };
     let mut key = Key {
         text: String::with_capacity(line.len()),
         from: Vec::with_capacity(line.len()),
     };
     let body = line.get(indent..).unwrap_or_default();
-    if tolerance == Tolerance::Indent {
+    if matches!(tolerance, Tolerance::Ends | Tolerance::Indent) {
+        let body = body.trim_end();
         key.text.push_str(body);
-        key.from.extend(indent..line.len());
+        key.from.extend(indent..indent + body.len());
         return key;
     }
     let mut push = |at: usize, text: &str| {
@@ -192,7 +198,8 @@ mod tests {
 
     #[test]
     fn keys_forget_what_does_not_count() {
-        assert_eq!(key("  a  b ", Tolerance::Indent), "a  b ");
+        assert_eq!(key("  a  b ", Tolerance::Ends), "  a  b");
+        assert_eq!(key("  a  b ", Tolerance::Indent), "a  b");
         assert_eq!(key("\ta \t b ( c ) ", Tolerance::Blanks), "a b ( c )");
         assert_eq!(key("a b ( c , d )", Tolerance::Gaps), "a b(c,d)");
         assert_eq!(key("say(“x”)\u{a0}…", Tolerance::Blanks), "say(\"x\") ...");

@@ -28,7 +28,7 @@ pub(super) enum Near {
 }
 
 /// Searches for the snippet, blank lines left out on both sides. The next best place must be further off than the best
-/// by as much as the whole allowance (at distance 0: by anything).
+/// by as much as the whole allowance (at distance 0: by anything), or name other things.
 pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
     let solid: Vec<(usize, Vec<char>)> = file
         .iter()
@@ -60,26 +60,31 @@ pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
         return Near::Nothing;
     }
     let margin = if best == 0 { 0 } else { best + allowed };
+    let line_of = |at: usize| solid.get(at).map_or(0, |(index, _)| *index);
+    let words: HashSet<&str> = file.iter().flat_map(|line| tokens(line.text)).collect();
+    let names_others = |at: usize| {
+        (at..at + wanted.len()).zip(&snippet).any(|(at, copied)| {
+            let real = file.get(line_of(at)).map_or("", |line| line.text);
+            about_something_else(copied, real, &words)
+        })
+    };
+    let other = names_others(at);
+    // A place that names other things is no rival of one where slips of the pen are all that differs.
     let rivals: Vec<usize> = found
         .iter()
-        .filter(|(distance, _)| *distance <= margin)
+        .filter(|(distance, rival)| {
+            *distance <= margin && (*rival == at || other || *distance == best || !names_others(*rival))
+        })
         .map(|(_, at)| *at)
         .collect();
-    let line_of = |at: usize| solid.get(at).map_or(0, |(index, _)| *index);
     if rivals.len() > 1 {
         return Near::Several(rivals.into_iter().map(line_of).collect());
     }
-    let lines: Vec<usize> = (at..at + wanted.len()).map(line_of).collect();
-    let words: HashSet<&str> = file.iter().flat_map(|line| tokens(line.text)).collect();
-    let other = lines.iter().zip(&snippet).any(|(&index, copied)| {
-        let real = file.get(index).map_or("", |line| line.text);
-        about_something_else(copied, real, &words)
-    });
     if other {
-        Near::Other(line_of(at))
-    } else {
-        Near::One { lines, distance: best }
+        return Near::Other(line_of(at));
     }
+    let lines = (at..at + wanted.len()).map(line_of).collect();
+    Near::One { lines, distance: best }
 }
 
 fn window_distance(window: &[(usize, Vec<char>)], wanted: &[Vec<char>], limit: usize) -> Option<usize> {
@@ -153,6 +158,17 @@ fn about_something_else(copied: &str, real: &str, known: &HashSet<&str>) -> bool
     })
 }
 
+/// A word of the copy that the file has nowhere and the lines made from it still have: a slip that would get into it.
+pub(super) fn repeated<'a>(file: &str, old: &'a str, lines: &[String]) -> Option<&'a str> {
+    let known: HashSet<&str> = words(file).collect();
+    let made: HashSet<&str> = lines.iter().flat_map(|line| words(line)).collect();
+    words(old).find(|word| !known.contains(word) && made.contains(word))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    tokens(text).into_iter().filter(|token| token.starts_with(is_word))
+}
+
 /// Whether one word is the other with a slip of the pen: at most two edits (one in short words), but not another
 /// number and not another last sign (`test_a`, `test_b`).
 pub(super) fn is_slip(copied: &str, real: &str) -> bool {
@@ -193,8 +209,13 @@ mod tests {
             }
         );
         let twice = lines("    let value = compute(a);\n    let value = compute(b);\n");
-        assert_eq!(
+        assert!(matches!(
             nearest(&twice, &["    let value = comptue(a);"]),
+            Near::One { distance: 2, .. }
+        ));
+        let alike = lines("    let value = compute(a);\n    let value = compute(a,);\n");
+        assert_eq!(
+            nearest(&alike, &["    let value = comptue(a);"]),
             Near::Several(vec![0, 1])
         );
         assert_eq!(nearest(&file, &["    let value = compute(2);"]), Near::Other(1));

@@ -1,6 +1,6 @@
 //! Brings the blank lines of a request in step with those of the place it was found at. Knows no indentation.
 
-use super::weave::align;
+use super::align::align;
 
 /// The request with the file's blank lines where it kept them.
 pub(super) struct Level<'a> {

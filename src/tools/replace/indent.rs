@@ -5,12 +5,15 @@
 pub(super) struct Style {
     pub(super) blank: char,
     pub(super) step: usize,
+    /// Every line stands at whole steps.
+    pub(super) even: bool,
 }
 
 impl Style {
     /// Found by the lines that are indented further than the one before. Blanks in steps of four where nothing tells.
     pub(super) fn of(text: &str) -> Self {
         let mut tabs = 0;
+        let mut widths = Vec::new();
         let mut steps = [0_usize; 9];
         let mut before = 0;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -25,14 +28,23 @@ impl Style {
                 *count += 1;
             }
             before = width;
+            widths.push(width);
         }
         let spaced: usize = steps.iter().sum();
         if tabs > spaced {
-            return Self { blank: '\t', step: 1 };
+            return Self {
+                blank: '\t',
+                step: 1,
+                even: widths.iter().all(|width| *width == 0),
+            };
         }
         let most = steps.iter().enumerate().rev().max_by_key(|(_, count)| **count);
         let step = most.filter(|(_, count)| **count > 0).map_or(4, |(step, _)| step);
-        Self { blank: ' ', step }
+        Self {
+            blank: ' ',
+            step,
+            even: tabs == 0 && widths.iter().all(|width| width % step == 0),
+        }
     }
 }
 
@@ -75,15 +87,7 @@ impl Map {
         if let Some(map) = by_prefix(pairs) {
             return map;
         }
-        let mut table: Vec<(String, String)> = Vec::new();
-        for (snippet, file) in pairs {
-            match table.iter().find(|(known, _)| known == snippet) {
-                Some((_, image)) if image != file => return Self::Unknown,
-                Some(_) => {}
-                None => table.push(((*snippet).to_owned(), (*file).to_owned())),
-            }
-        }
-        Self::Table(table)
+        table(pairs).unwrap_or(Self::Unknown)
     }
 
     /// The file's indentation for one of the snippet. `None` where it cannot be told.
@@ -128,6 +132,10 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     let &(first, image) = counts.first()?;
     let scale = |num: i64, den: i64| {
         let base = (first * num % den == 0).then(|| image - first * num / den)?;
+        // Where one line stands as deep in both, others do not stand deeper by a factor.
+        if (num, den) != (1, 1) && base != 0 && to == from && counts.iter().any(|(n, f)| n == f && *n > 0) {
+            return None;
+        }
         let fits = |(n, f): &(i64, i64)| n * num % den == 0 && n * num / den + base == *f;
         counts.iter().all(fits).then_some(Map::Scale { num, den, base, to })
     };
@@ -144,8 +152,23 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
         .filter_map(|indent| i64::try_from(indent.len()).ok())
         .collect();
     let step = widths.iter().fold(0, |step, width| gcd(step, (width - first).abs()));
-    let (num, den) = one_level(first, image, step, (from, to), style)?;
-    scale(num, den)
+    match one_level(first, image, step, (from, to), style) {
+        Some((num, den)) => scale(num, den),
+        None => table(pairs),
+    }
+}
+
+/// Only what the pairs say; `None` where they disagree.
+pub(super) fn table(pairs: &[(&str, &str)]) -> Option<Map> {
+    let mut table: Vec<(String, String)> = Vec::new();
+    for (snippet, file) in pairs {
+        match table.iter().find(|(known, _)| known == snippet) {
+            Some((_, image)) if image != file => return None,
+            Some(_) => {}
+            None => table.push(((*snippet).to_owned(), (*file).to_owned())),
+        }
+    }
+    Some(Map::Table(table))
 }
 
 /// The factor when all known lines share one indentation. `step`: how far the snippet's others lie from it, 0 for none.
@@ -154,10 +177,15 @@ fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Sty
     let file_step = i64::try_from(style.step).ok()?;
     match blanks {
         _ if step == 0 && (blanks.0 == blanks.1 || first == 0) => Some((1, 1)),
-        (' ', '\t') if first > 0 && image > 0 && first % image == 0 && usual(first / image) => Some((1, first / image)),
+        (' ', '\t') if first > 0 && image > 0 && first % image == 0 && usual(first / image) => {
+            let step_fits = step == 0 && first / image != 3 || step % (first / image) == 0 && step != 0;
+            step_fits.then_some((1, first / image))
+        }
         (' ', '\t') => usual(step).then_some((1, step)),
-        ('\t', ' ') if first > 0 && image % first == 0 && usual(image / first) => Some((image / first, 1)),
-        ('\t', ' ') => Some((file_step, 1)),
+        ('\t', ' ') if style.even || first == 0 || image == first * file_step => Some((file_step, 1)),
+        ('\t', ' ') => None,
+        // The file has half steps of its own.
+        (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 && !style.even => None,
         (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 => {
             let same_level = first == 0 || (first % step == 0 && first * file_step == image * step);
             Some(if same_level { (file_step / step, 1) } else { (1, 1) })
@@ -201,8 +229,16 @@ fn gcd(a: i64, b: i64) -> i64 {
 mod tests {
     use super::*;
 
-    const FOUR: Style = Style { blank: ' ', step: 4 };
-    const TABS: Style = Style { blank: '\t', step: 1 };
+    const FOUR: Style = Style {
+        blank: ' ',
+        step: 4,
+        even: true,
+    };
+    const TABS: Style = Style {
+        blank: '\t',
+        step: 1,
+        even: true,
+    };
 
     fn image(pairs: &[(&str, &str)], others: &[&str], style: Style, asked: &str) -> Option<String> {
         Map::learn(pairs, others, style).image(asked)
@@ -241,6 +277,7 @@ mod tests {
     fn the_style_of_a_file_is_found() {
         assert_eq!(Style::of("a\n    b\n        c\n"), FOUR);
         assert_eq!(Style::of("a:\n\tb\n"), TABS);
-        assert_eq!(Style::of("a:\n  b:\n    c\n"), Style { blank: ' ', step: 2 });
+        assert_eq!(Style::of("a:\n  b:\n    c\n"), Style { step: 2, ..FOUR });
+        assert!(!Style::of("a:\n    b:\n      c\nd:\n    e\n").even);
     }
 }

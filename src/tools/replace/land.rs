@@ -1,6 +1,7 @@
 //! Lands an edit: tries the ways of finding the old text from the strictest to the loosest. Pure; `mod` does the I/O.
 
-use super::correct::{Correction, Reading, readings};
+use super::blanks::{self, Blanks};
+use super::correct::{Correction, Reading, plain_margins, readings};
 use super::exact::{self, Meaning};
 use super::find::{self, Hit, Line, Tolerance};
 use super::fuzzy::{self, Near};
@@ -56,6 +57,10 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing
     if let Some(line) = placeholder::first(&new, &old) {
         return Err(Miss::Placeholder(line.to_owned()));
     }
+    let (old, new) = match file.as_str().contains(&old) {
+        true => (old, new),
+        false => (plain_margins(&old), plain_margins(&new)),
+    };
     let attempt = Attempt {
         file,
         multiple,
@@ -76,7 +81,7 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing
     }
 }
 
-const TOLERANCES: [Tolerance; 3] = [Tolerance::Indent, Tolerance::Blanks, Tolerance::Gaps];
+const TOLERANCES: [Tolerance; 4] = [Tolerance::Ends, Tolerance::Indent, Tolerance::Blanks, Tolerance::Gaps];
 
 struct Attempt<'a> {
     file: &'a Text,
@@ -140,26 +145,64 @@ impl Attempt<'_> {
             return Err(self.many(starts.iter().map(|&at| self.file.line_of(at) - 1)));
         }
         let mut edits = Vec::new();
+        let (mut strategy, mut blanks) = (Strategy::Exact, None);
         for at in starts {
-            edits.push(match exact::meaning(content, at, &reading.old, &reading.new) {
-                Meaning::Literal => (at..at + reading.old.len(), reading.new.clone()),
-                Meaning::Instead(range, text) => (range, text),
-                Meaning::Unclear => {
-                    let why = "it does not tell how deep the new lines stand: give whole lines with their indentation";
-                    return Err(self.unsure(self.file.line_of(at) - 1, why.to_owned()));
-                }
-            });
+            edits.push(
+                match exact::meaning(content, self.style, at, &reading.old, &reading.new) {
+                    Meaning::Literal => {
+                        let hit = at..at + reading.old.len();
+                        let text = self.in_blanks_of_file(&hit, reading, &mut blanks)?;
+                        strategy = if text == reading.new {
+                            strategy
+                        } else {
+                            Strategy::Indentation
+                        };
+                        (hit, text)
+                    }
+                    Meaning::Instead(range, text) => (range, text),
+                    Meaning::Shallow => return Ok(None),
+                    Meaning::Unclear(why) => {
+                        return Err(self.unsure(self.file.line_of(at) - 1, why.to_owned()));
+                    }
+                },
+            );
         }
-        self.finish(reading, Strategy::Exact, edits)
+        self.finish(reading, strategy, edits)
+    }
+
+    /// The new text of an exact hit. Whole lines are not indented with tabs where the file has none, or the reverse.
+    fn in_blanks_of_file(
+        &self,
+        hit: &Range<usize>,
+        reading: &Reading,
+        known: &mut Option<Blanks>,
+    ) -> Result<String, Miss> {
+        let content = self.file.as_str();
+        let head = content.get(..hit.start).unwrap_or_default();
+        let tail = content.get(hit.end..).unwrap_or_default();
+        let starts = head.is_empty() || head.ends_with('\n');
+        if !starts || !(reading.old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n')) {
+            return Ok(reading.new.clone());
+        }
+        // The same for every place.
+        match known.get_or_insert_with(|| blanks::judge(&self.lines, &reading.old, &reading.new, self.style)) {
+            Blanks::Literal => Ok(reading.new.clone()),
+            Blanks::OfFile(text) => Ok(text.clone()),
+            Blanks::Doubt(why) => Err(self.unsure(self.file.line_of(hit.start) - 1, why.clone())),
+        }
     }
 
     fn tolerant(&self, reading: &Reading, tolerance: Tolerance) -> Outcome {
         let old: Vec<&str> = reading.old.split_terminator('\n').collect();
         let new: Vec<&str> = reading.new.split_terminator('\n').collect();
         let mut hits = find::whole_lines(&self.lines, &old, tolerance);
-        if hits.is_empty() {
+        if hits.is_empty() && tolerance != Tolerance::Ends {
             hits = find::parts_of_lines(&self.lines, &old, tolerance);
-            hits.retain(|hit| !reading.old.ends_with('\n') || self.rest_is_blank(hit));
+            if reading.old.ends_with('\n') {
+                hits.retain(|hit| self.rest_is_blank(hit));
+                // The blanks belong to the line that the copy ends with, whatever comes after it now.
+                hits.iter_mut().for_each(|hit| hit.spare = 0);
+            }
         }
         if self.multiple {
             let mut next = 0;
@@ -189,9 +232,9 @@ impl Attempt<'_> {
         }
         let strategy = match tolerance {
             // Only a final line end was too much.
-            Tolerance::Indent if same => Strategy::Exact,
+            Tolerance::Ends | Tolerance::Indent if same => Strategy::Exact,
             Tolerance::Indent => Strategy::Indentation,
-            Tolerance::Blanks | Tolerance::Gaps => Strategy::Whitespace,
+            Tolerance::Ends | Tolerance::Blanks | Tolerance::Gaps => Strategy::Whitespace,
         };
         self.finish(reading, strategy, edits)
     }
@@ -227,6 +270,10 @@ impl Attempt<'_> {
             style: self.style,
         };
         let woven = weave::weave(&parts).map_err(|doubt| self.unsure(first, doubt.to_string()))?;
+        if let Some(word) = fuzzy::repeated(self.file.as_str(), &reading.old, &woven) {
+            let why = format!("the new text repeats `{word}`, which the file does not have");
+            return Err(self.unsure(first, why));
+        }
         let strategy = if distance == 0 {
             Strategy::Whitespace
         } else {

@@ -1,10 +1,14 @@
 //! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
 
+mod align;
+mod between;
+mod blanks;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod corpus;
 mod correct;
+mod depth;
 mod escape;
 mod exact;
 mod find;
@@ -13,6 +17,7 @@ mod gaps;
 mod indent;
 mod land;
 mod miss;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -109,8 +109,22 @@ proptest! {
         let text = lines.join("\n");
         let (a, b) = (cut.0.index(text.len() + 1), cut.1.index(text.len() + 1));
         let old = &text[a.min(b)..a.max(b)];
-        prop_assume!(!old.is_empty() && old != new && super::exact::overlapping(&text, old).len() == 1);
+        // A copy that begins with the end of the line above does not ask for two lines to become one.
+        prop_assume!(!old.starts_with('\n') && !old.is_empty() && old != new && super::exact::overlapping(&text, old).len() == 1);
         prop_assert_eq!(bytes(&text, old, &new), Ok(text.replacen(old, &new, 1)));
+    }
+
+    #[test]
+    fn exact_whole_lines_are_taken_at_their_word(
+        lines in prop::collection::vec("[ ]{0,6}[a-d(){:]{1,4}", 2..9),
+        part: (prop::sample::Index, prop::sample::Index),
+        new in prop::collection::vec("[ ]{0,6}[x-z(){:]{1,3}", 0..5),
+    ) {
+        let (a, b) = (part.0.index(lines.len()), part.1.index(lines.len()));
+        let whole = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let (text, old, new) = (whole(&lines), whole(&lines[a.min(b)..=a.max(b)]), whole(&new));
+        prop_assume!(super::exact::overlapping(&text, &old).len() == 1);
+        prop_assert_eq!(bytes(&text, &old, &new), Ok(text.replacen(&old, &new, 1)));
     }
 
     #[test]
@@ -130,4 +144,32 @@ proptest! {
             prop_assert!(multiple || landing.edits.len() == 1);
         }
     }
+}
+
+#[test]
+fn a_line_that_lost_its_blanks_takes_none_from_the_others() {
+    let file = "def f():\n    a()\n    if x:\n        b()\n    c()\n";
+    let lost = "    a()\n    if x:\n        b()\nc()\n";
+    assert_eq!(
+        bytes(file, lost, "    a(1)\n    if x:\n        b()\nc()\n").unwrap(),
+        file.replace("a()", "a(1)")
+    );
+    let added = "    a()\n    if x:\n        b()\nc()\nd()\n";
+    assert_eq!(bytes(file, lost, added), Err("edit_no_occurrence_found"));
+    let flat = "b()\nc()\n";
+    assert_eq!(bytes(file, flat, "b()\nd()\nc()\n"), Err("edit_no_occurrence_found"));
+}
+
+#[test]
+fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
+    let file = "fn f() {\n    if a {\n        b();\n    }\n}\n";
+    assert_eq!(
+        bytes(file, "    b();\n", "    b();\n    c();\n").unwrap(),
+        file.replace("b();\n", "b();\n        c();\n")
+    );
+    let blanks = "x = 1\ny = 2   \nz = 3\n";
+    assert_eq!(
+        bytes(blanks, "x = 1\ny = 2\n", "x = 1\ny = 2\nw = 0\n").unwrap(),
+        blanks.replace("2   \n", "2   \nw = 0\n")
+    );
 }

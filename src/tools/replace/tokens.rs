@@ -153,6 +153,25 @@ impl<'a> Side<'a> {
         side
     }
 
+    /// Whether a sign beside the gap becomes a word or another sign, or a word a sign: then the gap is another one.
+    fn bounds_change(&self, base: &Row<'_>, at: usize) -> bool {
+        let alike = |a: Option<&&str>, b: Option<&&str>| match (a, b) {
+            (Some(a), Some(b)) => a == b || a.starts_with(is_word) && b.starts_with(is_word),
+            _ => false,
+        };
+        let solid = |row: &Row<'a>, at: usize| row.solids.get(at).copied();
+        self.hunks
+            .iter()
+            .filter(|hunk| !hunk.base.is_empty() && !hunk.side.is_empty())
+            .any(|hunk| {
+                let head =
+                    hunk.base.start == at && !alike(base.solids.get(at), solid(&self.row, hunk.side.start).as_ref());
+                let last = (hunk.base.end - 1, hunk.side.end - 1);
+                let tail = hunk.base.end == at && !alike(base.solids.get(last.0), solid(&self.row, last.1).as_ref());
+                head || tail
+            })
+    }
+
     fn know(&mut self, base: usize, own: usize) {
         let gap = self.row.gap(own);
         if let Some(known) = self.gaps.get_mut(base) {
@@ -174,26 +193,11 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     }
     let base = Row::of(base);
     let (ours, theirs) = (Side::of(&base, file), Side::of(&base, asked));
-    let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, &theirs)).collect();
-    for our in &ours.hunks {
-        let mut rivals = theirs.hunks.iter().filter(|their| touch(our, their)).peekable();
-        if rivals.peek().is_none() {
-            changes.push((our, &ours));
-            continue;
-        }
-        let harmless = super::fuzzy::is_slip(&base.text(&our.base), &ours.row.text(&our.side));
-        let clash = |their: &Hunk| {
-            let same = our.base == their.base && ours.row.text(&our.side) == theirs.row.text(&their.side);
-            !(same || harmless && covers(&their.base, &our.base))
-        };
-        if rivals.any(clash) {
-            return None;
-        }
-    }
-    changes.sort_by_key(|(hunk, _)| (hunk.base.start, hunk.base.end));
+    let changes = changes(&base, &ours, &theirs)?;
     let gap = |at: usize| {
         let (was, here) = (base.gap(at), ours.gaps.get(at).copied().flatten());
         let wish = theirs.gaps.get(at).copied().flatten();
+        let here = here.filter(|_| wish.is_none() || !theirs.bounds_change(&base, at));
         wish.filter(|wish| *wish != was).or(here).unwrap_or(was)
     };
     let mut out = String::new();
@@ -206,9 +210,16 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
             Some((hunk, side)) => {
                 let (left, right) = (side.row.gap(hunk.side.start), side.row.gap(hunk.side.end));
                 let here = ours.gaps.get(at).copied().flatten().unwrap_or(base.gap(at));
-                let first = left == base.gap(at) && at < base.solids.len();
+                let text = side.row.text(&hunk.side);
+                // A sign that the edit has brought by now is not brought by the file again.
+                if std::ptr::eq(side, &ours) && matches!(text.as_str(), ";" | ",") && out.ends_with(&text) {
+                    open = false;
+                    continue;
+                }
+                let closes = text.starts_with([')', ']', '}', ',', ';']);
+                let first = left == base.gap(at) && right != here && !closes && at < base.solids.len();
                 out.push_str(if first { here } else { left });
-                out.push_str(&side.row.text(&hunk.side));
+                out.push_str(&text);
                 out.push_str(if !first && left != here && right == base.gap(at) {
                     here
                 } else {
@@ -233,9 +244,46 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     }
 }
 
+/// The changes of both sides in the order of the base; `None` where they clash.
+fn changes<'x, 'a>(base: &Row<'_>, ours: &'x Side<'a>, theirs: &'x Side<'a>) -> Option<Vec<(&'x Hunk, &'x Side<'a>)>> {
+    let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, theirs)).collect();
+    for our in &ours.hunks {
+        if theirs.hunks.iter().any(|their| brings(their, theirs, our, ours)) {
+            continue;
+        }
+        let mut rivals = theirs.hunks.iter().filter(|their| touch(our, their)).peekable();
+        if rivals.peek().is_none() {
+            changes.push((our, ours));
+            continue;
+        }
+        let harmless = super::fuzzy::is_slip(&base.text(&our.base), &ours.row.text(&our.side));
+        let clash = |their: &Hunk| {
+            let same = our.base == their.base && ours.row.text(&our.side) == theirs.row.text(&their.side);
+            !(same || harmless && covers(&their.base, &our.base))
+        };
+        if rivals.any(clash) {
+            return None;
+        }
+    }
+    changes.sort_by_key(|(hunk, _)| (hunk.base.start, hunk.base.end));
+    Some(changes)
+}
+
 fn touch(a: &Hunk, b: &Hunk) -> bool {
     let overlap = a.base.start < b.base.end && b.base.start < a.base.end;
     overlap || a.base == b.base
+}
+
+/// Whether a change ends or begins with what the other side puts in right there.
+fn brings(their: &Hunk, theirs: &Side<'_>, our: &Hunk, ours: &Side<'_>) -> bool {
+    let part = |side: &Side<'_>, range: &Range<usize>| -> Vec<String> {
+        let solids = side.row.solids.get(range.clone()).unwrap_or_default();
+        solids.iter().map(|&solid| solid.to_owned()).collect()
+    };
+    let (whole, new) = (part(theirs, &their.side), part(ours, &our.side));
+    let at_end = our.base.start == their.base.end && whole.ends_with(&new);
+    let at_start = our.base.start == their.base.start && whole.starts_with(&new);
+    our.base.is_empty() && (at_end || at_start)
 }
 
 fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
@@ -276,6 +324,17 @@ mod tests {
             ("x = 1", "x = 1  ", "x = 1;", Some("x = 1;  ")),
             ("a b c", "a  b  c", "a c", Some("a  c")),
             ("", "  ", "x", Some("x  ")),
+            ("a.b=null", "a.b = null", "a.b.c()", Some("a.b.c()")),
+            (
+                "f(a==b||c)",
+                "f(a == b || c)",
+                "f(g(a==b)||c)",
+                Some("f(g(a == b) || c)"),
+            ),
+            ("go x=>{", "go x => {", "go (x) => {", Some("go (x) => {")),
+            ("x = f(a, b)", "x = f(a, b),", "x = f(a,", Some("x = f(a,")),
+            ("a = b", "a = b;", "a = c;", Some("a = c;")),
+            ("a = b", "a = b;", "a = c", Some("a = c;")),
             ("total = 1", "grand = 1", "other = 1", None),
         ];
         for (base, file, asked, merged) in cases {

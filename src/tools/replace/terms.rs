@@ -1,0 +1,223 @@
+//! Tells in whose terms the new text is indented, where the copy of the old has lost the file's depth. Makes no text.
+
+use super::find::{Tolerance, key};
+use super::indent;
+use super::tokens::likeness;
+use super::weave::Parts;
+
+/// Lines less alike than this are not taken for the same one.
+const ALIKE: f64 = 0.6;
+
+/// Whose indentation the new text has, where the copy's is not the file's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Terms {
+    Copy,
+    File,
+    /// Some lines speak for the one and some for the other.
+    Unclear,
+}
+
+/// A new line with a partner that stands at another depth in the copy than in the file.
+struct Moved<'a> {
+    now: &'a str,
+    copy: &'a str,
+    file: &'a str,
+    /// Nothing else of it changed.
+    same: bool,
+    alike: bool,
+    /// It comes below another line or from below one: it is as deep as before by chance only.
+    rewrapped: bool,
+}
+
+/// Whether the new text has the file's indentation already although the copy of the old has not. Lines that stay speak
+/// first; then how deep the whole stands.
+pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
+    if parts.cut {
+        return Terms::Copy;
+    }
+    let moved = moved(parts, partners);
+    let (file, old, new) = (Depths::of(parts.file), Depths::of(parts.old), Depths::of(parts.new));
+    let kept = || moved.iter().filter(|line| line.same && !line.rewrapped);
+    let as_copied = kept().any(|line| line.now == line.copy);
+    let as_filed = kept().any(|line| line.now == line.file);
+    let elsewhere = kept().any(|line| line.now != line.copy && line.now != line.file);
+    let flat = old.most.is_empty() && file.least != file.most;
+    let as_deep = new.least == file.least && new.least != old.least;
+    let as_deep_as_copy = new.least == old.least && new.least != file.least;
+    let stays = moved.iter().any(|line| line.alike && line.now == line.file);
+    let like_copy = moved.iter().any(|line| line.now == line.copy);
+    let same_blank = new.blank.is_some() && new.blank == file.blank && old.blank.is_some() && new.blank != old.blank;
+    match (as_copied, as_filed) {
+        (true, true) => Terms::Unclear,
+        (false, _) if same_blank => Terms::File,
+        // What stays says one thing, and how deep the whole stands the other.
+        (true, false) if as_deep => Terms::Unclear,
+        (true, false) => Terms::Copy,
+        (false, true) if elsewhere || as_deep_as_copy || new.least.len() < file.least.len() => Terms::Unclear,
+        (false, true) => Terms::File,
+        (false, false) if elsewhere => Terms::Unclear,
+        (false, false) if moved.iter().any(|line| line.same && line.rewrapped) => {
+            let never = |depth: fn(&Moved<'_>) -> bool| !moved.iter().any(depth);
+            // A copy that lost all depth has none to tell in terms of.
+            if flat && never(|line| line.same && line.now != line.file) {
+                Terms::File
+            } else if as_deep_as_copy && new.first == old.first && never(|line| line.now == line.file) {
+                Terms::Copy
+            } else if as_deep && new.first == file.first && never(|line| line.now == line.copy) {
+                Terms::File
+            } else {
+                Terms::Unclear
+            }
+        }
+        (false, false) if !as_deep && like_copy => match new.first == file.first && new.first != old.first {
+            true => Terms::Unclear,
+            false => Terms::Copy,
+        },
+        (false, false) if stays && flat => Terms::File,
+        // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
+        (false, false) if as_deep && !like_copy && (stays || old.least.is_empty()) => Terms::File,
+        (false, false) if as_deep || stays => Terms::Unclear,
+        (false, false) => by_first_line(&new, &old, &file),
+    }
+}
+
+/// Where no line stays: new lines begin where those begin that they replace.
+fn by_first_line(new: &Depths<'_>, old: &Depths<'_>, file: &Depths<'_>) -> Terms {
+    let as_copied = new.first == old.first || new.first != file.first && old.least.is_empty();
+    // A depth that the file has there and the copy has not.
+    let of_file = new
+        .all
+        .iter()
+        .any(|depth| file.all.contains(depth) && !old.all.contains(depth));
+    if as_copied && !of_file {
+        Terms::Copy
+    } else {
+        Terms::Unclear
+    }
+}
+
+/// How deep the lines stand that are not blank.
+struct Depths<'a> {
+    all: Vec<&'a str>,
+    first: &'a str,
+    least: &'a str,
+    most: &'a str,
+    /// The only character of all of it.
+    blank: Option<char>,
+}
+
+impl<'a> Depths<'a> {
+    fn of(lines: &[&'a str]) -> Self {
+        let solid = lines.iter().filter(|line| !line.trim().is_empty());
+        let indents: Vec<&str> = solid.map(|line| indent::of(line)).collect();
+        let by_length = |indent: &&&str| indent.len();
+        Self {
+            first: indents.first().copied().unwrap_or_default(),
+            least: indents.iter().min_by_key(by_length).copied().unwrap_or_default(),
+            most: indents.iter().max_by_key(by_length).copied().unwrap_or_default(),
+            blank: indent::only_blank(indents.iter().copied()).flatten(),
+            all: indents,
+        }
+    }
+}
+
+fn moved<'a>(parts: &Parts<'a>, partners: &[Option<usize>]) -> Vec<Moved<'a>> {
+    let line = |new: usize| {
+        let old = partners.get(new).copied().flatten()?;
+        let (now, copy, file) = (*parts.new.get(new)?, *parts.old.get(old)?, *parts.file.get(old)?);
+        let apart = !now.trim().is_empty() && indent::of(copy) != indent::of(file);
+        let same = key(now, Tolerance::Blanks) == key(copy, Tolerance::Blanks);
+        apart.then(|| Moved {
+            now: indent::of(now),
+            copy: indent::of(copy),
+            file: indent::of(file),
+            same,
+            alike: same || likeness(now, copy) >= ALIKE,
+            rewrapped: is_rewrapped(parts, partners, (new, old)),
+        })
+    };
+    (0..parts.new.len()).filter_map(line).collect()
+}
+
+/// Whether the line stands below more or fewer lines that only one of the texts has than its old self. The old lines
+/// are as deep as the file has them: the copy may have lost that.
+pub(super) fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
+    // A first line that alone lost its blanks is above nothing.
+    let lost = |lines: &[&str]| lines.first().is_some_and(|line| indent::of(line).is_empty());
+    let alone = parts.old.iter().any(|line| !indent::of(line).is_empty());
+    let begin = usize::from(alone && lost(parts.new) && lost(parts.old) && !lost(parts.file));
+    let above = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
+        let depth = |at: usize| lines.get(at).map_or(0, |line| indent::of(line).len());
+        let mut least = depth(at);
+        let mut count = 0;
+        for above in (begin..at).rev() {
+            let blank = lines.get(above).is_none_or(|line| line.trim().is_empty());
+            if !blank && depth(above) < least {
+                least = depth(above);
+                count += usize::from(alone(above));
+            }
+        }
+        count
+    };
+    let fresh = |new: usize| partners.get(new).copied().flatten().is_none();
+    let gone = |old: usize| !partners.contains(&Some(old));
+    above(parts.new, new, &fresh) != above(parts.file, old, &gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::align::align;
+    use super::super::indent::Style;
+    use super::*;
+
+    fn told(file: &[&str], old: &[&str], new: &[&str]) -> Terms {
+        let style = Style::of(&file.join("\n"));
+        let parts = Parts {
+            file,
+            old,
+            new,
+            cut: false,
+            style,
+        };
+        terms(&parts, &align(old, new))
+    }
+
+    #[test]
+    fn lines_that_stay_speak_first() {
+        let file = ["    if a {", "        b();", "    }"];
+        let old = ["if a {", "    b();", "}"];
+        assert_eq!(told(&file, &old, &["if a {", "    c(); d();", "}"]), Terms::Copy);
+        assert_eq!(
+            told(&file, &old, &["    if a {", "        c(); d();", "    }"]),
+            Terms::File
+        );
+        assert_eq!(told(&file, &old, &["if a {", "    c();", "    }"]), Terms::Unclear);
+        // Taken out of its block, a line is as deep as in the other's terms.
+        assert_eq!(told(&file, &old, &["    b();"]), Terms::Unclear);
+        assert_eq!(
+            told(&["  a();"], &["    a();"], &["    if x {", "      a();", "    }"]),
+            Terms::Copy
+        );
+        assert_eq!(
+            told(&["  a();"], &["    a();"], &["  if x {", "    a();", "  }"]),
+            Terms::Unclear
+        );
+    }
+
+    #[test]
+    fn tabs_and_copies_without_depth_tell_by_themselves() {
+        let file = ["def f():", "    a = 1", "    b = 2"];
+        assert_eq!(
+            told(&file[1..], &["\ta = 1", "\tb = 2"], &["    if x:", "        a = 1"]),
+            Terms::File
+        );
+        assert_eq!(
+            told(&file, &["def f():", "a = 1", "b = 2"], &["def f():", "    a = 3"]),
+            Terms::File
+        );
+        assert_eq!(
+            told(&file[1..], &["      a = 1"], &["    other(thing)"]),
+            Terms::Unclear
+        );
+    }
+}
