@@ -1,7 +1,7 @@
 //! Lines that stand for text which a model left out ("… rest of the code …"). Pure.
 
 /// Words that say that something is left out.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "rest",
     "remaining",
     "existing",
@@ -10,10 +10,11 @@ const KEYS: [&str; 8] = [
     "previous",
     "original",
     "same",
+    "other",
 ];
 
 /// Words for what is left out.
-const THINGS: [&str; 24] = [
+const THINGS: [&str; 26] = [
     "code",
     "file",
     "files",
@@ -32,16 +33,18 @@ const THINGS: [&str; 24] = [
     "imports",
     "body",
     "logic",
+    "test",
     "tests",
     "text",
     "fields",
     "cases",
     "definitions",
     "module",
+    "properties",
 ];
 
 /// Words that may stand around them.
-const FILLERS: [&str; 32] = [
+const FILLERS: [&str; 31] = [
     "the",
     "of",
     "is",
@@ -54,7 +57,6 @@ const FILLERS: [&str; 32] = [
     "remain",
     "here",
     "and",
-    "other",
     "above",
     "below",
     "for",
@@ -167,6 +169,8 @@ mod tests {
             "// rest of the implementation",
             "{/* ... existing code ... */}",
             "# … unchanged …",
+            "// ... other methods ...",
+            "# ... other test cases here ...",
             "-- remaining functions unchanged",
             "(rest of method ...)",
             "fn a() { /* ... existing code ... */ }",
@@ -186,6 +190,7 @@ mod tests {
             "// the rest of the code assumes that x > 0",
             "let rest = &text[1..];",
             "# Existing methods",
+            "// other methods",
             "The rest of the file",
             "...",
             "let v = [..., 1];",
