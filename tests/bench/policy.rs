@@ -85,6 +85,11 @@ fn largest() -> Vec<String> {
         "( ".repeat(8000),
         "$( ".repeat(5000),
         "ls | ".repeat(3000),
+        "ls | ".repeat(600),
+        format!("ls {}", "{a,b}".repeat(3200)),
+        format!("ls {}", "[a]".repeat(5300)),
+        format!("ls {}", "a=b ".repeat(4000)),
+        fill("ls > a ", "ls"),
     ]
 }
 

@@ -19,7 +19,7 @@ fn sandbox(bench: &mut Criterion) {
         return;
     };
     bench.bench_function("plain spawn", |bench| {
-        bench.iter(|| runtime.block_on(tokio::process::Command::new("true").env_clear().output()));
+        bench.iter(|| runtime.block_on(async { tokio::process::Command::new("true").env_clear().output().await }));
     });
     for level in [Level::None, Level::Landlock, Level::Full] {
         let network = if level == Level::None {

@@ -91,7 +91,10 @@ fn search(criterion: &mut Criterion) {
     let ours = Ours {
         workspace: Arc::new(Workspace::open(dir.path()).unwrap()),
         registry: Registry::builtin().unwrap(),
-        runtime: tokio::runtime::Builder::new_multi_thread().build().unwrap(),
+        runtime: tokio::runtime::Builder::new_multi_thread()
+            .enable_time()
+            .build()
+            .unwrap(),
     };
     let has_rg = Command::new("rg").arg("--version").output().is_ok();
     let cases = [

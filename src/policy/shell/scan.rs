@@ -12,6 +12,8 @@ const MAX_OPENERS: usize = 240;
 const MAX_KEYWORDS: usize = 48;
 /// Pairs of parentheses that stand side by side: each doubles the parser's work when unbalanced.
 const MAX_TWINS: usize = 6;
+/// Pipes, quoted or not: a parser goes back over all of them when the last one leads nowhere.
+const MAX_PIPES: usize = 600;
 /// Here-documents in one command.
 const MAX_HEREDOCS: usize = 4;
 
@@ -46,6 +48,13 @@ pub fn scan(text: &str) -> Result<usize, Refusal> {
             "descriptor",
             "a redirection's descriptor has more than 8 digits",
             "use descriptors 0, 1 and 2",
+        ));
+    }
+    if memchr::memchr_iter(b'|', text.as_bytes()).count() > MAX_PIPES {
+        return Err(limit(
+            "pipes",
+            "the command holds more than 600 pipe signs",
+            "split it into several calls",
         ));
     }
     if heredocs(text) > MAX_HEREDOCS {
