@@ -8,10 +8,10 @@ use super::schema::{boolean, object, string};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, Location, ToolOutput};
+use crate::workspace::Workspace;
 use crate::workspace::pattern::Pattern;
 use crate::workspace::root::printable;
 use crate::workspace::walk::Filter;
-use crate::workspace::{Workspace, walk};
 use std::sync::Arc;
 
 /// Paths shown.
@@ -136,8 +136,7 @@ fn fitting(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn
         let there = matches!(pattern.start.found, Found::File | Found::HardLinked);
         return there.then(|| pattern.start.path.clone()).into_iter().collect();
     }
-    let walked: walk::Walked = workspace.files(&pattern.start.path, filter, usize::MAX, stop);
-    walked.files.into_iter().filter(|path| pattern.matches(path)).collect()
+    workspace.files_like(pattern, filter, stop).files
 }
 
 /// What a wider search would find: deeper, or without ignore files.

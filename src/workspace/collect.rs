@@ -61,9 +61,9 @@ impl Workspace {
                 out.missing.push(pattern.asked.clone());
                 continue;
             }
-            let walked = self.files(&pattern.start.path, wanted.filter, usize::MAX, stop);
+            let walked = self.files_like(pattern, wanted.filter, stop);
             let mut matched = false;
-            for path in walked.files.iter().filter(|path| pattern.matches(path)) {
+            for path in &walked.files {
                 matched = true;
                 if found.contains_key(path) || wanted.exclude.iter().any(|exclude| exclude.matches(path)) {
                     continue;

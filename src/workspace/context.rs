@@ -132,15 +132,13 @@ impl Gather<'_> {
         }
         let own = join(&pattern.start.path, "SKILL.md");
         let dir = pattern.is_dir();
-        let walked = self
-            .workspace
-            .files(&pattern.start.path, Filter::all(), usize::MAX, &|| false);
+        let walked = self.workspace.files_like(&pattern, Filter::all(), &|| false);
         let mut files: Vec<String> = walked
             .files
             .into_iter()
             .filter(|path| {
                 let skill = path.rsplit('/').next() == Some("SKILL.md");
-                pattern.matches(path) && (!dir || skill)
+                !dir || skill
             })
             .collect();
         if dir && files.contains(&own) {

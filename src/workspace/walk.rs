@@ -1,6 +1,7 @@
 //! Walking the tree with its ignore files, the same on every machine. Reads no file's content.
 
 use super::fs::TEMP_PREFIX;
+use super::pattern::Pattern;
 use super::root::{Workspace, join};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
@@ -47,22 +48,53 @@ impl Workspace {
     /// All regular files beneath a located relative directory, at most `cap`; `stop` is asked often.
     /// Links and special files are not among them.
     pub fn files(&self, start: &str, filter: Filter, cap: usize, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
+        self.gather(start, filter, cap, &|_| true, stop)
+    }
+
+    /// As above, those that a pattern means, however many.
+    pub fn files_like(&self, pattern: &Pattern, filter: Filter, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
+        self.gather(
+            &pattern.start.path,
+            filter,
+            usize::MAX,
+            &|path| pattern.matches(path),
+            stop,
+        )
+    }
+
+    fn gather(
+        &self,
+        start: &str,
+        filter: Filter,
+        cap: usize,
+        fits: &(dyn Fn(&str) -> bool + Sync),
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Walked {
         let all = Mutex::new(Vec::new());
         let cut = AtomicBool::new(false);
         let failed = self.each_file(start, filter, &|| {
             let (all, cut) = (&all, &cut);
             Box::new(move |path| {
-                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                if all.len() >= cap || stop() {
+                let full = || {
                     cut.store(true, Ordering::Relaxed);
-                    return false;
+                    false
+                };
+                if stop() {
+                    return full();
+                }
+                if !fits(path) {
+                    return true;
+                }
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                if all.len() >= cap {
+                    return full();
                 }
                 all.push(path.to_owned());
                 true
             })
         });
         let mut files = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-        files.sort();
+        files.sort_unstable();
         Walked {
             files,
             cut: cut.into_inner(),

@@ -14,6 +14,8 @@ const MAX_KEYWORDS: usize = 48;
 const MAX_TWINS: usize = 6;
 /// Pipes, quoted or not: a parser goes back over all of them when the last one leads nowhere.
 const MAX_PIPES: usize = 600;
+/// Opening braces, quoted or not: each may be one of a word that stands for many.
+const MAX_BRACES: usize = 1000;
 /// Here-documents in one command.
 const MAX_HEREDOCS: usize = 4;
 
@@ -50,12 +52,11 @@ pub fn scan(text: &str) -> Result<usize, Refusal> {
             "use descriptors 0, 1 and 2",
         ));
     }
-    if memchr::memchr_iter(b'|', text.as_bytes()).count() > MAX_PIPES {
-        return Err(limit(
-            "pipes",
-            "the command holds more than 600 pipe signs",
-            "split it into several calls",
-        ));
+    for (sign, most, name) in [(b'|', MAX_PIPES, "pipes"), (b'{', MAX_BRACES, "braces")] {
+        if memchr::memchr_iter(sign, text.as_bytes()).count() > most {
+            let reason = format!("the command holds more than {most} of the sign `{}`", char::from(sign));
+            return Err(limit(name, &reason, "split it into several calls"));
+        }
     }
     if heredocs(text) > MAX_HEREDOCS {
         return Err(limit(
@@ -191,4 +192,18 @@ fn heredocs(text: &str) -> usize {
 
 fn limit(name: &str, reason: &str, fix: &str) -> Refusal {
     Refusal::new(format!("limit:{name}"), reason, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_parser_goes_back_over_is_counted() {
+        let code = |text: &str| scan(text).err().map(|refusal| refusal.code);
+        for (sign, most, name) in [("| ", MAX_PIPES, "limit:pipes"), ("{a,b} ", MAX_BRACES, "limit:braces")] {
+            assert_eq!(code(&sign.repeat(most)), None, "{name}");
+            assert_eq!(code(&sign.repeat(most + 1)).as_deref(), Some(name));
+        }
+    }
 }
