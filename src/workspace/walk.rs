@@ -5,6 +5,8 @@ use super::pattern::Pattern;
 use super::root::{Workspace, join};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -187,11 +189,11 @@ impl Workspace {
             };
             let dir = entry.file_type().is_some_and(|kind| kind.is_dir());
             let on_the_way = dir && beneath(&start, &path);
-            if path == start {
+            if *path == start {
                 reached.store(true, Ordering::Relaxed);
             }
             let name = path.rsplit('/').next().unwrap_or_default();
-            if name == ".git" || name.starts_with(TEMP_PREFIX) || hidden.contains(&path) {
+            if name == ".git" || name.starts_with(TEMP_PREFIX) || hidden.iter().any(|hidden| *hidden == path) {
                 return false;
             }
             if on_the_way {
@@ -199,7 +201,7 @@ impl Workspace {
             }
             beneath(&path, &start)
                 && (filter.hidden || !name.starts_with('.'))
-                && !recipe.matched(&path, dir).is_ignore()
+                && (recipe.is_empty() || !recipe.matched(&*path, dir).is_ignore())
         });
         builder
     }
@@ -224,9 +226,19 @@ fn plain_builder(top: &Path, filter: Filter) -> WalkBuilder {
 /// Told the path of a file, relative to the root; `false` ends the walk.
 pub type Visitor<'v> = Box<dyn FnMut(&str) -> bool + Send + 'v>;
 
-fn relative(root: &Path, entry: &DirEntry) -> Option<String> {
-    let path = entry.path().strip_prefix(root).ok()?;
-    Some(path.to_string_lossy().into_owned())
+/// By bytes: asked for each name of the tree, and a walk only ever joins names to its root.
+fn relative<'e>(root: &Path, entry: &'e DirEntry) -> Option<Cow<'e, str>> {
+    let below = entry
+        .path()
+        .as_os_str()
+        .as_bytes()
+        .strip_prefix(root.as_os_str().as_bytes())?;
+    let path = match below.strip_prefix(b"/") {
+        Some(path) => path,
+        None if below.is_empty() || root.as_os_str() == "/" => below,
+        None => return None,
+    };
+    Some(String::from_utf8_lossy(path))
 }
 
 /// Whether `path` is `dir` or lies in it; everything lies in `""`.
