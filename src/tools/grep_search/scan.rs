@@ -6,6 +6,7 @@ use crate::tools::page::cut_line;
 use crate::workspace::Workspace;
 use crate::workspace::walk::Visitor;
 use grep_matcher::Matcher;
+use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -86,7 +87,8 @@ pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Syn
         return hits;
     }
     // A file that is named has been judged by its name: nothing else leaves it out.
-    one_file(query, workspace, &query.start.path, &mut searcher(query), (&hits, stop));
+    let with = (&query.matcher, &mut searcher(query));
+    one_file(query, workspace, &query.start.path, with, (&hits, stop));
     hits.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -96,7 +98,8 @@ fn visitor<'v>(
     hits: &'v Mutex<Hits>,
     stop: &'v (dyn Fn() -> bool + Sync),
 ) -> Visitor<'v> {
-    let mut searcher = searcher(query);
+    // Threads that share a matcher wait for each other's memory.
+    let (matcher, mut searcher) = (query.matcher.clone(), searcher(query));
     Box::new(move |path| {
         if stop() {
             return false;
@@ -105,7 +108,7 @@ fn visitor<'v>(
             return true;
         }
         if workspace.may_search(path) {
-            one_file(query, workspace, path, &mut searcher, (hits, stop));
+            one_file(query, workspace, path, (&matcher, &mut searcher), (hits, stop));
         } else {
             lock(hits).withheld += 1;
         }
@@ -151,7 +154,7 @@ fn one_file(
     query: &Query,
     workspace: &Workspace,
     path: &str,
-    searcher: &mut Searcher,
+    (matcher, searcher): (&RegexMatcher, &mut Searcher),
     (hits, stop): (&Mutex<Hits>, &(dyn Fn() -> bool + Sync)),
 ) {
     let place = Place {
@@ -168,7 +171,7 @@ fn one_file(
     let searched = workspace
         .open_file(&place)
         .map_err(io::Error::other)
-        .and_then(|file| searcher.search_file(&query.matcher, &file, &mut gather));
+        .and_then(|file| searcher.search_file(matcher, &file, &mut gather));
     if searched.is_err() {
         lock(hits).failed += 1;
     }
