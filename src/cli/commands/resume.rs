@@ -53,7 +53,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     }
     let approvals = approvals(&args, &state)?;
     let tree = Tree::find(&args, &first).await?;
-    let ended = go_on(&args, &dir, &events, *first, approvals, &tree, started).await;
+    let ended = go_on(&args, &dir, (&events, &state), *first, approvals, &tree, started).await;
     if let Tree::Isolated(isolated) = tree {
         isolated.remove().await;
     }
@@ -143,7 +143,7 @@ impl Tree {
 async fn go_on(
     args: &ResumeArgs,
     dir: &Path,
-    events: &[Event],
+    (events, state): (&[Event], &State),
     first: RunStarted,
     approvals: Vec<EventKind>,
     tree: &Tree,
@@ -170,7 +170,7 @@ async fn go_on(
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
-    put_tree_right(dir, events, &plan, &workspace, elsewhere).await?;
+    put_tree_right(dir, (events, state), &plan, &workspace, elsewhere).await?;
     let mut more = vec![EventKind::Resumed {
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
@@ -185,7 +185,7 @@ async fn go_on(
         provider,
         workspace,
         hidden,
-        prompts: State::fold(events).prompts,
+        prompts: state.prompts.clone(),
         started,
     };
     session::run(session, Beginning::Resumed(more), &args.shared).await
@@ -227,12 +227,11 @@ async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Resu
 /// it is another tree than the one that the run began in.
 async fn put_tree_right(
     dir: &Path,
-    events: &[Event],
+    (events, state): (&[Event], &State),
     plan: &Plan,
     workspace: &crate::workspace::Workspace,
     elsewhere: bool,
 ) -> Result<(), Refusal> {
-    let state = State::fold(events);
     let Some(baseline) = state.baseline.clone() else {
         // Nothing was changed yet.
         return Ok(());
@@ -262,7 +261,7 @@ async fn put_tree_right(
     let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
     if now != (Snapshot { tree: baseline }) {
         // A check that was at work when the process ended may have left something: it is made again.
-        let checking = state.littered || matches!(next(&state, plan), Next::Check(_));
+        let checking = state.littered || matches!(next(state, plan), Next::Check(_));
         if checking && !elsewhere {
             return Ok(());
         }
