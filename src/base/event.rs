@@ -282,7 +282,7 @@ pub struct Decided {
 }
 
 /// The run's own changes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PatchTaken {
     /// `None` when nothing changed.
     pub blob: Option<BlobId>,

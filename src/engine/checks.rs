@@ -165,11 +165,6 @@ mod tests {
 
     fn patch(files: &[(&str, Option<&str>, u64)]) -> PatchTaken {
         PatchTaken {
-            left: std::collections::BTreeSet::new(),
-            own: None,
-            blob: None,
-            bytes: 0,
-            tree: String::new(),
             files: files
                 .iter()
                 .map(|(path, from, lines)| FileChange {
@@ -180,6 +175,7 @@ mod tests {
                     removed: Some(0),
                 })
                 .collect(),
+            ..PatchTaken::default()
         }
     }
 

@@ -248,11 +248,8 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
         }),
         Next::Measure => record.put(EventKind::PatchTaken(PatchTaken {
             blob: (world.writes > 0).then(|| BlobId::of(b"patch")),
-            bytes: 0,
             tree: world.writes.to_string(),
-            files: Vec::new(),
-            left: std::collections::BTreeSet::new(),
-            own: None,
+            ..PatchTaken::default()
         })),
         Next::StepDone(result) => record.put(EventKind::StepFinished { step: id, result }),
         Next::Suspend(calls) => {

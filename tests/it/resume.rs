@@ -1,6 +1,6 @@
 //! Runs that go on: after the model service failed, with another model, another budget, on another machine.
 
-use super::harness::{World, calls, git_in, open_policy, says, script, shell, until, writes};
+use super::harness::{Done, World, calls, git_in, open_policy, says, script, shell, until, writes};
 use super::service::{Answer, Service};
 use super::wires::{Turn, WIRES, Wire};
 use serde_json::{Value, json};
@@ -239,25 +239,21 @@ fn killed(world: &World, first: Value, more: &[&str]) -> String {
     out
 }
 
+/// Resumes a killed run that was moved, with replies that are left there.
+fn resumed_there(other: &World, clone: &Path, out: &str) -> Done {
+    let replies = script(&[says("unused"), says("done")]);
+    let model = format!("script:{}", other.beside("script.yaml", replies));
+    let clone = clone.to_string_lossy();
+    other.call(&["resume", out, "--workspace", &clone, "--model", &model])
+}
+
 #[test]
 fn changes_that_a_killed_run_could_not_store_are_not_taken_for_granted() {
     // In a clone, and in the fresh worktree of an isolated run, the edit is not there.
     let world = tree();
     killed(&world, writes("b.txt", "b\n"), &[]);
     let (other, clone, out) = moved(world);
-    let model = format!(
-        "script:{}",
-        other.beside("script.yaml", script(&[says("unused"), says("done")]))
-    );
-    let args = [
-        "resume",
-        &out,
-        "--workspace",
-        &clone.to_string_lossy(),
-        "--model",
-        &model,
-    ];
-    let done = other.call(&args).exits(8);
+    let done = resumed_there(&other, &clone, &out).exits(8);
     assert!(
         done.stderr.contains("before its changes were stored"),
         "{}",
@@ -300,19 +296,7 @@ fn a_killed_run_goes_on_where_its_changes_are() {
     let world = tree();
     killed(&world, calls("read_file", json!({"file_path": "a.txt"})), &[]);
     let (other, clone, out) = moved(world);
-    let model = format!(
-        "script:{}",
-        other.beside("script.yaml", script(&[says("unused"), says("done")]))
-    );
-    let args = [
-        "resume",
-        &out,
-        "--workspace",
-        &clone.to_string_lossy(),
-        "--model",
-        &model,
-    ];
-    other.call(&args).exits(0);
+    resumed_there(&other, &clone, &out).exits(0);
 }
 
 #[test]

@@ -236,8 +236,6 @@ impl Run {
             blob: Some("cd".repeat(32).into()),
             bytes: 321,
             tree: "ee".repeat(20),
-            left: std::collections::BTreeSet::new(),
-            own: None,
             files: vec![
                 FileChange {
                     path: "src/lib.rs".to_owned(),
@@ -254,6 +252,7 @@ impl Run {
                     removed: None,
                 },
             ],
+            ..PatchTaken::default()
         }))
     }
 
