@@ -3,6 +3,7 @@
 use super::access::Access;
 use super::budget::Spent;
 use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
+use super::grant::JudgedExec;
 use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Content, Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
@@ -89,6 +90,14 @@ pub enum EventKind {
         state: CallState,
         output: Box<ToolOutput>,
         took_ms: u64,
+    },
+    /// Programs of a call that were judged at their exec.
+    Executed {
+        call: CallId,
+        execs: Vec<JudgedExec>,
+        /// Further ones that are not listed.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        omitted: u64,
     },
     Checked {
         step: StepId,
@@ -296,6 +305,26 @@ pub struct PatchTaken {
     /// The tree without them, where there are some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<String>,
+    /// Changes that no rule allows, found when the patch was ruled: put back, or left out of the patch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unruled: Vec<Unruled>,
+}
+
+/// A changed path that the policy would not have let a tool write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unruled {
+    /// Relative to the workspace.
+    pub path: String,
+    /// The rule that denies it; `None` when no rule allows it.
+    pub rule: Option<String>,
+    /// `no_rule`, `deny_rule`, `protected_path`, …: a reason code.
+    pub code: String,
+    /// Whether the old state is back. A new file that no rule allows stays in the tree and out of the patch.
+    pub restored: bool,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl PatchTaken {

@@ -4,6 +4,7 @@ pub mod access;
 pub mod budget;
 pub mod call;
 pub mod event;
+pub mod grant;
 pub mod ids;
 pub mod message;
 pub mod outcome;

@@ -1,5 +1,6 @@
 //! The answer of a policy to one call, in the form in which it goes to the journal. Decides nothing.
 
+use super::grant::Writes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -49,6 +50,26 @@ pub struct Ruling {
     /// The rules whose `times` this call uses up, by their identity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
+    /// For a command that may run: what it may write in the workspace.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub writes: Writes,
+    /// The commands that are ruled only when they are executed, since words of theirs are not known before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<Deferred>,
+}
+
+fn is_nothing(writes: &Writes) -> bool {
+    *writes == Writes::Nothing
+}
+
+/// A command that is ruled at its exec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deferred {
+    pub program: String,
+    /// The rule whose prefix covers its known words.
+    pub rule: Option<String>,
+    /// Which word is not known, and why it matters.
+    pub reason: String,
 }
 
 /// One rule and how it fared.

@@ -43,6 +43,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
         tree: now.tree,
         files: delta.files,
         left,
+        unruled: Vec::new(),
     }))?;
     match secret {
         Some(name) => Err(Stop::Ended(Outcome::new(

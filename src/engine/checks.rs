@@ -4,6 +4,7 @@ use super::deps::Deps;
 use super::effects::{Stop, confinement};
 use super::ledger::Ledger;
 use crate::base::event::PatchTaken;
+use crate::base::grant::named;
 use crate::base::outcome::CheckResult;
 use crate::process::{self, Finished, Program, Spawn};
 use crate::recipe::plan::{Changed, CheckWhat};
@@ -31,6 +32,8 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
         keep: None,
         shown: OUTPUT_BYTES,
         redactor: Arc::clone(&deps.redactor),
+        writes: crate::base::grant::Writes::Tree,
+        judge: None,
     };
     let done = ledger.watch(process::run(spawn, confinement(deps)?)).await;
     done.map_err(|error| Stop::Environment(format!("the command `{text}` could not be run: {error}")))
@@ -66,7 +69,7 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
     if !finished.undone.is_empty() {
         message.push_str(&format!(
             "; changed protected paths, put back: {}",
-            finished.undone.join(", ")
+            named(&finished.undone)
         ));
     }
     let mut output = finished.stdout.text.clone();

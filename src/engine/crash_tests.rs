@@ -122,6 +122,8 @@ fn decided(record: &super::state::CallRecord, act: Act) -> EventKind {
             words: Vec::new(),
             pipe: None,
             uses: Vec::new(),
+            writes: crate::base::grant::Writes::Nothing,
+            deferred: Vec::new(),
         },
         modified: None,
         preview: None,

@@ -39,6 +39,8 @@ pub fn secret() -> Ruling {
         words: Vec::new(),
         pipe: None,
         uses: Vec::new(),
+        writes: crate::base::grant::Writes::Nothing,
+        deferred: Vec::new(),
     }
 }
 

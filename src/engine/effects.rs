@@ -10,6 +10,7 @@ use super::state::State;
 use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
+use crate::base::grant::named;
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Part, Role};
 use crate::base::outcome::{Outcome, Verdict};
@@ -180,7 +181,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         let message = format!(
             "step {}: changed protected paths, put back: {}",
             step.id,
-            finished.undone.join(", ")
+            named(&finished.undone)
         );
         ledger.record(EventKind::Warned {
             code: "protected_path".to_owned(),

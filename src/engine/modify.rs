@@ -78,6 +78,8 @@ impl<'a> Pipe<'a> {
             keep: None,
             shown: SIZE,
             redactor: Arc::clone(self.redactor),
+            writes: crate::base::grant::Writes::Tree,
+            judge: None,
         };
         let finished = process::run(spawn, self.confinement)
             .await

@@ -239,6 +239,8 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
             cancel: deps.interrupt.token.child_token(),
             deadline: deps.deadline.min(Instant::now() + deps.command_time),
             live: live.clone(),
+            writes: crate::base::grant::Writes::Tree,
+            judge: None,
         };
         async move {
             let begun = Instant::now();

@@ -203,7 +203,10 @@ impl State {
                 self.window = equipped.window;
                 self.prompts.extend(equipped.prompts.iter().cloned());
             }
-            EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
+            EventKind::Retried { .. }
+            | EventKind::Executed { .. }
+            | EventKind::Suspended { .. }
+            | EventKind::Warned { .. } => {}
         }
     }
 

@@ -189,6 +189,8 @@ mod tests {
             words: Vec::new(),
             pipe: None,
             uses: Vec::new(),
+            writes: crate::base::grant::Writes::Nothing,
+            deferred: Vec::new(),
         }
     }
 

@@ -72,6 +72,8 @@ fn denied(refusal: Refusal) -> Ruling {
         words: Vec::new(),
         pipe: None,
         uses: Vec::new(),
+        writes: crate::base::grant::Writes::Nothing,
+        deferred: Vec::new(),
     }
 }
 

@@ -167,6 +167,8 @@ mod tests {
             words: vec![vec!["rm".to_owned(), "a b".to_owned()]],
             pipe: None,
             uses: Vec::new(),
+            writes: crate::base::grant::Writes::Nothing,
+            deferred: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::spawn::{SpawnError, run};
 use super::{Confinement, Finished, Spawn};
 use crate::base::call::ExitInfo;
+use crate::base::grant::Undone;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -54,7 +55,7 @@ pub enum End {
     Exited {
         exit: ExitInfo,
         /// Protected paths that it changed; each was put back.
-        undone: Vec<String>,
+        undone: Vec<Undone>,
     },
     /// It could not be started; the reason.
     NotStarted(String),

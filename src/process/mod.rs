@@ -27,6 +27,7 @@ pub use sandbox::{Probe, choose, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};
 
 use crate::base::call::ExitInfo;
+use crate::base::grant::{ExecDenial, ExecJudge, JudgedExec, Undone, Writes};
 use crate::base::secret::Redactor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,6 +120,10 @@ pub struct Spawn {
     /// Bytes of head and tail together that are held in memory and returned.
     pub shown: usize,
     pub redactor: Arc<Redactor>,
+    /// What the command may write in the workspace.
+    pub writes: Writes,
+    /// Judges each program at its exec; `None` for commands of a recipe's author, which are only confined.
+    pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
 /// What to run.
@@ -136,8 +141,14 @@ pub struct Finished {
     pub stdout: Captured,
     /// Empty when the two were captured together (`Program::Shell`).
     pub stderr: Captured,
-    /// Protected paths that the command changed; each was put back.
-    pub undone: Vec<String>,
+    /// Changes that were not granted; each was put back where that was possible.
+    pub undone: Vec<Undone>,
+    /// Programs that were judged at their exec, in order; at most 1,000.
+    pub execs: Vec<JudgedExec>,
+    /// Judged programs that are not in `execs`.
+    pub execs_omitted: u64,
+    /// The exec that was denied; the whole tree was killed for it.
+    pub denied: Option<(JudgedExec, ExecDenial)>,
     pub took: Duration,
 }
 

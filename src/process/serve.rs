@@ -8,6 +8,7 @@ use super::spawn::{Running, Sealed, SpawnError, argv, drain, start, watch};
 use super::tree::Tree;
 use super::{Confinement, Program, Spawn};
 use crate::base::call::ExitInfo;
+use crate::base::grant::{Undone, Writes};
 use crate::base::secret::Redactor;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub struct End {
     /// Head and tail of its error output, redacted.
     pub stderr: String,
     /// Protected paths that it changed; each was put back.
-    pub undone: Vec<String>,
+    pub undone: Vec<Undone>,
     /// Why it never ran.
     pub failed: Option<String>,
 }
@@ -101,6 +102,8 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         keep: None,
         shown: STDERR,
         redactor: what.redactor,
+        writes: Writes::Tree,
+        judge: None,
     };
     let seal = Seal::take(confinement);
     let frozen = seal.frozen();

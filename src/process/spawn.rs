@@ -9,6 +9,7 @@ use super::seal::Seal;
 use super::tree::{Tree, new_mark};
 use super::{Confinement, Finished, Level, Network, Program, Spawn};
 use crate::base::call::ExitInfo;
+use crate::base::grant::Undone;
 use rustix::process::Signal;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -77,8 +78,15 @@ impl Sealed {
         Self(Some(seal))
     }
 
-    pub fn mend(&mut self) -> Vec<String> {
-        self.0.take().map(|seal| seal.mend()).unwrap_or_default()
+    pub fn mend(&mut self) -> Vec<Undone> {
+        let names = self.0.take().map(|seal| seal.mend()).unwrap_or_default();
+        let undone = |path: String| Undone {
+            restored: !path.ends_with(')'),
+            path,
+            code: "protected_path".to_owned(),
+            rule: None,
+        };
+        names.into_iter().map(undone).collect()
     }
 }
 

@@ -67,6 +67,8 @@ pub async fn discover(commands: &Commands, with: &With<'_>) -> Result<Discovered
         keep: None,
         shown: MOST,
         redactor: Arc::clone(with.redactor),
+        writes: crate::base::grant::Writes::Tree,
+        judge: None,
     };
     let finished = process::run(spawn, with.confinement).await;
     let finished = finished.map_err(|error| failed(format!("was not run: {error}")))?;
@@ -297,6 +299,8 @@ async fn call(
         keep: None,
         shown: MOST,
         redactor: Arc::clone(&scope.redactor),
+        writes: crate::base::grant::Writes::Tree,
+        judge: None,
     };
     let failed = |message: String| ToolError::model("discovered_tool_execution_error", message);
     let finished = process::run(spawn, &confinement).await.map_err(|error| match error {
@@ -316,7 +320,7 @@ async fn call(
         ));
     }
     if !finished.undone.is_empty() {
-        let undone = finished.undone.join(", ");
+        let undone = crate::base::grant::named(&finished.undone);
         return Err(ToolError::model(
             "protected_path",
             format!("{name} changed protected paths, put back: {undone}"),

@@ -39,6 +39,7 @@ pub use registry::Registry;
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
 use crate::base::event::Live;
+use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
 use crate::process::Confinement;
@@ -103,6 +104,10 @@ pub struct ToolContext {
     /// When the call must have ended.
     pub deadline: Instant,
     pub live: LiveSender,
+    /// What a command of this call may write in the workspace.
+    pub writes: Writes,
+    /// Judges each program of this call's command at its exec.
+    pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
 /// What all calls of one run share.

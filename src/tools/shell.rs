@@ -9,6 +9,7 @@ use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, Found, Place};
 use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
 use crate::base::event::Live;
+use crate::base::grant::{Undone, named};
 use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
@@ -200,6 +201,8 @@ fn spawn(asked: &Asked, context: &ToolContext) -> Spawn {
         keep: Some(context.scope.results.join(context.call.as_str())),
         shown: SHOWN - MARGIN,
         redactor: Arc::clone(&context.scope.redactor),
+        writes: context.writes.clone(),
+        judge: context.judge.clone(),
     }
 }
 
@@ -288,11 +291,11 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
 }
 
 /// What is told when a command wrote where it must not.
-pub(super) fn protected(undone: &[String]) -> Option<String> {
+pub(super) fn protected(undone: &[Undone]) -> Option<String> {
     (!undone.is_empty()).then(|| {
         format!(
             "[denied (protected_path): the command changed {}; this was undone. A rule that names the path would allow it.]",
-            undone.join(", ")
+            named(undone)
         )
     })
 }

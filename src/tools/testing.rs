@@ -86,6 +86,8 @@ impl Bench {
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),
             live: LiveSender::none(),
+            writes: crate::base::grant::Writes::Tree,
+            judge: None,
         }
     }
 

@@ -53,6 +53,8 @@ fn sandbox(bench: &mut Criterion) {
                     keep: None,
                     shown: 1024,
                     redactor: Arc::new(Redactor::default()),
+                    writes: overnight::base::grant::Writes::Tree,
+                    judge: None,
                 };
                 runtime.block_on(process::run(spawn, &confinement))
             });

@@ -75,6 +75,8 @@ impl Ours {
             cancel: tokio_util::sync::CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(60),
             live: LiveSender::none(),
+            writes: overnight::base::grant::Writes::Nothing,
+            judge: None,
         }
     }
 }

@@ -75,6 +75,8 @@ impl House {
             keep: None,
             shown: 1 << 20,
             redactor: Arc::new(Redactor::default()),
+            writes: overnight::base::grant::Writes::Tree,
+            judge: None,
         }
     }
 
@@ -221,7 +223,8 @@ async fn an_undone_change_is_named() {
         let got = house
             .run("echo x > .envrc; mkdir -p a; echo y > a/.npmrc; echo z > free")
             .await;
-        assert_eq!(got.undone, [".envrc", "a/.npmrc"], "{level:?}");
+        let undone: Vec<&str> = got.undone.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(undone, [".envrc", "a/.npmrc"], "{level:?}");
         assert!(house.confinement.workspace.join("free").exists());
     }
 }

@@ -80,6 +80,8 @@ async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, wi
             cancel: CancellationToken::new(),
             deadline: with.deadline,
             live: LiveSender::none(),
+            writes: crate::base::grant::Writes::Tree,
+            judge: None,
         };
         let name = &tool.spec().name;
         let done = match tool.prepare(&args, &workspace) {

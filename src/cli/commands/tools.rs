@@ -330,6 +330,8 @@ async fn execute(
         cancel,
         deadline: Instant::now() + Duration::from_millis(COMMAND_MS),
         live: LiveSender::none(),
+        writes: crate::base::grant::Writes::Tree,
+        judge: None,
     };
     let fitted = context.clone();
     let done = (prepared.work)(context)

@@ -26,6 +26,8 @@ pub(crate) fn shell(dir: &Path, text: &str) -> Spawn {
         keep: None,
         shown: 1 << 20,
         redactor: Arc::new(Redactor::default()),
+        writes: crate::base::grant::Writes::Tree,
+        judge: None,
     }
 }
 

@@ -300,6 +300,8 @@ pub(super) fn ruling(decision: Decision) -> Ruling {
         words: Vec::new(),
         pipe: None,
         uses: Vec::new(),
+        writes: crate::base::grant::Writes::Nothing,
+        deferred: Vec::new(),
     }
 }
 

@@ -136,7 +136,7 @@ impl Server {
     fn tell_end(&self, end: Option<crate::process::serve::End>) {
         let undone = end.map(|end| end.undone).unwrap_or_default();
         if !undone.is_empty() {
-            let undone = undone.join(", ");
+            let undone = crate::base::grant::named(&undone);
             let message = format!(
                 "MCP server {}: changed protected paths, put back: {undone}",
                 self.name()

@@ -1,0 +1,196 @@
+//! What a ruling grants one command: the places it may write, the programs it may start, and the questions that are asked at each
+//! `execve`. Made by `policy`, enforced by `process`; pure data and two traits, no I/O.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// What one command line may write in the workspace. Its private temporary directory and home are always writable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writes {
+    /// Nothing: the workspace is read-only for the command.
+    #[default]
+    Nothing,
+    /// Only these places. `maybe` are directories (relative, `""` for the root) in which an operand that becomes known at exec may
+    /// be granted; what was not granted in the end is undone.
+    Paths {
+        paths: Vec<WritePath>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        maybe: Vec<String>,
+    },
+    /// The whole workspace, but for what is closed (see [`ClosedPaths`]).
+    Tree,
+}
+
+impl Writes {
+    /// What both grant together.
+    #[must_use]
+    pub fn union(self, other: Writes) -> Writes {
+        match (self, other) {
+            (Writes::Tree, _) | (_, Writes::Tree) => Writes::Tree,
+            (Writes::Nothing, other) | (other, Writes::Nothing) => other,
+            (
+                Writes::Paths { mut paths, mut maybe },
+                Writes::Paths {
+                    paths: more,
+                    maybe: also,
+                },
+            ) => {
+                paths.extend(
+                    more.into_iter()
+                        .filter(|path| !paths.contains(path))
+                        .collect::<Vec<_>>(),
+                );
+                maybe.extend(also.into_iter().filter(|dir| !maybe.contains(dir)).collect::<Vec<_>>());
+                Writes::Paths { paths, maybe }
+            }
+        }
+    }
+}
+
+/// One place that a command may write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WritePath {
+    /// Relative to the workspace, `/`-separated, links followed.
+    pub path: String,
+    pub kind: WriteKind,
+}
+
+/// How a place may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteKind {
+    /// An existing regular file, opened and written in place.
+    InPlace,
+    /// The entry and everything below it may be made, replaced, renamed or removed.
+    Entry,
+}
+
+/// Which paths of the workspace no command may write, whoever grants what: protected paths, and paths that a rule denies for
+/// writing. Asked for every name of a tree, so answers must be cheap.
+pub trait ClosedPaths: Send + Sync + fmt::Debug {
+    /// Whether nothing is closed, so that no one needs to look.
+    fn is_empty(&self) -> bool;
+    /// Whether this path (relative, `/`-separated) is closed. For a directory: whether it and all below it are.
+    fn closed(&self, path: &str, is_dir: bool) -> bool;
+    /// Why it is closed, as a reason code: `protected_path` or `deny_rule`, and the rule where there is one.
+    fn why(&self, path: &str) -> (&'static str, Option<String>);
+}
+
+/// Closes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NothingClosed;
+
+impl ClosedPaths for NothingClosed {
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn closed(&self, _path: &str, _is_dir: bool) -> bool {
+        false
+    }
+
+    fn why(&self, _path: &str) -> (&'static str, Option<String>) {
+        ("protected_path", None)
+    }
+}
+
+/// A change of a command that was not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// Relative to the workspace; `.` when it cannot be said where (a limit was reached).
+    pub path: String,
+    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant) or `limit:*` (a limit of the comparison).
+    pub code: String,
+    /// The rule that closes the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Whether the old state is back. When it is not, the run must end.
+    pub restored: bool,
+}
+
+/// The paths of changes that were not granted, for people.
+pub fn named(undone: &[Undone]) -> String {
+    let one = |undone: &Undone| match undone.restored {
+        true => undone.path.clone(),
+        false => format!("{} (could not be put back)", undone.path),
+    };
+    undone.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What a program that is let go may execute itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Starts {
+    /// Nothing: any exec of its processes is denied.
+    Nothing,
+    /// Programs that are judged like the shell's own (wrappers, `bash`, `xargs`, `find -exec`).
+    Judged,
+    /// The helpers of one program, by the name under which `policy` knows the list (`git`, `tar`, `gcc`, …); each is judged.
+    Helpers(String),
+    /// Whatever it likes, and so do they; only deny rules on commands hold.
+    Anything,
+}
+
+/// A program that is about to be executed, as the kernel sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// What the process that asks may start.
+    pub caller: Starts,
+    /// Absolute path of the file as the caller sees it; links are not followed.
+    pub path: PathBuf,
+    /// The same with links followed, `path` where that is not possible.
+    pub real: PathBuf,
+    /// All arguments, the program's name (which may lie) included; lossy UTF-8.
+    pub argv: Vec<String>,
+    /// Absolute working directory of the caller.
+    pub cwd: PathBuf,
+    /// The first line of the file when it is a script (`/usr/bin/env python3`, without `#!`); `None` for a binary.
+    pub interpreter: Option<String>,
+}
+
+/// The answer to an exec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecAnswer {
+    /// It runs. `writes` are granted in addition to the command's own.
+    Allow {
+        starts: Starts,
+        writes: Vec<WritePath>,
+    },
+    Deny(ExecDenial),
+}
+
+/// Why a program was not executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecDenial {
+    /// The rule that decided; `None` when none granted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// `exec_denied` (a rule or bound speaks against it) or `exec_not_granted` (the caller may start nothing of the kind).
+    pub code: String,
+    /// One sentence for the model and for people.
+    pub reason: String,
+    /// One line: what to write or do instead.
+    pub fix: String,
+}
+
+/// Judges each program of one command at the moment it is executed. Called from a thread of its own; must not block.
+pub trait ExecJudge: Send + Sync {
+    /// The answer to one exec.
+    fn judge(&self, exec: &Exec) -> ExecAnswer;
+    /// Whether execs below [`Starts::Anything`] must be asked about at all (some rule denies a command).
+    fn asks_below_anything(&self) -> bool;
+}
+
+/// An exec that was judged, for the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JudgedExec {
+    pub path: String,
+    pub argv: Vec<String>,
+    /// Relative to the workspace where it lies inside, else absolute.
+    pub cwd: String,
+    /// `None` when it was allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denied: Option<ExecDenial>,
+}
