@@ -57,6 +57,8 @@ impl Bench {
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(20),
             live: LiveSender::new(move |live| {
+            writes: crate::base::grant::Writes::Tree,
+            judge: None,
                 if let Live::Output { chunk, .. } = live {
                     heard.lock().unwrap().push_str(&chunk);
                 }
