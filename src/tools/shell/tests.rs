@@ -56,9 +56,9 @@ impl Bench {
             scope: Arc::clone(&self.scope),
             cancel: CancellationToken::new(),
             deadline: Instant::now() + Duration::from_secs(20),
-            live: LiveSender::new(move |live| {
             writes: crate::base::grant::Writes::Tree,
             judge: None,
+            live: LiveSender::new(move |live| {
                 if let Live::Output { chunk, .. } = live {
                     heard.lock().unwrap().push_str(&chunk);
                 }
