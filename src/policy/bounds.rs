@@ -22,8 +22,19 @@ pub fn refuse(
     if let Need::ShellWrite(used, _) = need
         && used.place.is_none()
     {
-        let reason = format!("where `{}` is written is not known before the command runs", used.asked);
-        return Some(stop("opaque_write", reason, "write the path out".to_owned()));
+        if !policy.writable_dirs(asked).is_empty() {
+            // It is judged with its real path when it is executed.
+            return None;
+        }
+        let reason = format!(
+            "where `{}` is written is not known before the command runs, and no rule allows writing anywhere",
+            used.asked
+        );
+        return Some(stop(
+            "opaque_write",
+            reason,
+            "add a rule that allows write_file there".to_owned(),
+        ));
     }
     if let Need::Url(url) = need {
         return refuse_url(url);
@@ -182,7 +193,51 @@ pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) 
     rule.is_about(asked.tool, asked.kind, asked.origin) || (need.is_shell() && rule.is_about_builtin(same))
 }
 
+impl Policy {
+    /// The directories in which some allow rule lets a command or `write_file` write, by the literal beginnings of its paths.
+    pub(super) fn writable_dirs(&self, asked: &Asked<'_>) -> Vec<String> {
+        let about = |rule: &&Rule| {
+            let by_command = rule.is_about(asked.tool, asked.kind, asked.origin) && rule.paths.is_some();
+            rule.effect == Effect::Allow
+                && (by_command
+                    || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none()))
+        };
+        let mut dirs: Vec<String> = Vec::new();
+        for rule in self.rules.iter().filter(about) {
+            let leads: Vec<String> = match &rule.paths {
+                Some(patterns) => patterns.iter().map(|pattern| pattern.directory()).collect(),
+                None => vec![String::new()],
+            };
+            dirs.extend(leads);
+        }
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+}
+
 impl PolicySet {
+    /// The directories in which every file lets something be written, by the literal beginnings of the rules' paths.
+    pub(super) fn writable_dirs(&self, asked: &Asked<'_>) -> Vec<String> {
+        let inside = |path: &str, dir: &str| dir.is_empty() || path == dir || path.starts_with(&format!("{dir}/"));
+        let mut lists = self.files.iter().map(|file| file.writable_dirs(asked));
+        let first = lists.next().unwrap_or_default();
+        lists.fold(first, |ours, theirs| {
+            let mut both: Vec<String> = Vec::new();
+            for (one, other) in ours.iter().flat_map(|one| theirs.iter().map(move |other| (one, other))) {
+                let narrower = if inside(one, other) {
+                    Some(one)
+                } else if inside(other, one) {
+                    Some(other)
+                } else {
+                    None
+                };
+                both.extend(narrower.filter(|dir| !both.contains(dir)).cloned());
+            }
+            both
+        })
+    }
+
     /// Whether a workspace path belongs to a run directory.
     pub(super) fn is_hidden(&self, path: &str) -> bool {
         let parts = fold_path(path);

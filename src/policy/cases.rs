@@ -14,7 +14,7 @@
 
 use super::model::SHELL;
 use super::parse::string;
-use crate::base::ruling::{Decision, Ruling};
+use crate::base::ruling::Ruling;
 use crate::diag::diagnostic::{any_error, sort};
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Span, parse as parse_yaml};
@@ -28,7 +28,8 @@ pub struct Case {
     pub tool: String,
     /// A JSON object.
     pub args: Value,
-    pub expect: Decision,
+    /// `allow`, `modify`, `suspend`, `deny` or `at_exec`.
+    pub expect: &'static str,
     pub rule: Option<String>,
     pub code: Option<String>,
     pub span: Span,
@@ -53,11 +54,12 @@ impl Report {
     }
 }
 
-const DECISIONS: [(&str, Decision); 4] = [
-    ("allow", Decision::Allow),
-    ("modify", Decision::Modify),
-    ("suspend", Decision::Suspend),
-    ("deny", Decision::Deny),
+const DECISIONS: [(&str, &str); 5] = [
+    ("allow", "allow"),
+    ("modify", "modify"),
+    ("suspend", "suspend"),
+    ("deny", "deny"),
+    ("at_exec", "at_exec"),
 ];
 
 /// Reads a table.
@@ -146,8 +148,9 @@ pub fn run(cases: &[Case], mut judge: impl FnMut(&Case) -> Result<Ruling, String
 
 fn mismatch(case: &Case, ruling: &Ruling) -> Option<Diagnostic> {
     let found = ruling.rule.as_deref().unwrap_or("no rule");
-    let wrong = if ruling.decision != case.expect {
-        format!("expected {}, ruled {}", case.expect.as_str(), ruling.decision.as_str())
+    let word = super::explain::decision_word(ruling);
+    let wrong = if word != case.expect {
+        format!("expected {}, ruled {word}", case.expect)
     } else if let Some(rule) = case.rule.as_deref().filter(|rule| *rule != found) {
         format!("expected rule {rule}, ruled by {found}")
     } else if let Some(code) = case.code.as_deref().filter(|code| !code_fits(code, &ruling.code)) {
@@ -171,6 +174,7 @@ fn code_fits(expected: &str, code: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::ruling::Decision;
 
     fn table(text: &str) -> Result<Vec<Case>, Vec<Diagnostic>> {
         let mut files = Files::new();

@@ -190,6 +190,21 @@ pub const CODES: &[Code] = &[
         "a script for sed, awk or jq does more than transform text",
         "use only printing and substitution",
     ),
+    plain(
+        "exec_denied",
+        "a program was about to be executed with words that no rule allows or that a rule denies",
+        "write the words out to see which, or add a rule that covers them",
+    ),
+    plain(
+        "exec_not_granted",
+        "a program that may start no other was about to start one",
+        "run it as a command of its own, or add `runs: anything` to the rule",
+    ),
+    plain(
+        "not_granted",
+        "a command changed a path that its ruling did not let it write; the change was undone",
+        "name the path as an operand, or add `writes: tree` to the rule",
+    ),
     detailed("limit", "a limit was reached", "make it smaller, or raise the limit"),
     plain("secret_hit", "outgoing data holds a secret", "leave the secret out"),
 ];

@@ -3,25 +3,107 @@
 mod coverage;
 
 use super::bounds::refuse;
-use super::fit::{forbids, modifies};
-use super::model::{Effect, Policy, PolicySet, Rule, Uses};
+use super::fit::{allows, forbids, modifies};
+use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, Uses};
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
-use super::shell::{self, Grants, Reading, Refusal};
-use crate::base::access::{Access, Terrain};
-use crate::base::ruling::{Asked, Considered, Decision, Ruling};
+use super::shell::{self, FileUse, Grants, Reading, Refusal, Simple};
+use crate::base::access::{Access, Found, Terrain};
+use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
+use crate::base::ruling::{Asked, Considered, Decision, Deferred, Ruling};
 use coverage::Coverage;
+
+/// Rules on one call, as [`decide_with`] does where programs are judged at their exec unless a file asks for the sandbox level `none`.
+pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Terrain<'_>, uses: &Uses) -> Ruling {
+    let witness = set.sandbox().level != super::WishedLevel::None;
+    decide_with(set, asked, access, terrain, uses, witness)
+}
 
 /// Rules on one call.
 ///
 /// Each access must be covered by an allow rule of every file; a deny or suspend rule matches if any access does; what
 /// the bounds refuse (outside, secret-like, protected …) is denied whatever the rules say. The strictest of all files wins.
-pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Terrain<'_>, uses: &Uses) -> Ruling {
-    let readings = match read_commands(set, access, terrain) {
-        Ok(readings) => readings,
-        Err(refusal) => return denied(refusal),
+/// `witness`: whether each program is judged again when it is executed, so that words which are not known before are left to that.
+pub fn decide_with(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    access: &Access,
+    terrain: &Terrain<'_>,
+    uses: &Uses,
+    witness: bool,
+) -> Ruling {
+    let context = Context {
+        set,
+        asked,
+        terrain,
+        uses,
+        witness,
     };
+    match read_commands(&context, access) {
+        Ok(readings) => rule_on(&context, access, &readings),
+        Err(refusal) => denied(refusal),
+    }
+}
+
+/// The commands of a call that are ruled here and now, for [`super::exec::Setting::ruled`]: those without a word that is not known.
+/// Empty when they cannot be read.
+pub fn ruled_commands(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    access: &Access,
+    terrain: &Terrain<'_>,
+) -> Vec<super::exec::RuledCommand> {
+    let uses = Uses::default();
+    let context = Context {
+        set,
+        asked,
+        terrain,
+        uses: &uses,
+        witness: true,
+    };
+    let readings = read_commands(&context, access).unwrap_or_default();
+    let mut ruled = Vec::new();
+    for simple in readings.iter().flat_map(|reading| &reading.commands) {
+        let exact = |words: &[shell::Word]| -> Option<Vec<String>> {
+            words.iter().map(|word| word.exact().map(str::to_owned)).collect()
+        };
+        if let Some(words) = exact(&simple.words).filter(|_| simple.deferred.is_none()) {
+            ruled.push(super::exec::RuledCommand {
+                rest: words.into_iter().skip(1).collect(),
+                program: simple.program.clone(),
+                starts: effect_by_rules(set, asked, simple).starts,
+            });
+        }
+        for words in simple.wrapped.iter().filter_map(|words| exact(words)) {
+            let program = words.first().cloned().unwrap_or_default();
+            let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+            ruled.push(super::exec::RuledCommand {
+                rest: words.into_iter().skip(1).collect(),
+                program,
+                starts: Starts::Judged,
+            });
+        }
+    }
+    ruled
+}
+
+/// All that a ruling looks at beside the call's accesses.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub set: &'a PolicySet,
+    pub asked: &'a Asked<'a>,
+    pub terrain: &'a Terrain<'a>,
+    pub uses: &'a Uses,
+    pub witness: bool,
+}
+
+/// Rules on accesses whose commands were read.
+pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Reading]) -> Ruling {
     let words: Vec<Vec<String>> = readings.iter().flat_map(shell::texts).collect();
-    let needs = gather(access, &readings);
+    let mut needs = gather(access, readings);
+    if !readings.is_empty() {
+        // What is executed is all that is asked about here.
+        needs.retain(|need| !matches!(need, Need::Tool));
+    }
     if needs.len() > MAX_NEEDS {
         return denied(Refusal {
             code: "limit:accesses".to_owned(),
@@ -30,25 +112,142 @@ pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Ter
         });
     }
     let judge = Judge {
-        set,
-        asked,
+        set: context.set,
+        asked: context.asked,
         needs: &needs,
-        terrain,
-        uses,
+        terrain: context.terrain,
+        uses: context.uses,
     };
-    let rulings = set.files.iter().map(|policy| judge.by(policy)).collect();
+    let rulings = context.set.files.iter().map(|policy| judge.by(policy)).collect();
+    let ruling = strictest(rulings);
+    let runs = matches!(ruling.decision, Decision::Allow | Decision::Modify | Decision::Suspend);
     Ruling {
         words,
-        ..strictest(rulings)
+        writes: match runs {
+            true => writes(context, readings),
+            false => Writes::Nothing,
+        },
+        deferred: match runs {
+            true => deferred(context, readings),
+            false => Vec::new(),
+        },
+        ..ruling
     }
 }
 
-fn read_commands(set: &PolicySet, access: &Access, terrain: &Terrain<'_>) -> Result<Vec<Reading>, Refusal> {
-    let granted = set.env_pass();
-    let grants = Grants { assignments: &granted };
+/// What the commands may write together: each by its profile, its operands and redirects, and the rules that cover it.
+fn writes(context: &Context<'_>, readings: &[Reading]) -> Writes {
+    let mut all = Writes::Nothing;
+    for reading in readings {
+        for simple in reading.commands.iter() {
+            let effect = effect_by_rules(context.set, context.asked, simple);
+            if effect.tree {
+                return Writes::Tree;
+            }
+            all = all.union(places(context, &simple.writes));
+        }
+        all = all.union(places(context, &reading.writes));
+    }
+    all
+}
+
+fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
+    if uses.is_empty() {
+        return Writes::Nothing;
+    }
+    let known = uses
+        .iter()
+        .filter_map(|used| Some((used.place.as_ref()?, used.in_place)));
+    let paths = known
+        .filter(|(place, _)| place.inside)
+        .map(|(place, in_place)| WritePath {
+            path: place.path.clone(),
+            kind: match in_place && place.found == Found::File {
+                true => WriteKind::InPlace,
+                false => WriteKind::Entry,
+            },
+        })
+        .collect();
+    let maybe = match uses.iter().any(|used| used.opaque) {
+        true => context.set.writable_dirs(context.asked),
+        false => Vec::new(),
+    };
+    Writes::Paths { paths, maybe }
+}
+
+/// The commands that are ruled at their exec.
+fn deferred(context: &Context<'_>, readings: &[Reading]) -> Vec<Deferred> {
+    let mut found = Vec::new();
+    for simple in readings.iter().flat_map(|reading| &reading.commands) {
+        let Some(refusal) = &simple.deferred else { continue };
+        let rule = context.set.files.iter().find_map(|policy| {
+            let mut rules = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            rules.find(|rule| allows(rule, &Need::Command(simple), context.asked).is_ok())
+        });
+        found.push(Deferred {
+            program: simple.program.clone(),
+            rule: rule.map(|rule| rule.name.clone()),
+            reason: refusal.reason.clone(),
+        });
+    }
+    found
+}
+
+/// What a command does beside its operands: its profile, as the rules of every file that cover it lift or narrow it.
+pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simple) -> shell::Effect {
+    let mut least: Option<shell::Effect> = None;
+    for policy in &set.files {
+        let mut here = simple.effect.clone();
+        let covering = policy
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == Effect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
+        for rule in covering {
+            let shell = rule.any_args && matches!(simple.program.as_str(), "bash" | "sh" | "dash" | "zsh");
+            match rule.writes {
+                Some(RuleWrites::Tree) => here.tree = true,
+                None if shell => here.tree = true,
+                Some(RuleWrites::Nothing | RuleWrites::Paths) => here.tree = false,
+                None => {}
+            }
+            match rule.runs {
+                Some(RuleRuns::Anything) => here.starts = Starts::Anything,
+                None if shell => here.starts = Starts::Anything,
+                Some(RuleRuns::Nothing) => here.starts = Starts::Nothing,
+                None => {}
+            }
+        }
+        least = Some(match least {
+            None => here,
+            Some(before) => shell::Effect {
+                tree: before.tree && here.tree,
+                starts: narrower(before.starts, here.starts),
+            },
+        });
+    }
+    least.unwrap_or_else(|| simple.effect.clone())
+}
+
+/// The one that may start less.
+fn narrower(first: Starts, second: Starts) -> Starts {
+    let rank = |starts: &Starts| match starts {
+        Starts::Nothing => 0,
+        Starts::Helpers(_) => 1,
+        Starts::Judged => 2,
+        Starts::Anything => 3,
+    };
+    if rank(&second) < rank(&first) { second } else { first }
+}
+
+fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<Reading>, Refusal> {
+    let granted = context.set.env_pass();
+    let grants = Grants {
+        witness: context.witness,
+        assignments: &granted,
+    };
     let mut readings = Vec::new();
     for command in &access.commands {
-        let reading = shell::read(&command.text, &command.dir, terrain, &grants)?;
+        let reading = shell::read(&command.text, &command.dir, context.terrain, &grants)?;
         if reading.commands.is_empty() && reading.writes.is_empty() {
             return Err(Refusal {
                 code: "empty_command".to_owned(),

@@ -1,6 +1,7 @@
 //! Rulings as people and scripts read them: a trace, a JSON line, what differs between two policies. Decides nothing.
 
-use crate::base::ruling::{Asked, Ruling};
+use crate::base::grant::Writes;
+use crate::base::ruling::{Asked, Decision, Deferred, Ruling};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -32,8 +33,33 @@ pub fn call_line(line: &str) -> Result<CallLine, String> {
     })
 }
 
-/// The line for scripts, without its break: `decision`, `rule`, `code`, `reason`.
+/// For a call that may start: the first of its commands that is ruled when it is executed.
+fn at_exec(ruling: &Ruling) -> Option<&Deferred> {
+    matches!(ruling.decision, Decision::Allow | Decision::Modify)
+        .then(|| ruling.deferred.first())
+        .flatten()
+}
+
+/// The word of a ruling in listings: that of its decision, or `at_exec` when a command of it is ruled when it is executed.
+pub fn decision_word(ruling: &Ruling) -> &'static str {
+    match at_exec(ruling) {
+        Some(_) => "at_exec",
+        None => ruling.decision.as_str(),
+    }
+}
+
+/// The line for scripts, without its break: `decision`, `rule`, `code`, `reason`, and for `at_exec` the `program`.
 pub fn json_line(ruling: &Ruling) -> String {
+    if let Some(deferred) = at_exec(ruling) {
+        return json!({
+            "decision": "at_exec",
+            "rule": deferred.rule,
+            "code": ruling.code,
+            "reason": deferred.reason,
+            "program": deferred.program,
+        })
+        .to_string();
+    }
     json!({
         "decision": ruling.decision.as_str(),
         "rule": ruling.rule,
@@ -51,7 +77,7 @@ pub fn json_error(why: &str) -> String {
 /// The ruling and how it came about. `title` says what the call would do; ends with a newline.
 pub fn render(title: &str, ruling: &Ruling) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}: {}", ruling.decision.as_str(), plain(title));
+    let _ = writeln!(out, "{}: {}", decision_word(ruling), plain(title));
     let _ = writeln!(out, "  rule:   {}", plain(ruling.rule.as_deref().unwrap_or("none")));
     let _ = writeln!(out, "  code:   {}", plain(&ruling.code));
     let _ = writeln!(out, "  reason: {}", plain(&ruling.reason));
@@ -60,6 +86,17 @@ pub fn render(title: &str, ruling: &Ruling) -> String {
     }
     if let Some(pipe) = &ruling.pipe {
         let _ = writeln!(out, "  pipe:   {}", plain(pipe));
+    }
+    if matches!(ruling.decision, Decision::Allow | Decision::Modify) && !ruling.words.is_empty() {
+        let _ = writeln!(out, "  writes: {}", plain(&writes(&ruling.writes)));
+    }
+    for deferred in &ruling.deferred {
+        let _ = writeln!(
+            out,
+            "  at exec: {}: {}",
+            plain(&deferred.program),
+            plain(&deferred.reason)
+        );
     }
     for words in &ruling.words {
         let _ = writeln!(out, "  runs:   {}", plain(&quoted(words)));
@@ -77,6 +114,22 @@ pub fn render(title: &str, ruling: &Ruling) -> String {
         let _ = writeln!(out, "    [{mark}] {decision:<7} {rule}: {why}");
     }
     out
+}
+
+/// What a command may write, in a few words.
+fn writes(writes: &Writes) -> String {
+    match writes {
+        Writes::Nothing => "nothing".to_owned(),
+        Writes::Tree => "the workspace, but for protected and denied paths".to_owned(),
+        Writes::Paths { paths, maybe } => {
+            let known = paths.iter().map(|path| path.path.clone());
+            let later = maybe.iter().map(|dir| match dir.as_str() {
+                "" => "what is granted at exec".to_owned(),
+                dir => format!("what is granted at exec below {dir}"),
+            });
+            known.chain(later).collect::<Vec<_>>().join(", ")
+        }
+    }
 }
 
 fn plain(text: &str) -> String {
@@ -149,7 +202,7 @@ pub fn render_differences(differences: &[Difference]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ruling::{Considered, Decision};
+    use crate::base::ruling::Considered;
 
     fn ruling(decision: Decision, code: &str) -> Ruling {
         Ruling {

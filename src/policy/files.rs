@@ -1,6 +1,7 @@
 //! Path patterns of rules: what they cover when they allow, what they touch when they deny. Looks at no tree.
 
-use super::names::{fold_path, tidy};
+use super::names::fold_path;
+pub use super::names::tidy;
 use super::protected::Entry;
 use super::secrets_like::secret_like;
 use crate::base::access::{Found, Place};
@@ -140,6 +141,14 @@ impl PathPattern {
         let dir = fold_path(dir);
         let lead = fold_path(self.lead());
         lead.iter().zip(&dir).all(|(a, b)| a == b)
+    }
+
+    /// The directory in which every path that fits lies, as far as the pattern spells it out; `""` for the workspace.
+    pub fn directory(&self) -> String {
+        match self.text.contains(WILD) {
+            true => self.lead().to_owned(),
+            false => self.text.rsplit_once('/').map_or("", |(dir, _)| dir).to_owned(),
+        }
     }
 
     /// The components before the first one with a wildcard.

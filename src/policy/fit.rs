@@ -4,7 +4,7 @@ use super::bounds::concerns;
 use super::hosts::{self, HostPattern, Refused};
 use super::model::{Effect, Except, Prefix, Rule};
 use super::needs::Need;
-use super::shell::{Refusal, Simple, covers, deny_covers, lifts};
+use super::shell::{Refusal, Simple, covers, deny_covers, lifts, matched, surely_covers};
 use crate::base::access::Place;
 use crate::base::ruling::Asked;
 use serde_json::Value;
@@ -118,6 +118,9 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
             near: Some(concern.clone()),
         });
     }
+    if let Some(option) = unspelled_option(rule, prefixes, simple) {
+        return Err(option);
+    }
     let files = simple
         .reads
         .iter()
@@ -126,7 +129,10 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
     for (used, writing) in files {
         match &used.place {
             Some(place) => path_fits(rule, place, writing)?,
-            None if rule.paths.is_some() => return miss("a path is not known before the command runs"),
+            None if rule.paths.is_some() && simple.deferred.is_none() => {
+                return miss("a path is not known before the command runs");
+            }
+            // It is judged with its real path when it is executed.
             None => {}
         }
     }
@@ -136,8 +142,42 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
     }
 }
 
+/// An option of a program without a profile that the rule does not spell out, where such a program could do more than read.
+fn unspelled_option(rule: &Rule, prefixes: &[Prefix], simple: &Simple) -> Option<Miss> {
+    if simple.profiled || simple.state_only || rule.any_args || !rule.spells_options {
+        return None;
+    }
+    let spelled = prefixes
+        .iter()
+        .filter_map(|prefix| matched(&prefix.words, simple))
+        .max()
+        .unwrap_or(0);
+    let at = *simple.options.iter().find(|at| **at >= spelled)?;
+    let option = simple.words.get(at).map_or("", |word| word.text.as_str());
+    let reason = format!(
+        "`{}` has no profile, and the rule does not spell out `{option}`",
+        simple.program
+    );
+    Some(Miss {
+        why: Cow::Owned(reason.clone()),
+        near: Some(Refusal {
+            code: format!("unknown_option:{option}"),
+            reason,
+            fix: "spell the option out under `commands`, or set `args: any` on the rule".to_owned(),
+        }),
+    })
+}
+
 fn excepted(except: &Except, simple: &Simple) -> bool {
-    except.commands.iter().any(|prefix| deny_covers(&prefix.words, simple))
+    except.commands.iter().any(|prefix| may_be_meant(prefix, simple))
+}
+
+/// Whether a prefix that takes something away matches: by known words where the rest is judged at exec, else whatever may be meant.
+fn may_be_meant(prefix: &Prefix, simple: &Simple) -> bool {
+    match simple.judged_at_exec {
+        true => surely_covers(&prefix.words, simple),
+        false => deny_covers(&prefix.words, simple),
+    }
 }
 
 /// Commands name hosts with and without a scheme; without one, `http` is what they take.
@@ -270,7 +310,12 @@ fn forbids_command(rule: &Rule, prefixes: &[Prefix], need: &Need<'_>) -> Result<
     let (Need::Command(simple) | Need::State(simple)) = need else {
         return miss("narrowed to commands");
     };
-    if !prefixes.iter().any(|prefix| deny_covers(&prefix.words, simple)) {
+    // A suspension holds a command before it starts: only words that are known can ask for it.
+    let fits = |prefix: &Prefix| match rule.effect {
+        Effect::Suspend => surely_covers(&prefix.words, simple),
+        _ => may_be_meant(prefix, simple),
+    };
+    if !prefixes.iter().any(fits) {
         return miss("no command fits");
     }
     if rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple)) {
@@ -283,7 +328,7 @@ fn forbids_command(rule: &Rule, prefixes: &[Prefix], need: &Need<'_>) -> Result<
     let touched = |patterns: &[super::files::PathPattern]| {
         places().any(|(used, writing)| match &used.place {
             Some(place) => patterns.iter().any(|pattern| pattern.touches(place, writing)),
-            None => true,
+            None => !simple.judged_at_exec,
         })
     };
     match (&rule.paths, &rule.hosts) {

@@ -4,6 +4,7 @@ mod shadow;
 
 use super::model::{Effect, Policy, PolicySet, Prefix, Rule, SHELL, ToolPattern};
 use super::secrets_like::secret_like;
+use super::shell::PrefixWord;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::sort;
 use shadow::shadowed;
@@ -120,6 +121,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             never(rule, &mut found);
             patterns(rule, &mut found);
             profile(rule, &mut found);
+            programs(policy, rule, &mut found);
             if let Effect::Modify { .. } = rule.effect {
                 unused_modify(policy, rule, &mut found);
             }
@@ -333,6 +335,66 @@ fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
             "name the option in `commands` instead, as `git diff --stat`",
         );
     }
+}
+
+/// Programs without a profile, and programs of the workspace that the model may write itself.
+fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
+    if rule.effect != Effect::Allow {
+        return;
+    }
+    for prefix in rule.commands.iter().flatten() {
+        let Some(PrefixWord::Text(program)) = prefix.words.first() else {
+            continue;
+        };
+        if program.contains('/') && !program.starts_with('/') {
+            let path = super::files::tidy(program);
+            if let Some(writer) = writes_to(policy, &path) {
+                let message =
+                    format!("`{path}` may start and write anything, and rule {writer} lets the model write it");
+                let help = "except the script from the rule for writing, or run a program that the model cannot change";
+                warn(found, "writable-program", rule.span, message, help);
+            }
+        } else if super::profiles::of(program).is_none() && !is_builtin(program) {
+            let lifted = rule.writes.is_some() || rule.runs.is_some();
+            let (message, help) = match (rule.spells_options, lifted) {
+                (true, _) if !rule.any_args => (
+                    format!("`{program}` has no profile: its options pass only where `commands` spells them out"),
+                    "spell the options out, or set `args: any`",
+                ),
+                (false, false) => (
+                    format!("`{program}` has no profile: it may read, and neither write nor start a program"),
+                    "add `writes: paths` or `writes: tree`, and `runs: anything`, where it must do more",
+                ),
+                _ => continue,
+            };
+            warn(found, "no-profile", rule.span, message, help);
+        }
+    }
+}
+
+/// The shell's own commands, which are no programs.
+fn is_builtin(program: &str) -> bool {
+    ["cd", "wait", "type", "read", "set", "exit", "return", "[["].contains(&program)
+}
+
+/// The rule that lets `write_file` write a path.
+fn writes_to<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
+    let place = crate::base::access::Place {
+        asked: path.to_owned(),
+        path: path.to_owned(),
+        inside: true,
+        found: crate::base::access::Found::File,
+    };
+    let writes = |rule: &&Rule| {
+        rule.effect == Effect::Allow
+            && rule.is_about_builtin("write_file")
+            && !rule.except.paths.iter().any(|pattern| pattern.touches(&place, true))
+            && rule
+                .paths
+                .as_ref()
+                .is_none_or(|patterns| patterns.iter().any(|pattern| pattern.covers(&place, true)))
+    };
+    policy.rules.iter().find(writes).map(|rule| rule.name.as_str())
 }
 
 fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {

@@ -183,7 +183,10 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -
         };
     }
     let granted = policy.env_pass.clone().unwrap_or_default();
-    let grants = Grants { assignments: &granted };
+    let grants = Grants {
+        witness: true,
+        assignments: &granted,
+    };
     let mut readings = Vec::new();
     for command in &access.commands {
         readings.push(shell::read(&command.text, &command.dir, terrain, &grants).map_err(|refusal| refusal.reason)?);

@@ -115,7 +115,30 @@ pub struct Rule {
     pub because: Option<String>,
     /// `args: any`: the argument profile is lifted.
     pub any_args: bool,
+    /// `writes`: what its commands may write, in place of what their profiles say.
+    pub writes: Option<RuleWrites>,
+    /// `runs`: whether its commands may start any program, in place of what their profiles say.
+    pub runs: Option<RuleRuns>,
+    /// Options of programs without a profile must be spelled out in `commands`: hosts are granted, or `writes` or `runs` is lifted.
+    pub spells_options: bool,
     pub examples: Examples,
+}
+
+/// The word behind `writes` on a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleWrites {
+    Nothing,
+    /// Operands and redirects that rules for writing allow.
+    Paths,
+    /// The workspace, but for protected and denied paths.
+    Tree,
+}
+
+/// The word behind `runs` on a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleRuns {
+    Nothing,
+    Anything,
 }
 
 /// What a rule does not mean.

@@ -53,6 +53,8 @@ pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mu
         .filter_map(|node| rule::parse(files, node, &home, problems))
         .collect();
     tell_apart(files, &mut rules);
+    let networked = sandbox.network.as_ref().is_some_and(|hosts| !hosts.is_empty());
+    rules.iter_mut().for_each(|rule| rule.spells_options |= networked);
     let toolchains = sandbox.toolchains.clone().unwrap_or_default();
     for name in extends {
         extend(files, &mut rules, &name, &toolchains, known, problems);

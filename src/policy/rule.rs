@@ -3,7 +3,9 @@
 use super::files::{MAX_BRACES, MAX_BYTES, PathPattern};
 use super::hosts::HostPattern;
 pub use super::model::Rule;
-use super::model::{Effect, Examples, Except, KnownTools, Prefix, SHELL, ToolPattern, ValuePattern};
+use super::model::{
+    Effect, Examples, Except, KnownTools, Prefix, RuleRuns, RuleWrites, SHELL, ToolPattern, ValuePattern,
+};
 use super::parse::{string, strings};
 use super::shell::parse_prefix;
 use crate::base::call::Kind;
@@ -41,6 +43,20 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
     let because = reader.text("because", problems);
     let id = reader.node("id").and_then(|node| string(node, "id", problems));
     let args = reader.choice("args", &[("any", true), ("profile", false)], problems);
+    let writes = reader.choice(
+        "writes",
+        &[
+            ("nothing", RuleWrites::Nothing),
+            ("paths", RuleWrites::Paths),
+            ("tree", RuleWrites::Tree),
+        ],
+        problems,
+    );
+    let runs = reader.choice(
+        "runs",
+        &[("nothing", RuleRuns::Nothing), ("anything", RuleRuns::Anything)],
+        problems,
+    );
     let examples = Examples {
         matching: pairs(texts(&mut reader, "match", problems)),
         not_matching: pairs(texts(&mut reader, "not_match", problems)),
@@ -54,8 +70,15 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
     if let Some(times) = &times {
         check_times(times, &effect, problems);
     }
-    if let Some(args) = args.as_ref().filter(|_| commands.is_none()) {
-        problems.push(misplaced_args(args.span));
+    let of_commands = [
+        ("args", args.as_ref().map(|args| args.span)),
+        ("writes", writes.as_ref().map(|writes| writes.span)),
+        ("runs", runs.as_ref().map(|runs| runs.span)),
+    ];
+    for (key, span) in of_commands {
+        if let Some(span) = span.filter(|_| commands.is_none() || (key != "args" && effect != Effect::Allow)) {
+            problems.push(misplaced(key, span));
+        }
     }
     let tools: Vec<_> = strings(tools, word, problems)
         .iter()
@@ -75,15 +98,21 @@ pub fn parse(files: &Files, node: &Node, home: &Home<'_>, problems: &mut Problem
         times: times.map(|times| times.value),
         because: because.map(|text| text.value),
         any_args: args.is_some_and(|args| args.value),
+        spells_options: writes
+            .as_ref()
+            .is_some_and(|writes| writes.value != RuleWrites::Nothing)
+            || runs.as_ref().is_some_and(|runs| runs.value == RuleRuns::Anything),
+        writes: writes.map(|writes| writes.value),
+        runs: runs.map(|runs| runs.value),
         examples,
     };
     rule.except = except.map(|node| except_of(&rule, node, problems)).unwrap_or_default();
     Some(rule)
 }
 
-fn misplaced_args(span: crate::diag::Span) -> Diagnostic {
-    Diagnostic::error("misplaced-key", span, "`args` belongs to a rule with `commands`")
-        .help("add `commands`, or leave `args` out")
+fn misplaced(key: &str, span: crate::diag::Span) -> Diagnostic {
+    let message = format!("`{key}` belongs to an `allow` rule with `commands`");
+    Diagnostic::error("misplaced-key", span, message).help(format!("add `commands`, or leave `{key}` out"))
 }
 
 fn pairs(texts: Option<Vec<Spanned<String>>>) -> Vec<(String, crate::diag::Span)> {

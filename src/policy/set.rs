@@ -178,6 +178,7 @@ impl PolicySet {
             place: Some(place.clone()),
             asked: path.to_owned(),
             opaque: false,
+            in_place: false,
         };
         let asked = Asked {
             tool,

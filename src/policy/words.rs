@@ -1,6 +1,6 @@
 //! What a policy means, in plain words. Judges nothing.
 
-use super::model::{Effect, Policy, PolicySet, Rule, SHELL, ToolPattern};
+use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, SHELL, ToolPattern};
 use crate::base::budget::Budget;
 use crate::base::ruling::Decision;
 use crate::diag::render::escape;
@@ -74,7 +74,18 @@ pub fn sentence(rule: &Rule) -> String {
         (Some(commands), ..) => {
             let texts: Vec<&str> = commands.iter().map(|prefix| prefix.text.as_str()).collect();
             let any = if rule.any_args { " with any arguments" } else { "" };
-            format!("the commands {}{any}", ticked(&texts))
+            let writes = match rule.writes {
+                None => "",
+                Some(RuleWrites::Nothing) => ", writing nothing",
+                Some(RuleWrites::Paths) => ", writing only what rules for writing allow",
+                Some(RuleWrites::Tree) => ", writing anywhere but protected and denied paths",
+            };
+            let runs = match rule.runs {
+                None => "",
+                Some(RuleRuns::Nothing) => ", starting no program",
+                Some(RuleRuns::Anything) => ", starting any program",
+            };
+            format!("the commands {}{any}{writes}{runs}", ticked(&texts))
         }
         _ => tools(rule),
     };

@@ -107,6 +107,8 @@ impl Judge<'_> {
 fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
     match need {
         Need::ShellRead(_) | Need::State(_) => true,
+        // A place that is known only at exec is judged there.
+        Need::ShellWrite(used, _) if used.opaque => true,
         Need::Tool => *asked.origin == Origin::Builtin && (FREE_TOOLS.contains(&asked.tool) || reads_result(asked)),
         _ => false,
     }

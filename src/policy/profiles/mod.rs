@@ -2,6 +2,8 @@
 
 mod table;
 
+use super::shell::Effect;
+use crate::base::grant::Starts;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -138,6 +140,25 @@ pub struct Section {
     pub least: usize,
     /// Options that a rule's prefix passes over.
     pub passed: Vec<String>,
+    /// It writes wherever it likes in the workspace; `None` says what the program's own table says.
+    pub tree: Option<bool>,
+    /// What it may start; `None` says what the program's own table says.
+    pub starts: Option<Starts>,
+}
+
+impl Section {
+    /// What the program does beside its operands.
+    pub(crate) fn effect(&self) -> Effect {
+        Effect {
+            tree: self.tree.unwrap_or(false),
+            starts: self.starts.clone().unwrap_or(Starts::Nothing),
+        }
+    }
+
+    /// The same for a subcommand that has its own.
+    pub(crate) fn own_effect(&self) -> Option<Effect> {
+        (self.tree.is_some() || self.starts.is_some()).then(|| self.effect())
+    }
 }
 
 /// The arguments of a program.
@@ -245,6 +266,20 @@ fn entry(section: &mut Section, key: &str, value: &str) -> Result<(), String> {
         ["operands"] => operands(section, &words)?,
         ["needs"] => section.needs.extend(owned()),
         ["read-with"] => section.reading.extend(owned()),
+        ["writes"] => match value.trim() {
+            "tree" => section.tree = Some(true),
+            "operands" => section.tree = Some(false),
+            other => return Err(format!("unknown write grant `{other}`")),
+        },
+        ["starts"] => {
+            section.starts = Some(match words.as_slice() {
+                ["nothing"] => Starts::Nothing,
+                ["judged"] => Starts::Judged,
+                ["anything"] => Starts::Anything,
+                ["helpers", name] if super::helpers::of(name).is_some() => Starts::Helpers((*name).to_owned()),
+                _ => return Err(format!("`{value}` is not what a program may start")),
+            })
+        }
         ["least"] => section.least = value.trim().parse().map_err(|_| format!("no number in `{value}`"))?,
         ["unless"] => section.unless.extend(owned()),
         ["rest"] => section.rest = Some(class(value.trim())?),

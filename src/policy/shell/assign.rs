@@ -1,7 +1,7 @@
 //! Assignments: which names may be set, before a command and on their own, and to what. Keeps no state.
 
 use super::scope::{State, Walk};
-use super::{Range, Refusal, Word, WordKind, words};
+use super::{Refusal, Word, words};
 use brush_parser::ast::{Assignment, AssignmentName, AssignmentValue};
 
 /// Names that change how a program talks, not what it does.
@@ -115,16 +115,16 @@ pub fn before(walk: &Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> 
     if is_never(name) || !harmless {
         return Err(refused(name));
     }
-    if value.kind == WordKind::Opaque {
+    let Some(text) = value.exact() else {
         return Err(Refusal::new(
             format!("assignment:{name}"),
             format!("the value of `{name}` is not known before the command runs"),
             "write the value itself",
         ));
-    }
-    let leads = |text: &String| text.starts_with(['/', ':', '~', '.']) || text.contains("..");
+    };
+    let leads = text.starts_with(['/', ':', '~', '.']) || text.contains("..");
     let location = matches!(name, "TZ" | "TERM") || name.starts_with("LANG") || name.starts_with("LC_");
-    if location && value.range.values.as_ref().is_none_or(|all| all.iter().any(leads)) {
+    if location && leads {
         return Err(Refusal::new(
             format!("assignment:{name}"),
             format!("`{name}` would name a file"),
@@ -159,8 +159,8 @@ pub fn may_be_set(name: &str) -> bool {
 ///
 /// # Errors
 /// `assignment:NAME`, and refusals of what the value runs.
-pub fn alone(walk: &mut Walk<'_>, state: &mut State, assignment: &Assignment) -> Result<(), Refusal> {
-    let (name, word) = parts(walk, state, assignment)?;
+pub fn alone(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Result<(), Refusal> {
+    let (name, _) = parts(walk, state, assignment)?;
     if !may_be_set(&name) {
         return Err(Refusal::new(
             format!("assignment:{name}"),
@@ -168,18 +168,7 @@ pub fn alone(walk: &mut Walk<'_>, state: &mut State, assignment: &Assignment) ->
             "use a lower-case name",
         ));
     }
-    let mut range = word.range;
-    if assignment.append || times_set(walk.text, &name) > 1 || state.vars.contains_key(&name) {
-        range = Range::wild();
-    }
-    if let Some(values) = &mut range.values {
-        if !state.sure {
-            // In a branch not taken it stays empty.
-            values.push(String::new());
-        }
-        range.many = false;
-    }
-    state.vars.insert(name, range);
+    walk.variables.push(name);
     Ok(())
 }
 
@@ -191,30 +180,29 @@ pub fn parts(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Res
     let array = || Refusal::construct("array", "use plain variables");
     match (&assignment.name, &assignment.value) {
         (AssignmentName::VariableName(name), AssignmentValue::Scalar(value)) => {
-            let mut word = words::evaluate_one(walk, state, &value.value)?;
-            if word.kind == WordKind::Glob {
-                // No pattern is expanded in an assignment; it is when the variable is used without quotes.
-                word.range.many = false;
-            }
+            let word = words::evaluate_one(walk, state, &value.value)?;
             Ok((name.clone(), word))
         }
         _ => Err(array()),
     }
 }
 
-/// How often `name` could be set in `text`: `name=` and `name+=`, quotes not looked at.
-pub fn times_set(text: &str, name: &str) -> usize {
-    let inside = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
-    let bytes = text.as_bytes();
-    text.match_indices(name)
-        .filter(|(at, _)| {
-            let before = at
-                .checked_sub(1)
-                .and_then(|before| bytes.get(before))
-                .copied()
-                .unwrap_or(b' ');
-            let rest = &bytes[at + name.len()..];
-            !inside(before) && (rest.starts_with(b"=") || rest.starts_with(b"+=") || rest.starts_with(b"\\\n"))
-        })
-        .count()
+/// Whether `env -u` may remove a variable: one that chooses programs, libraries or settings must stay as it was set for commands.
+///
+/// # Errors
+/// `assignment:NAME`.
+pub fn may_be_removed(name: &str) -> Result<(), Refusal> {
+    match is_never(name) || name == "OVERNIGHT" || name.starts_with("CARGO_NET_") {
+        true => Err(removed(name)),
+        false => Ok(()),
+    }
+}
+
+/// Why a variable may not be removed.
+pub fn removed(name: &str) -> Refusal {
+    Refusal::new(
+        format!("assignment:{name}"),
+        format!("removing `{name}` from the environment is refused: it keeps programs from reading other settings"),
+        "run the command with the environment as it is",
+    )
 }

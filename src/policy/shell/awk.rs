@@ -74,7 +74,7 @@ pub fn check(program: &str) -> Result<(), String> {
                 at += word.len();
                 operand_next = matches!(
                     word.as_str(),
-                    "return" | "print" | "printf" | "in" | "case" | "else" | "do"
+                    "return" | "exit" | "delete" | "print" | "printf" | "in" | "case" | "else" | "do"
                 );
                 continue;
             }

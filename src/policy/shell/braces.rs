@@ -83,17 +83,27 @@ fn matching(units: &[Unit], start: usize) -> Option<(usize, Vec<usize>)> {
     None
 }
 
-/// `1..5`, `a..e`, with an optional step.
+/// `1..5`, `a..e`, with an optional step. What bash may read in another way (leading zeros, signs, other characters than letters)
+/// becomes one word that is not known before.
 fn sequence(units: &[Unit]) -> Option<Vec<Vec<Unit>>> {
     let text: Option<String> = units.iter().map(plain).collect();
     let text = text?;
     let parts: Vec<&str> = text.split("..").collect();
     let (&first, &last, step) = match parts.as_slice() {
         [first, last] => (first, last, 1),
-        [first, last, step] => (first, last, step.parse::<i64>().ok()?.unsigned_abs().max(1)),
+        [first, last, step] => match step.parse::<u32>() {
+            Ok(step) if step > 0 => (first, last, u64::from(step)),
+            _ => return Some(vec![vec![Unit::Expansion]]),
+        },
         _ => return None,
     };
-    let letters = first.len() == 1 && last.len() == 1 && !first.starts_with(|c: char| c.is_ascii_digit());
+    let plain_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number.to_string() == text);
+    let lower = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_lowercase());
+    let upper = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_uppercase());
+    let letters = (lower(first) && lower(last)) || (upper(first) && upper(last));
+    if !letters && !(plain_number(first) && plain_number(last)) {
+        return Some(vec![vec![Unit::Expansion]]);
+    }
     let (low, high) = if letters {
         (
             i64::from(u32::from(first.chars().next()?)),

@@ -1,6 +1,6 @@
 //! The shell's own commands: which are refused, which need no rule. Knows no other program.
 
-use super::{Refusal, Tame, Word, WordKind};
+use super::{Refusal, Word, WordKind};
 
 /// Commands that change how the rest of a text is read, or run text that nobody has looked at.
 const REFUSED: [&str; 49] = [
@@ -125,45 +125,92 @@ fn set(words: &[Word]) -> Result<(), Refusal> {
 fn test(words: &[Word]) -> Result<(), Refusal> {
     let refused = || Refusal::construct("test -v", "test the value: `[ -n \"$name\" ]`");
     for word in words.iter().skip(1) {
-        let evaluated = matches!(word.kind, WordKind::Known)
-            && (word.text == "-v" || word.text == "-R" || word.text.contains(['$', '`']));
-        let may_be = word
-            .range
-            .values
-            .as_ref()
-            .is_some_and(|all| all.iter().any(|text| text == "-v" || text == "-R"));
-        let splits = word.kind == WordKind::Opaque && word.range.many && word.range.dash;
-        if evaluated || may_be || splits {
+        let evaluated = match word.exact() {
+            Some(text) => text == "-v" || text == "-R" || text.contains(['$', '`']),
+            // Without quotes it may become several words, `-v` among them.
+            None => word.kind == WordKind::Unknown && word.may_be_option() && !is_one_word(&word.text),
+        };
+        if evaluated {
             return Err(refused());
         }
     }
     Ok(())
 }
 
-/// `-v` sets a variable, and evaluates a subscript in its name.
+/// Whether a source becomes exactly one word that is no option: one pair of double quotes, a status or a count.
+fn is_one_word(source: &str) -> bool {
+    let inner = source.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    matches!(source, "$?" | "$#" | "$$")
+        || inner.is_some_and(|inner| !inner.is_empty() && !inner.contains(['"', '@', '*']))
+}
+
+/// `-v` sets a variable and evaluates a subscript in its name; so does the conversion `%n`. The format must be known, and only
+/// conversions that print are accepted.
 fn printf(words: &[Word]) -> Result<(), Refusal> {
-    let refused = || Refusal::construct("printf -v", "begin the format with a plain text");
-    match words.get(1) {
-        Some(first) if first.range.dash && first.exact().is_none_or(|text| text.starts_with("-v")) => Err(refused()),
-        _ => Ok(()),
+    let mut rest = words.iter().skip(1);
+    let mut format = rest.next();
+    let ends_options = format.is_some_and(|word| word.exact() == Some("--"));
+    if ends_options {
+        format = rest.next();
+    }
+    let fine = match format.map(Word::exact) {
+        None => true,
+        Some(Some(text)) => (ends_options || !text.starts_with('-')) && only_prints(text),
+        Some(None) => false,
+    };
+    if fine {
+        Ok(())
+    } else {
+        Err(Refusal::construct(
+            "printf",
+            "write the format itself, with conversions such as %s and %d: `printf '%s\\n' \"$name\"`",
+        ))
     }
 }
 
-/// Whether a command only asks, or changes nothing but the shell's own state.
-/// `echo` and `printf` count when their words are known and nobody but the reader gets them.
-pub fn is_state_only(words: &[Word], redirected: bool, feeds: bool) -> bool {
-    let Some((program, rest)) = words.split_first() else {
-        return false;
-    };
-    match program.text.as_str() {
-        "true" | "false" | ":" | "test" | "[" | "[[" | "exit" | "return" | "break" | "continue" | "pwd" | "wait"
-        | "type" | "read" | "set" => true,
-        "echo" | "printf" => {
-            let known = |word: &Word| {
-                word.kind == WordKind::Known || word.range.values.is_some() || word.range.tame < Tame::Wild
-            };
-            !redirected && !feeds && rest.iter().all(known)
+/// Whether a format of `printf` has only conversions that print their argument.
+fn only_prints(format: &str) -> bool {
+    let mut chars = format.chars().peekable();
+    while let Some(next) = chars.next() {
+        if next != '%' {
+            continue;
         }
-        _ => false,
+        while chars.next_if(|c| "-+ #0'*.123456789hlLjzt".contains(*c)).is_some() {}
+        match chars.next() {
+            Some('(') => {
+                if !chars.by_ref().any(|c| c == ')') || chars.next() != Some('T') {
+                    return false;
+                }
+            }
+            Some(conversion) if "%diouxXeEfFgGaAcsbqQ".contains(conversion) => {}
+            _ => return false,
+        }
     }
+    true
+}
+
+/// Whether a command only asks, prints its words, or changes nothing but the shell's own state. None of these executes a program; a
+/// redirect of theirs is judged like any other.
+pub fn is_state_only(words: &[Word]) -> bool {
+    let program = words.first().map_or("", |word| word.text.as_str());
+    matches!(
+        program,
+        "true"
+            | "false"
+            | ":"
+            | "test"
+            | "["
+            | "[["
+            | "exit"
+            | "return"
+            | "break"
+            | "continue"
+            | "pwd"
+            | "wait"
+            | "type"
+            | "read"
+            | "set"
+            | "echo"
+            | "printf"
+    )
 }

@@ -1,7 +1,7 @@
-//! `cd`: where the shell is after it. Refuses what cannot be followed.
+//! `cd`: where the shell is after it. What is not known before leads to an unknown directory.
 
-use super::scope::{Ends, State, Walk, union};
-use super::{Refusal, Word, place, walk as walking};
+use super::scope::{Dirs, Ends, State, Walk};
+use super::{Refusal, Word, WordKind, place};
 use crate::base::access::Found;
 
 /// The directories after `cd`.
@@ -10,6 +10,10 @@ use crate::base::access::Found;
 /// `outside_path`, `refused_construct:cd`, `refused_construct:cd_link`.
 pub fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Refusal> {
     let refused = |fix: &str| Refusal::construct("cd", fix);
+    let unknown = |state: &State| Ends {
+        ok: Dirs::Unknown,
+        failed: state.dirs.clone(),
+    };
     let operands: Vec<&Word> = words
         .iter()
         .skip(1)
@@ -18,34 +22,32 @@ pub fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Re
     let [operand] = operands.as_slice() else {
         return Err(refused("name one directory inside the workspace"));
     };
-    let values = operand
-        .range
-        .values
-        .as_ref()
-        .filter(|_| !operand.range.glob && !operand.range.many);
-    let Some(values) = values else {
+    let Some(value) = operand.exact() else {
+        // Each program behind it is judged in the directory that it really runs in.
+        return match walk.grants.witness && operand.kind == WordKind::Unknown {
+            true => Ok(unknown(state)),
+            false => Err(refused("write the directory itself")),
+        };
+    };
+    if value.is_empty() {
+        return Ok(Ends::stay(state));
+    }
+    if value.starts_with(['-', '~']) {
         return Err(refused("write the directory itself"));
+    }
+    let Some(known) = state.dirs.known() else {
+        return Ok(unknown(state));
     };
     let mut dirs: Vec<String> = Vec::new();
-    for value in values.iter().filter(|value| !value.is_empty()) {
-        if value.starts_with('-') || value.starts_with('~') {
-            return Err(refused("write the directory itself"));
-        }
-        for dir in &state.dirs {
-            let next = enter(walk, dir, value)?;
-            if !dirs.contains(&next) {
-                dirs.push(next);
-            }
+    for dir in known {
+        let next = enter(walk, dir, value)?;
+        if !dirs.contains(&next) {
+            dirs.push(next);
         }
     }
     Ok(Ends {
-        ok: if dirs.is_empty() {
-            state.dirs.clone()
-        } else {
-            union(&dirs, &[])?
-        },
+        ok: Dirs::Of(dirs),
         failed: state.dirs.clone(),
-        output: walking::silent(),
     })
 }
 

@@ -79,8 +79,8 @@ pub fn lifts(prefix: &[PrefixWord], simple: &Simple) -> bool {
         && matched(prefix, simple).is_some_and(|end| simple.concern_words.iter().all(|&at| at < end))
 }
 
-/// How many words of the command the prefix takes.
-fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
+/// How many words of the command the prefix takes; `None` when it does not cover it.
+pub fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
     let (PrefixWord::Text(program), rest) = prefix.split_first()? else {
         return None;
     };
@@ -185,11 +185,50 @@ fn may_match(prefix: &[PrefixWord], words: &[Word]) -> bool {
 }
 
 fn may_be(word: &Word, wanted: &str) -> bool {
-    match (&word.kind, &word.range.values) {
-        (WordKind::Known, _) => word.text == wanted,
-        (_, Some(values)) if !word.range.glob => values.iter().any(|value| value == wanted),
-        _ => true,
+    word.exact().is_none_or(|text| text == wanted)
+}
+
+/// Whether an entry matches the command by words that are all known: what a suspend rule holds before it starts, and what a deny rule
+/// refuses before it starts where programs are judged at exec as well.
+pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
+    std::iter::once(&simple.words)
+        .chain(&simple.wrapped)
+        .any(|words| surely_matches(prefix, words))
+}
+
+fn surely_matches(prefix: &[PrefixWord], words: &[Word]) -> bool {
+    let texts: Vec<Option<&str>> = words.iter().map(Word::exact).collect();
+    let Some((PrefixWord::Text(program), rest)) = prefix.split_first() else {
+        return false;
+    };
+    if texts.first().copied().flatten().map(base) != Some(base(program)) {
+        return false;
     }
+    let mut at = 1;
+    for wanted in rest {
+        let PrefixWord::Text(wanted) = wanted else {
+            return at >= texts.len();
+        };
+        loop {
+            match texts.get(at).copied() {
+                None => return false,
+                Some(Some(text)) if text == wanted => {
+                    at += 1;
+                    break;
+                }
+                Some(Some(text)) => {
+                    // Options before the wanted word, and what may be their values, are passed over.
+                    let after_option = at >= 2 && texts[at - 1].is_some_and(|before| before.starts_with('-'));
+                    if !text.starts_with('-') && !after_option {
+                        return false;
+                    }
+                    at += 1;
+                }
+                Some(None) => return false,
+            }
+        }
+    }
+    true
 }
 
 /// The words of each command, for the journal.
@@ -250,7 +289,6 @@ mod tests {
             "ls | xargs rm",
             "bash -c 'rm x'",
             "./rm x",
-            "env -i rm x",
             "su - root -c 'rm x'",
             "gdb -ex 'shell rm x'",
             "chrt 1 rm x",

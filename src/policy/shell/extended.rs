@@ -7,10 +7,13 @@ use brush_parser::ast::{ExtendedTestExpr, UnaryPredicate};
 /// What a question about a file asks of outside the workspace; the system's programs and devices may be asked about.
 pub fn asked(walk: &Walk<'_>, state: &State, word: &Word) -> Vec<FileUse> {
     const KNOWN: [&str; 5] = ["/usr/", "/bin/", "/dev/", "/.dockerenv", "/etc/os-release"];
-    let values = word.range.values.iter().flatten();
-    let named = values.filter(|text| !KNOWN.iter().any(|head| text.starts_with(head)) || text.contains(".."));
-    named
-        .flat_map(|text| place::of_text(walk, state, text))
+    let named = |text: &&str| !KNOWN.iter().any(|head| text.starts_with(head)) || text.contains("..");
+    let uses = word
+        .exact()
+        .filter(named)
+        .and_then(|text| place::of_text(walk, state, text));
+    uses.unwrap_or_default()
+        .into_iter()
         .filter(|found| found.place.as_ref().is_some_and(|place| !place.inside))
         .collect()
 }

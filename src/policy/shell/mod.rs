@@ -8,10 +8,7 @@ mod builtins;
 mod chdir;
 mod cover;
 mod extended;
-mod flow;
-mod flow_git;
 mod jq;
-mod loops;
 mod operands;
 mod params;
 mod parse;
@@ -36,9 +33,11 @@ mod properties;
 mod tests;
 
 use crate::base::access::{Place, Terrain};
+use crate::base::grant::Starts;
 
-pub use cover::{PrefixWord, covers, deny_covers, lifts, parse_prefix, texts};
+pub use cover::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
 pub use scan::MAX_BYTES;
+pub use wrappers::is_wrapper;
 
 /// All that a command does, as far as its text tells.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,7 +58,7 @@ pub struct Simple {
     pub via: Vec<String>,
     /// Identity of the program: a bare name (`/bin/ls` is `ls`), or `./` and the path from the workspace's root.
     pub program: String,
-    /// Files that operands and redirects of this command read. A place is missing when the value is not known but tame.
+    /// Files that operands and redirects of this command read. A place is missing when its name is not known before the command runs.
     pub reads: Vec<FileUse>,
     /// Files that operands and redirects of this command write. `/dev/null` and its like are never here.
     pub writes: Vec<FileUse>,
@@ -75,8 +74,18 @@ pub struct Simple {
     pub(crate) wrapped: Vec<Vec<Word>>,
     /// Words that a prefix may pass over (`--no-pager` of `git --no-pager diff`), by index.
     pub(crate) passed_over: Vec<usize>,
-    /// What else it may run, for deny rules.
+    /// What else it may run, for deny rules where nothing is judged at exec.
     pub(crate) reach: Reach,
+    /// Why it can be ruled only at its exec: a word or the directory is not known before.
+    pub(crate) deferred: Option<Refusal>,
+    /// What its profile says of the programs that it starts and the files that it writes beside its operands.
+    pub(crate) effect: Effect,
+    /// Whether it is judged again when it is executed.
+    pub(crate) judged_at_exec: bool,
+    /// Whether its program has a profile.
+    pub(crate) profiled: bool,
+    /// For a program without a profile: its option words, by index.
+    pub(crate) options: Vec<usize>,
 }
 
 /// What a command may run besides itself, as far as its profile tells.
@@ -91,70 +100,24 @@ pub(crate) enum Reach {
 }
 
 /// A word after quote removal.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The exact value when known, the pattern of a glob, else the source text.
     pub text: String,
     pub kind: WordKind,
-    /// What a word that is not known may become.
-    pub(crate) range: Range,
+    /// Literal text before the first expansion.
+    pub(crate) head: String,
 }
 
 /// How much of a word is known before the command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordKind {
+    /// Its exact value.
     Known,
+    /// The pattern; what it matches may change until the command runs.
     Glob,
-    Opaque,
-}
-
-/// What a word may become when the shell expands it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Range {
-    /// Every possible value, when the list is complete.
-    pub values: Option<Vec<String>>,
-    pub tame: Tame,
-    /// May begin with `-`, and so be an option.
-    pub dash: bool,
-    /// May become no word, or several.
-    pub many: bool,
-    /// The values are patterns, still to be expanded.
-    pub glob: bool,
-    /// Literal text before the first expansion.
-    pub head: String,
-}
-
-impl Range {
-    /// The output of something that nothing is known of.
-    pub(crate) fn wild() -> Self {
-        Self {
-            values: None,
-            tame: Tame::Wild,
-            dash: true,
-            many: true,
-            glob: false,
-            head: String::new(),
-        }
-    }
-
-    /// Output of the given kind that begins with no `-` and may be empty.
-    pub(crate) fn of(tame: Tame) -> Self {
-        Self {
-            tame,
-            dash: false,
-            ..Self::wild()
-        }
-    }
-
-    /// One of these words.
-    pub(crate) fn one_of(values: Vec<String>) -> Self {
-        Self {
-            dash: values.iter().any(|value| value.starts_with('-')),
-            many: false,
-            values: Some(values),
-            ..Self::wild()
-        }
-    }
+    /// It comes from a variable, a substitution, standard input or a search.
+    Unknown,
 }
 
 impl Word {
@@ -162,18 +125,18 @@ impl Word {
     pub(crate) fn known(text: impl Into<String>) -> Self {
         let text = text.into();
         Self {
-            range: Range::one_of(vec![text.clone()]),
+            head: text.clone(),
             text,
             kind: WordKind::Known,
         }
     }
 
-    /// A word that is not known; `source` is shown.
-    pub(crate) fn opaque(source: impl Into<String>, range: Range) -> Self {
+    /// A word that is not known; `source` is shown, `head` is the literal text that it begins with.
+    pub(crate) fn unknown(source: impl Into<String>, head: impl Into<String>) -> Self {
         Self {
             text: source.into(),
-            kind: WordKind::Opaque,
-            range,
+            kind: WordKind::Unknown,
+            head: head.into(),
         }
     }
 
@@ -181,17 +144,32 @@ impl Word {
     pub(crate) fn exact(&self) -> Option<&str> {
         (self.kind == WordKind::Known).then_some(self.text.as_str())
     }
+
+    /// Whether it may begin with `-`, and so be an option.
+    pub(crate) fn may_be_option(&self) -> bool {
+        match self.kind {
+            WordKind::Known => self.text.starts_with('-'),
+            WordKind::Glob => self.text.starts_with(['-', '*', '?', '[']),
+            WordKind::Unknown => self.head.is_empty() || self.head.starts_with('-'),
+        }
+    }
 }
 
-/// What is known of a value that comes from the output of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tame {
-    /// Numbers, object names: no path, no option.
-    Token,
-    /// Names of files that lie inside the workspace.
-    Inside,
-    /// Anything.
-    Wild,
+/// What a program does beside what its operands say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// It writes wherever it likes in the workspace: build tools, test runners, interpreters.
+    pub tree: bool,
+    pub starts: Starts,
+}
+
+impl Default for Effect {
+    fn default() -> Self {
+        Self {
+            tree: false,
+            starts: Starts::Nothing,
+        }
+    }
 }
 
 /// A file that a command names.
@@ -203,6 +181,8 @@ pub struct FileUse {
     pub asked: String,
     /// The value is not known.
     pub opaque: bool,
+    /// An existing file is opened and written as it is (a redirect), not replaced.
+    pub in_place: bool,
 }
 
 /// Why a command is not accepted.
@@ -234,9 +214,11 @@ impl Refusal {
     }
 }
 
-/// What a policy grants beyond the built-in lists.
+/// What a policy grants beyond the built-in lists, and what will be known later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grants<'a> {
+    /// Whether each program is judged again at its exec, so that words that are not known before may be left to that.
+    pub witness: bool,
     /// Names that may be set before a command (`NAME=value cargo test`) besides the harmless ones.
     pub assignments: &'a [String],
 }
@@ -249,4 +231,44 @@ pub struct Grants<'a> {
 /// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a directory outside.
 pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
     walk::read(text, dir, terrain, grants)
+}
+
+/// Reads the words of a program as the kernel executes it, in `dir` (relative to the workspace's root). `program` is its identity: a
+/// bare name, `./` and a path from the workspace's root, or an absolute path.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_argv(
+    argv: &[String],
+    program: &str,
+    dir: &str,
+    terrain: &Terrain<'_>,
+    grants: &Grants<'_>,
+) -> Result<Reading, Refusal> {
+    walk::read_argv(argv, program, dir, terrain, grants)
+}
+
+/// A command of these words that nobody could read, for deny rules.
+pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
+    let first = argv.first().map_or(program, String::as_str);
+    let words = std::iter::once(first).chain(argv.iter().skip(1).map(String::as_str));
+    Simple {
+        words: words.map(Word::known).collect(),
+        via: Vec::new(),
+        program: program.to_owned(),
+        reads: Vec::new(),
+        writes: Vec::new(),
+        hosts: Vec::new(),
+        concern: None,
+        state_only: false,
+        concern_words: Vec::new(),
+        wrapped: Vec::new(),
+        passed_over: Vec::new(),
+        reach: Reach::Nothing,
+        deferred: None,
+        effect: Effect::default(),
+        judged_at_exec: true,
+        profiled: true,
+        options: Vec::new(),
+    }
 }

@@ -1,8 +1,8 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
 
 use super::scope::{State, Walk};
-use super::values::{NEVER_SPELLED, Pass, Used, concern, into, loose, opaque, read, take, write};
-use super::{Range, Reach, Tame, Word, WordKind};
+use super::values::{NEVER_SPELLED, Pass, Used, concern, defer, into, loose, read, take, write};
+use super::{Reach, Word, WordKind};
 use crate::policy::profiles::{self, Arity, Class, Profile, Section};
 
 /// Looks at the arguments of `program`.
@@ -22,13 +22,14 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
         .unwrap_or(program);
     match profiles::of(known) {
         Some(profile) => {
+            pass.used.effect = profile.top.effect();
             let whole = profile.subs.is_empty() || !with_subcommand(&mut pass, profile);
             if profile.subs.is_empty() {
                 arguments(&mut pass, &profile.top, 1);
             }
             if whole
                 && profile.top.runs_input
-                && (redirected || state.input.is_some() || pass.words.len() == 1)
+                && (redirected || state.fed || pass.words.len() == 1)
                 && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
                 pass.used.reach = Reach::Anything;
@@ -45,7 +46,16 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
             unprofiled(&mut pass, 1);
         }
     }
+    // In a directory that is not known no path can be judged.
+    if state.dirs.known().is_none() && pass.words.len() > 1 && !is_harmless(known) {
+        defer(&mut pass, 1);
+    }
     pass.used
+}
+
+/// Whether no argument of the program does anything.
+fn is_harmless(program: &str) -> bool {
+    matches!(program, "echo" | "printf" | "true" | "false" | "pwd" | "test" | "[")
 }
 
 /// Whether a script's name stands for standard input.
@@ -57,6 +67,9 @@ fn is_input(word: &Word) -> bool {
 fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     for at in start..pass.words.len() {
         let word = pass.words[at].clone();
+        if word.may_be_option() && word.text != "-" {
+            pass.used.options.push(at);
+        }
         loose(pass, at, &word);
     }
 }
@@ -86,6 +99,9 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) -> bool {
     let found = subcommand(pass.words, profile, at);
     match found {
         Some((name, section)) => {
+            if let Some(effect) = section.own_effect() {
+                pass.used.effect = effect;
+            }
             if section.spelled {
                 let reason = format!("`{}` must be spelled out in the rule", name.join(" "));
                 concern(pass, at + name.len() - 1, "program_argument", &reason);
@@ -140,8 +156,12 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
         } else if let Some(text) = option_text(&word, section.plus) {
             at = option(pass, section, at, &text);
         } else {
-            if word.range.dash && !section.harmless && word.kind != WordKind::Known {
-                opaque(pass, at);
+            if word.may_be_option()
+                && !section.harmless
+                && word.kind != WordKind::Known
+                && has_option_names(pass, &word)
+            {
+                defer(pass, at);
             }
             pass.operands.push((at, word));
             at += 1;
@@ -162,12 +182,26 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
     classify(pass, section);
 }
 
+/// Whether a word that is not known may really become an option: a pattern does only where a name begins with a dash.
+fn has_option_names(pass: &Pass<'_, '_>, word: &Word) -> bool {
+    if pass.walk.grants.witness || word.kind == WordKind::Unknown {
+        return true;
+    }
+    let dirs = pass.state.dirs.known().unwrap_or_default();
+    let names = dirs
+        .iter()
+        .flat_map(|dir| (pass.walk.terrain.expand)(&super::place::join(dir, &word.text)));
+    names.into_iter().any(|name| {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        name.starts_with('-') && !word.text.contains('/')
+    })
+}
+
 /// The text of a word that is surely an option.
 fn option_text(word: &Word, plus: bool) -> Option<String> {
-    let text = if word.kind == WordKind::Opaque {
-        &word.range.head
-    } else {
-        &word.text
+    let text = match word.kind {
+        WordKind::Unknown => &word.head,
+        WordKind::Known | WordKind::Glob => &word.text,
     };
     ((text.starts_with('-') || plus && text.starts_with('+')) && text.len() > 1).then(|| text.clone())
 }
@@ -221,7 +255,7 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) ->
         }
     }
     if !is_exact(pass, at) {
-        opaque(pass, at);
+        defer(pass, at);
     }
     at + 1
 }
@@ -251,7 +285,7 @@ fn valued(
         (Arity::Flag, Some(_)) => unknown(pass, section, at, &word.text),
         (Arity::Flag | Arity::Attached(_), None) => {
             if !is_exact(pass, at) {
-                opaque(pass, at);
+                defer(pass, at);
             }
             at + 1
         }
@@ -264,8 +298,8 @@ fn valued(
         (Arity::Pair(class), None) => {
             for (at, class) in [(at + 1, Class::Label), (at + 2, class)] {
                 if let Some(value) = pass.words.get(at).cloned() {
-                    if value.range.many && value.kind != WordKind::Known {
-                        opaque(pass, at);
+                    if value.kind != WordKind::Known {
+                        defer(pass, at);
                     }
                     take(pass, class, at, &value);
                 }
@@ -274,8 +308,8 @@ fn valued(
         }
         (Arity::Value(class), None) => {
             if let Some(value) = pass.words.get(at + 1).cloned() {
-                if value.range.many && !section.harmless && value.kind == WordKind::Opaque {
-                    opaque(pass, at + 1);
+                if !section.harmless && value.kind == WordKind::Unknown {
+                    defer(pass, at + 1);
                 }
                 // Should the program not take the next word as a value, an option would hide there.
                 let hidden = value
@@ -298,39 +332,30 @@ fn tail(word: &Word, from: usize) -> Word {
     if word.kind == WordKind::Known {
         return Word::known(cut(&word.text));
     }
-    let head = cut(&word.range.head);
-    let outside = head.starts_with(['/', '~']);
     Word {
         text: word.text.clone(),
-        kind: word.kind,
-        range: Range {
-            values: word.range.values.as_ref().map(|all| all.iter().map(cut).collect()),
-            tame: if outside { Tame::Wild } else { word.range.tame },
-            dash: false,
-            many: false,
-            glob: word.range.glob,
-            head,
-        },
+        kind: WordKind::Unknown,
+        head: cut(&word.head),
     }
 }
 
 /// `-exec WORDS ;` or `+`: a command of its own.
 fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
-    let length = pass.words[at + 1..]
-        .iter()
-        .position(|word| matches!(word.exact(), Some(";" | "+")));
+    let rest = &pass.words[at + 1..];
+    // `+` ends the command only behind `{}`.
+    let ends = |index: usize, word: &Word| match word.exact() {
+        Some(";") => true,
+        Some("+") => index > 0 && rest[index - 1].exact() == Some("{}"),
+        _ => false,
+    };
+    let length = rest.iter().enumerate().position(|(index, word)| ends(index, word));
     let Some(length) = length else {
         concern(pass, at, "program_argument", "the embedded command has no end");
         return pass.words.len();
     };
-    // With links followed it finds what lies outside too.
-    let follows = pass.words[..at]
+    let inner: Vec<Word> = rest[..length]
         .iter()
-        .any(|word| matches!(word.text.as_str(), "-L" | "-follow" | "-H"));
-    let found = Range::of(if follows { Tame::Wild } else { Tame::Inside });
-    let inner: Vec<Word> = pass.words[at + 1..at + 1 + length]
-        .iter()
-        .map(|word| super::wrappers::filled(word, "{}", &found))
+        .map(|word| super::wrappers::filled(word, "{}"))
         .collect();
     if inner.is_empty() {
         concern(pass, at, "program_argument", "the embedded command is empty");

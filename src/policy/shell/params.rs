@@ -1,13 +1,13 @@
-//! The forms of `${…}`: which are accepted, and what each does to its value. Evaluates nothing.
+//! The forms of `${…}` that are accepted: those that run nothing and set no variable. Evaluates nothing.
 
 use super::Refusal;
-use super::units::{Form, Unit, find, is_name, name_at};
+use super::units::{Unit, find, is_name, name_at};
 
 /// `${…}` from behind its brace.
 ///
 /// # Errors
 /// `refused_construct:${` for all that evaluates a text or sets a variable.
-pub fn braced(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+pub fn braced(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
     let refused = || Refusal::construct("${", "use `$name`, `${name}` or `${name:-text}` with a literal text");
     let end = find(chars, start, '}')?;
     let inner: String = chars[start..end].iter().collect();
@@ -18,7 +18,7 @@ pub fn braced(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>)
         if rest != "@" && rest != "*" && !is_name(rest) {
             return Err(refused());
         }
-        units.push(Unit::Number { quoted });
+        units.push(Unit::Expansion);
         return Ok(end + 1);
     }
     let name = match inner.chars().next() {
@@ -33,41 +33,23 @@ pub fn braced(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>)
     if subscript.is_some_and(|text| {
         !text.is_empty() && (text == "@" || text == "*" || text.bytes().all(|byte| byte.is_ascii_digit()))
     }) {
-        units.push(if name == "PIPESTATUS" {
-            Unit::Number { quoted }
-        } else {
-            Unit::Param {
-                name: "@".to_owned(),
-                form: Form::Plain,
-                quoted,
-            }
-        });
+        units.push(Unit::Param { name });
         return Ok(end + 1);
     }
-    let form = form(rest).ok_or_else(refused)?;
-    units.push(Unit::Param { name, form, quoted });
+    if !is_accepted(rest) {
+        return Err(refused());
+    }
+    units.push(Unit::Param { name });
     Ok(end + 1)
 }
 
-/// What follows the name in `${name…}`; nothing for what is refused (`@`, indirection, subscripts, assignment).
-fn form(rest: &str) -> Option<Form> {
-    if rest.is_empty() {
-        return Some(Form::Plain);
+/// Whether what follows the name in `${name…}` only makes a value: `@`, indirection, subscripts and assignment do more.
+fn is_accepted(rest: &str) -> bool {
+    if let Some(numbers) = rest.strip_prefix(':')
+        && !numbers.starts_with(['-', '+', '?'])
+    {
+        let plain = |next: char| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-';
+        return !numbers.starts_with('=') && numbers.chars().all(plain);
     }
-    if let Some(text) = [":-", ":+", "-", "+"].iter().find_map(|mark| rest.strip_prefix(mark)) {
-        return Some(Form::Else(text.to_owned()));
-    }
-    if rest.starts_with(":?") || rest.starts_with('?') {
-        return Some(Form::Plain);
-    }
-    if let Some(numbers) = rest.strip_prefix(':') {
-        let plain = numbers
-            .chars()
-            .all(|next| next.is_ascii_digit() || next == ':' || next == ' ' || next == '-');
-        return plain.then_some(Form::Changed);
-    }
-    if rest.starts_with('%') {
-        return Some(Form::Trimmed);
-    }
-    rest.starts_with(['#', '/', '^', ',']).then_some(Form::Changed)
+    rest.is_empty() || rest.starts_with([':', '-', '+', '?', '%', '#', '/', '^', ','])
 }

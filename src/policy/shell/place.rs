@@ -1,7 +1,7 @@
 //! From a word in a file's position to the places it may name. Decides nothing about them.
 
 use super::scope::{State, Walk};
-use super::{FileUse, Range, Tame, Word, WordKind};
+use super::{FileUse, Word, WordKind};
 use crate::base::access::{Found, Place};
 
 /// Device files that any command may read and write.
@@ -31,43 +31,37 @@ const SECRETS: [&str; 14] = [
     "server.key",
 ];
 
-/// The places that a word may name; an entry without place when the value is tame but not known. Nothing for standard streams.
-/// `None` when the word may name anything.
+/// The places that a word names; `None` when they are known only when the command runs.
 pub fn uses(walk: &Walk<'_>, state: &State, word: &Word) -> Option<Vec<FileUse>> {
-    of_range(walk, state, &word.text, &word.range, word.kind)
-}
-
-fn of_range(walk: &Walk<'_>, state: &State, source: &str, range: &Range, kind: WordKind) -> Option<Vec<FileUse>> {
-    if kind == WordKind::Known {
-        return Some(of_text(walk, state, source));
-    }
-    match &range.values {
-        Some(values) if range.glob => Some(values.iter().flat_map(|text| of_pattern(walk, state, text)).collect()),
-        Some(values) => Some(values.iter().flat_map(|text| of_text(walk, state, text)).collect()),
-        None if range.tame == Tame::Wild => None,
-        None => Some(vec![FileUse {
-            place: None,
-            asked: source.to_owned(),
-            opaque: true,
-        }]),
+    match word.kind {
+        WordKind::Known => of_text(walk, state, &word.text),
+        WordKind::Glob => state.dirs.known().map(|_| of_pattern(walk, state, &word.text)),
+        WordKind::Unknown => None,
     }
 }
 
-/// Where one exact text lies, from each directory that the command may be in.
-pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Vec<FileUse> {
+/// Where one exact text lies, from each directory that the command may be in. Nothing for standard streams. `None` for a relative
+/// path in a directory that is not known.
+pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Option<Vec<FileUse>> {
     if text.is_empty()
         || FREE.contains(&text)
         || text
             .strip_prefix("/dev/fd/")
             .is_some_and(|rest| rest.parse::<u8>().is_ok())
     {
-        return Vec::new();
+        return Some(Vec::new());
     }
     if text.starts_with('~') {
-        return vec![outside(text)];
+        return Some(vec![outside(text)]);
     }
+    let absolute = [String::new()];
+    let dirs = match state.dirs.known() {
+        Some(dirs) => dirs,
+        None if text.starts_with('/') => &absolute,
+        None => return None,
+    };
     let mut found: Vec<FileUse> = Vec::new();
-    for dir in &state.dirs {
+    for dir in dirs {
         let place = (walk.terrain.locate)(&join(dir, text));
         let place = Place {
             asked: text.to_owned(),
@@ -77,30 +71,38 @@ pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Vec<FileUse> {
             place: Some(place),
             asked: text.to_owned(),
             opaque: false,
+            in_place: false,
         };
         if !found.contains(&next) {
             found.push(next);
         }
     }
-    found
+    Some(found)
 }
 
 /// The pattern's own place, what it matches now, and the secret names that it would match.
 fn of_pattern(walk: &Walk<'_>, state: &State, pattern: &str) -> Vec<FileUse> {
-    let mut found = of_text(walk, state, pattern);
+    let mut found = of_text(walk, state, pattern).unwrap_or_default();
     let (parent, last) = pattern.rsplit_once('/').unwrap_or(("", pattern));
     let pointed = last.starts_with('.') || last.contains(['[', '?']);
     let reaches = |name: &&&str| pointed && (!name.starts_with('.') || last.starts_with('.')) && matches(last, name);
     for name in SECRETS.iter().filter(reaches) {
-        found.extend(of_text(walk, state, &join(parent, name)));
+        found.extend(of_text(walk, state, &join(parent, name)).unwrap_or_default());
     }
-    for dir in state.dirs.iter().filter(|_| !pattern.starts_with(['/', '~'])) {
+    for dir in state
+        .dirs
+        .known()
+        .unwrap_or_default()
+        .iter()
+        .filter(|_| !pattern.starts_with(['/', '~']))
+    {
         for name in (walk.terrain.expand)(&join(dir, pattern)) {
             let place = (walk.terrain.locate)(&name);
             found.push(FileUse {
                 asked: pattern.to_owned(),
                 place: Some(place),
                 opaque: false,
+                in_place: false,
             });
         }
     }
@@ -118,6 +120,7 @@ fn outside(text: &str) -> FileUse {
         }),
         asked: text.to_owned(),
         opaque: false,
+        in_place: false,
     }
 }
 

@@ -100,11 +100,15 @@ fn target(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<FileUs
             "write the file's name itself",
         )
     };
-    let known = word.range.values.is_some() && !word.range.glob && !word.range.many;
-    if !known || word.text.starts_with("/dev/tcp") || word.text.starts_with("/dev/udp") || source.contains('{') {
+    let Some(text) = word.exact() else {
+        return Err(opaque());
+    };
+    if text.starts_with("/dev/tcp") || text.starts_with("/dev/udp") || source.contains('{') {
         return Err(opaque());
     }
-    place::uses(walk, state, &word).ok_or_else(opaque)
+    let mut uses = place::of_text(walk, state, text).ok_or_else(opaque)?;
+    uses.iter_mut().for_each(|used| used.in_place = true);
+    Ok(uses)
 }
 
 fn body(walk: &mut Walk<'_>, state: &State, document: &IoHereDocument) -> Result<(), Refusal> {

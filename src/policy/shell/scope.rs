@@ -1,8 +1,7 @@
-//! What the shell knows while a text is walked: directories, variables, what comes in on standard input. Walks nothing.
+//! What is known while a text is walked: directories, and the commands found so far. Walks nothing.
 
-use super::{Grants, Range, Reading, Refusal, Tame};
+use super::{Grants, Reading, Refusal};
 use crate::base::access::Terrain;
-use std::collections::BTreeMap;
 
 /// Texts inside texts (`bash -c` in `bash -c`).
 pub const MAX_TEXTS: usize = 2;
@@ -15,7 +14,7 @@ const MAX_DIRS: usize = 6;
 pub struct Walk<'a> {
     pub terrain: Terrain<'a>,
     pub grants: Grants<'a>,
-    /// The text that is walked; a variable set more than once in it is never known.
+    /// The text that is walked.
     pub text: &'a str,
     /// How many `bash -c` this text lies in.
     pub texts: usize,
@@ -27,64 +26,110 @@ pub struct Walk<'a> {
     /// Source of every redirect target, for the second opinion.
     pub targets: Vec<String>,
     pub heredocs: usize,
+    /// Variables that the text itself sets.
+    pub variables: Vec<String>,
+    /// For a program that is executed: its identity, until it was looked at.
+    pub executed: Option<String>,
+}
+
+impl<'a> Walk<'a> {
+    /// A reading of `text` that has found nothing yet.
+    pub fn new(text: &'a str, terrain: Terrain<'a>, grants: Grants<'a>) -> Self {
+        Self {
+            terrain,
+            grants,
+            text,
+            texts: 0,
+            via: Vec::new(),
+            reading: Reading::default(),
+            names: Vec::new(),
+            targets: Vec::new(),
+            heredocs: 0,
+            variables: Vec::new(),
+            executed: None,
+        }
+    }
+
+    /// Whether the text set the variable before.
+    pub fn is_own_variable(&self, name: &str) -> bool {
+        self.variables.iter().any(|own| own == name)
+    }
 }
 
 /// What a command finds when it starts.
 #[derive(Clone)]
 pub struct State {
     /// Every directory it may start in, relative to the workspace's root.
-    pub dirs: Vec<String>,
-    pub vars: BTreeMap<String, Range>,
-    /// What standard input brings; `None` for nothing that was made in this text.
-    pub input: Option<Range>,
+    pub dirs: Dirs,
     /// Substitutions that this lies in.
     pub nested: usize,
-    /// Standard output goes to another command of a pipe or into a substitution.
-    pub feeds: bool,
-    /// What stands here runs whenever the text does: no branch, loop or `&&` before it.
-    pub sure: bool,
+    /// Something other than the empty standard input of the whole command line comes in.
+    pub fed: bool,
     /// In the condition of `while`: `read` is accepted.
     pub reads_lines: bool,
 }
 
 impl State {
-    /// The start of a text in these directories.
-    pub fn new(dirs: Vec<String>) -> Self {
+    /// The start of a text in this directory.
+    pub fn new(dirs: Dirs) -> Self {
         Self {
             dirs,
-            vars: BTreeMap::new(),
-            input: None,
             nested: 0,
-            feeds: false,
-            sure: true,
+            fed: false,
             reads_lines: false,
-        }
-    }
-
-    /// What `$name` may be.
-    pub fn var(&self, name: &str) -> Range {
-        match name {
-            "?" | "#" | "$" | "RANDOM" | "SECONDS" | "LINENO" | "UID" | "EUID" | "PPID" | "BASHPID" => Range {
-                many: false,
-                ..Range::of(Tame::Token)
-            },
-            "PWD" => Range::one_of(vec![".".to_owned()]),
-            "HOME" => Range::one_of(vec!["~".to_owned()]),
-            // Several words even when quoted; the head marks it.
-            "@" | "*" => Range {
-                head: "@".to_owned(),
-                ..Range::wild()
-            },
-            _ => self.vars.get(name).cloned().unwrap_or_else(Range::wild),
         }
     }
 }
 
-/// Where a list may leave the shell: the directories after it succeeded and after it failed, and what it printed.
+/// The directories in which a command may start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dirs {
+    /// One of these.
+    Of(Vec<String>),
+    /// Known only when it runs.
+    Unknown,
+}
+
+impl Dirs {
+    /// The list, when it is known.
+    pub fn known(&self) -> Option<&[String]> {
+        match self {
+            Dirs::Of(dirs) => Some(dirs),
+            Dirs::Unknown => None,
+        }
+    }
+
+    /// Both together, without repeats.
+    ///
+    /// # Errors
+    /// `limit:directories` for more than six.
+    pub fn union(&self, other: &Dirs) -> Result<Dirs, Refusal> {
+        let (Dirs::Of(first), Dirs::Of(second)) = (self, other) else {
+            return Ok(Dirs::Unknown);
+        };
+        let mut all = first.clone();
+        all.extend(second.iter().filter(|dir| !first.contains(dir)).cloned());
+        if all.len() > MAX_DIRS {
+            return Err(Refusal::new(
+                "limit:directories",
+                "the command may run in too many directories",
+                "join each `cd` to its command with `&&`, or use `dir_path`",
+            ));
+        }
+        Ok(Dirs::Of(all))
+    }
+
+    /// Whether nothing runs here (behind an `exit`).
+    pub fn is_nowhere(&self) -> bool {
+        matches!(self, Dirs::Of(dirs) if dirs.is_empty())
+    }
+}
+
+/// Where a list may leave the shell: the directories after it succeeded and after it failed.
+#[derive(Clone)]
 pub struct Ends {
-    pub ok: Vec<String>,
-    pub failed: Vec<String>,
-    pub output: Range,
+    pub ok: Dirs,
+    pub failed: Dirs,
 }
 
 impl Ends {
@@ -92,24 +137,15 @@ impl Ends {
     ///
     /// # Errors
     /// `limit:directories`.
-    pub fn all(&self) -> Result<Vec<String>, Refusal> {
-        union(&self.ok, &self.failed)
+    pub fn all(&self) -> Result<Dirs, Refusal> {
+        self.ok.union(&self.failed)
     }
-}
 
-/// Both lists, without repeats.
-///
-/// # Errors
-/// `limit:directories` for more than six.
-pub fn union(first: &[String], second: &[String]) -> Result<Vec<String>, Refusal> {
-    let mut all = first.to_vec();
-    all.extend(second.iter().filter(|dir| !first.contains(dir)).cloned());
-    if all.len() > MAX_DIRS {
-        return Err(Refusal::new(
-            "limit:directories",
-            "the command may run in too many directories",
-            "join each `cd` to its command with `&&`, or use `dir_path`",
-        ));
+    /// Ends where it started.
+    pub fn stay(state: &State) -> Self {
+        Self {
+            ok: state.dirs.clone(),
+            failed: state.dirs.clone(),
+        }
     }
-    Ok(all)
 }

@@ -149,7 +149,11 @@ fn end(chars: &[char], at: usize) -> Result<usize, String> {
 
 fn substitution(chars: &[char], at: usize, name: char) -> Result<usize, String> {
     let mark = *chars.get(at + 1).ok_or("`s` without a pattern")?;
-    let middle = delimited(chars, at + 2, mark)?;
+    // `y` knows no brackets: each character stands for itself.
+    let middle = match name {
+        'y' => replacement(chars, at + 2, mark)?,
+        _ => delimited(chars, at + 2, mark)?,
+    };
     let close = replacement(chars, middle, mark)?;
     let flags = chars[close.min(chars.len())..]
         .iter()

@@ -2,13 +2,15 @@
 
 use super::operands;
 use super::redirect::{self, Redirects};
-use super::scope::{Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
+use super::scope::{Dirs, Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
 use super::values::Used;
 use super::wrappers::{self, Step};
 use super::{
-    FileUse, Range, Reach, Refusal, Simple, Tame, Word, WordKind, assign, builtins, chdir, extended, flow, place,
-    walk as walking, words,
+    Effect, FileUse, Reach, Refusal, Simple, Word, WordKind, assign, builtins, chdir, extended, place, walk as walking,
+    words,
 };
+use crate::base::grant::Starts;
+use crate::policy::profiles;
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
 /// A command on its way through its wrappers.
@@ -55,26 +57,31 @@ pub fn command(walk: &mut Walk<'_>, state: &mut State, command: &SimpleCommand) 
         return without_program(walk, state, &assignments, redirects);
     }
     before(walk, state, &assignments, &found)?;
-    let job = Job {
-        words: found,
-        via: walk.via.clone(),
-        wrapped: Vec::new(),
-        depth: 0,
-    };
-    judge(walk, state, job, redirects)
+    judge(walk, state, Job::new(found, walk.via.clone()), redirects)
 }
 
-fn stay(state: &State, output: Range) -> Ends {
-    Ends {
-        ok: state.dirs.clone(),
-        failed: state.dirs.clone(),
-        output,
+/// Reads a command that is given by its words.
+///
+/// # Errors
+/// A [`Refusal`].
+pub fn of_words(walk: &mut Walk<'_>, state: &mut State, words: Vec<Word>) -> Result<Ends, Refusal> {
+    judge(walk, state, Job::new(words, Vec::new()), Redirects::default())
+}
+
+impl Job {
+    fn new(words: Vec<Word>, via: Vec<String>) -> Self {
+        Self {
+            words,
+            via,
+            wrapped: Vec::new(),
+            depth: 0,
+        }
     }
 }
 
 fn without_program(
     walk: &mut Walk<'_>,
-    state: &mut State,
+    state: &State,
     assignments: &[&Assignment],
     redirects: Redirects,
 ) -> Result<Ends, Refusal> {
@@ -86,7 +93,7 @@ fn without_program(
     }
     walk.reading.reads.extend(redirects.reads);
     walk.reading.writes.extend(redirects.writes);
-    Ok(stay(state, Range::wild()))
+    Ok(Ends::stay(state))
 }
 
 fn before(walk: &mut Walk<'_>, state: &State, assignments: &[&Assignment], found: &[Word]) -> Result<(), Refusal> {
@@ -116,28 +123,33 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
         wrapped: Vec::new(),
         passed_over: Vec::new(),
         reach: Reach::Nothing,
+        deferred: None,
+        effect: Effect::default(),
+        judged_at_exec: walk.grants.witness,
+        profiled: true,
+        options: Vec::new(),
     });
 }
 
-/// Whether a word can only be a number.
+/// Whether a word is a number.
 pub fn is_number(word: &Word) -> bool {
-    let digits = |text: &str| {
-        text.strip_prefix('-')
-            .unwrap_or(text)
-            .bytes()
-            .all(|byte| byte.is_ascii_digit())
-    };
-    match &word.range.values {
-        Some(values) => values.iter().all(|text| digits(text)),
-        None => word.kind == WordKind::Opaque && word.range.tame == Tame::Token && word.range.head.is_empty(),
-    }
+    word.exact().is_some_and(|text| {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Redirects) -> Result<Ends, Refusal> {
     let mut concerns: Vec<(usize, Refusal)> = Vec::new();
     let program = loop {
-        let program = identity(state, job.words.first())?;
-        builtins::check(&job.words, state.reads_lines)?;
+        let program = match walk.executed.take() {
+            // A program of that name, not the shell's own command.
+            Some(program) => program,
+            None => {
+                builtins::check(&job.words, state.reads_lines)?;
+                identity(state, job.words.first())?
+            }
+        };
         if job.depth > MAX_NESTED {
             return Err(Refusal::new(
                 "limit:nesting",
@@ -145,20 +157,18 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
                 "run the command directly",
             ));
         }
-        match wrappers::step(walk, state, &job.words, &program)? {
+        match wrappers::step(walk, &job.words, &program)? {
             Step::Plain => break program,
             Step::Odd(at, refusal) => {
                 concerns.push((at, refusal));
                 break program;
             }
             Step::Text(text) => return inner_text(walk, state, job, redirects, &program, &text),
-            Step::Inner { words, fed } => {
+            Step::Inner(words) => {
                 if program == "nohup" && !redirects.output {
-                    redirects.writes.extend(place::of_text(walk, state, "nohup.out"));
-                }
-                if fed {
-                    // The wrapper takes the input; its command gets none.
-                    state.input = None;
+                    redirects
+                        .writes
+                        .extend(place::of_text(walk, state, "nohup.out").unwrap_or_default());
                 }
                 job.wrapped.push(std::mem::replace(&mut job.words, words));
                 job.via.push(program);
@@ -186,76 +196,84 @@ fn finish(
     if matches!(program.as_str(), "test" | "[") {
         add(&mut used.reads, extended::asked_by(walk, state, &job.words));
     }
-    let redirected = !redirects.writes.is_empty();
     let look_up = program == "command"
         && job
             .words
             .get(1)
             .is_some_and(|word| matches!(word.exact(), Some("-v" | "-V")));
-    let is_cd = program == "cd";
-    let output = flow::output(walk, state, &program, &job.words, redirects.input);
-    let simple = Simple {
-        state_only: is_cd || look_up || builtins::is_state_only(&job.words, redirected, state.feeds),
+    let state_only = program == "cd" || look_up || builtins::is_state_only(&job.words);
+    if state_only {
+        used.concerns.clear();
+        used.deferred = None;
+    }
+    walk.reading.commands.push(Simple {
+        state_only,
         via: job.via.clone(),
+        judged_at_exec: walk.grants.witness,
+        profiled: profiles::of(&program).is_some(),
+        effect: effect(&program, used.effect),
         program,
         reads: [used.reads, redirects.reads].concat(),
         writes: [used.writes, redirects.writes].concat(),
         hosts: used.hosts,
         concern: used.concerns.first().map(|(_, refusal)| refusal.clone()),
         concern_words: used.concerns.iter().map(|(at, _)| *at).collect(),
-        wrapped: job.wrapped.clone(),
+        wrapped: job.wrapped,
         passed_over: used.passed_over,
-        reach: used.reach,
-        words: job.words.clone(),
-    };
-    let simple = Simple {
-        concern: simple.concern.filter(|_| !simple.state_only),
-        reach: match (simple.state_only, simple.reach) {
+        reach: match (walk.grants.witness || state_only, used.reach) {
             (true, _) => Reach::Nothing,
-            (false, Reach::Nothing) if !simple.concern_words.is_empty() => Reach::Operands,
+            (false, Reach::Nothing) if !used.concerns.is_empty() => Reach::Operands,
             (false, reach) => reach,
         },
-        ..simple
-    };
-    walk.reading.commands.push(simple);
+        deferred: used.deferred,
+        options: used.options,
+        words: job.words.clone(),
+    });
     for words in used.inner {
-        let mut inner = State {
-            input: None,
-            feeds: true,
-            ..state.clone()
-        };
+        let mut inner = state.clone();
         let next = Job {
-            words,
-            via: [job.via.clone(), vec!["find".to_owned()]].concat(),
-            wrapped: Vec::new(),
             depth: job.depth + 1,
+            ..Job::new(words, [job.via.clone(), vec!["find".to_owned()]].concat())
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
     match job.words.first().and_then(Word::exact) {
         Some("cd") => chdir::change(walk, state, &job.words),
-        Some("read") => bind(state, &job.words),
+        Some("read") => {
+            let names = job
+                .words
+                .iter()
+                .skip(1)
+                .filter_map(Word::exact)
+                .filter(|name| *name != "-r");
+            walk.variables.extend(names.map(str::to_owned));
+            Ok(Ends::stay(state))
+        }
         // Nothing behind it runs in this shell. With two operands bash complains and goes on.
         Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(is_number) => Ok(Ends {
-            ok: Vec::new(),
-            failed: Vec::new(),
-            output: walking::silent(),
+            ok: Dirs::Of(Vec::new()),
+            failed: Dirs::Of(Vec::new()),
         }),
-        _ => Ok(stay(state, output)),
+        _ => Ok(Ends::stay(state)),
     }
 }
 
-/// `read` gives each name a line of the input.
-fn bind(state: &mut State, words: &[Word]) -> Result<Ends, Refusal> {
-    let single = words.len() <= 3;
-    for name in words.iter().skip(1).filter(|word| word.text != "-r") {
-        if state.vars.contains_key(&name.text) {
-            return Err(Refusal::construct("read", "use a fresh name for each variable"));
-        }
-        let range = state.input.clone().filter(|_| single).unwrap_or_else(Range::wild);
-        state.vars.insert(name.text.clone(), Range { values: None, ..range });
+/// What the program does beside its operands: as its profile says; the command of a wrapper is judged; a program that lies in the
+/// workspace does what it likes.
+fn effect(program: &str, by_profile: Effect) -> Effect {
+    if wrappers::is_wrapper(program) {
+        return Effect {
+            tree: false,
+            starts: Starts::Judged,
+        };
     }
-    Ok(stay(state, walking::silent()))
+    match program.starts_with("./") {
+        true => Effect {
+            tree: true,
+            starts: Starts::Anything,
+        },
+        false => by_profile,
+    }
 }
 
 /// A text for a shell is read like any other, in a shell of its own.
@@ -277,27 +295,22 @@ fn inner_text(
     let mut via = job.via;
     via.push(program.to_owned());
     let mut inner = Walk {
-        terrain: walk.terrain,
-        grants: walk.grants,
-        text,
         texts: walk.texts + 1,
         via,
         reading: std::mem::take(&mut walk.reading),
-        names: Vec::new(),
-        targets: Vec::new(),
-        heredocs: 0,
+        ..Walk::new(text, walk.terrain, walk.grants)
     };
     let start = State {
-        input: state.input.clone(),
         nested: state.nested,
-        feeds: state.feeds || redirects.output,
+        fed: state.fed || redirects.input,
         ..State::new(state.dirs.clone())
     };
-    let output = walking::whole(&mut inner, &start);
+    let done = walking::whole(&mut inner, &start);
     walk.reading = inner.reading;
     walk.reading.reads.extend(redirects.reads);
     walk.reading.writes.extend(redirects.writes);
-    Ok(stay(state, output?))
+    done?;
+    Ok(Ends::stay(state))
 }
 
 /// The name by which rules know a program: bare, or `./` and the path from the workspace's root.
@@ -315,8 +328,8 @@ fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
     if !text.contains('/') || text.starts_with('/') {
         return Ok(text.to_owned());
     }
-    match state.dirs.as_slice() {
-        [dir] => Ok(format!("./{}", place::normal(&place::join(dir, text)))),
+    match state.dirs.known() {
+        Some([dir]) => Ok(format!("./{}", place::normal(&place::join(dir, text)))),
         _ => Err(Refusal::construct(
             "opaque_program",
             "join `cd` to the command with `&&`",

@@ -1,6 +1,6 @@
 //! Splits the source text of one word into characters and expansions: quote removal, and the expansions that are refused. Evaluates nothing.
 
-use super::{Range, Refusal, params};
+use super::{Refusal, params};
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,35 +14,13 @@ pub enum Unit {
     /// `$name` and the forms of `${name…}` that are accepted.
     Param {
         name: String,
-        form: Form,
-        quoted: bool,
     },
     /// `$(text)`.
     Substitution {
         text: String,
-        quoted: bool,
     },
-    /// Arithmetic on literal numbers, `${#name}`, `$?`: digits.
-    Number {
-        quoted: bool,
-    },
-    /// An expansion that was looked at: what it may become.
-    Hole {
-        range: Range,
-        quoted: bool,
-    },
-}
-
-/// What a parameter expansion does with its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    Plain,
-    /// `${name:-text}` and `${name:+text}`: the value, or this text.
-    Else(String),
-    /// Cut at its end.
-    Trimmed,
-    /// Cut, replaced or re-cased: something made of the value and literal text.
-    Changed,
+    /// An expansion whose value is known only when the shell makes it: `$?`, arithmetic, or one of the above after a look at it.
+    Expansion,
 }
 
 /// In what quotes a text stands.
@@ -73,7 +51,7 @@ pub fn split(source: &str) -> Result<Vec<Unit>, Refusal> {
                 at + 2
             }
             '$' => dollar(&chars, at, Quotes::None, &mut units)?,
-            '`' => backtick(&chars, at, Quotes::None, &mut units)?,
+            '`' => backtick(&chars, at, &mut units)?,
             value => {
                 units.push(Unit::Char { value, quoted: false });
                 at + 1
@@ -152,16 +130,13 @@ fn quoted_char(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>)
     }
 }
 
-fn backtick(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn backtick(chars: &[char], at: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
     let end = find(chars, at + 1, '`')?;
     let text: String = chars[at + 1..end].iter().collect();
     if text.contains(['"', '\'', '\\', '$', '#', '<']) {
         return Err(Refusal::construct("backtick", "use `$( )` instead of backticks"));
     }
-    units.push(Unit::Substitution {
-        text,
-        quoted: quotes != Quotes::None,
-    });
+    units.push(Unit::Substitution { text });
     Ok(end + 1)
 }
 
@@ -171,34 +146,26 @@ fn dollar(chars: &[char], at: usize, quotes: Quotes, units: &mut Vec<Unit>) -> R
         Some('\'') if !quoted => ansi(chars, at + 2, units),
         Some('"') if !quoted => Err(Refusal::construct("$\"", "use plain double quotes")),
         Some('[') => Err(Refusal::construct("$[", "write the number itself")),
-        Some('(') if chars.get(at + 2) == Some(&'(') => arithmetic(chars, at + 3, quoted, units),
+        Some('(') if chars.get(at + 2) == Some(&'(') => arithmetic(chars, at + 3, units),
         Some('(') => {
             let end = closing(chars, at + 2)?;
             let text: String = chars[at + 2..end].iter().collect();
-            units.push(Unit::Substitution { text, quoted });
+            units.push(Unit::Substitution { text });
             Ok(end + 1)
         }
-        Some('{') => params::braced(chars, at + 2, quoted, units),
+        Some('{') => params::braced(chars, at + 2, units),
         Some(&next) if next == '_' || next.is_ascii_alphabetic() => {
             let name: String = name_at(chars, at + 1);
             let end = at + 1 + name.len();
-            units.push(Unit::Param {
-                name,
-                form: Form::Plain,
-                quoted,
-            });
+            units.push(Unit::Param { name });
             Ok(end)
         }
         Some('?' | '#') => {
-            units.push(Unit::Number { quoted });
+            units.push(Unit::Expansion);
             Ok(at + 2)
         }
         Some(&next) if next.is_ascii_digit() || "@*!-$".contains(next) => {
-            units.push(Unit::Param {
-                name: next.to_string(),
-                form: Form::Plain,
-                quoted,
-            });
+            units.push(Unit::Param { name: next.to_string() });
             Ok(at + 2)
         }
         _ => {
@@ -265,7 +232,7 @@ fn number(chars: &[char], at: usize, most: usize, radix: u32) -> Option<(char, u
 }
 
 /// `$((…))` from behind its second bracket: literal numbers only, since a name in it is evaluated again.
-fn arithmetic(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
+fn arithmetic(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
     let refused = || Refusal::construct("$((", "compute the number yourself and write it");
     let mut depth = 0_usize;
     let mut at = start;
@@ -273,7 +240,7 @@ fn arithmetic(chars: &[char], start: usize, quoted: bool, units: &mut Vec<Unit>)
         match here {
             '(' => depth += 1,
             ')' if depth == 0 => {
-                units.push(Unit::Number { quoted });
+                units.push(Unit::Expansion);
                 return if chars.get(at + 1) == Some(&')') {
                     Ok(at + 2)
                 } else {

@@ -2,7 +2,7 @@
 
 use super::plain::is_plain;
 use super::scope::{State, Walk};
-use super::{FileUse, Reach, Refusal, Tame, Word, WordKind, awk, jq, place, sed, simple};
+use super::{Effect, FileUse, Reach, Refusal, Word, WordKind, awk, jq, place, sed, simple};
 use crate::base::access::{Found, Place};
 use crate::policy::profiles::Class;
 use crate::policy::protected;
@@ -20,6 +20,11 @@ pub struct Used {
     pub inner: Vec<Vec<Word>>,
     pub passed_over: Vec<usize>,
     pub reach: Reach,
+    /// Why the command can be ruled only at its exec.
+    pub deferred: Option<Refusal>,
+    pub effect: Effect,
+    /// Options of a program without a profile, by index.
+    pub options: Vec<usize>,
 }
 
 /// One pass over the words.
@@ -43,11 +48,19 @@ pub fn concern(pass: &mut Pass<'_, '_>, at: usize, code: &str, reason: &str) {
     pass.used.concerns.push((at, refusal));
 }
 
-/// Notes that the word at `at` is not known.
-pub fn opaque(pass: &mut Pass<'_, '_>, at: usize) {
+/// Notes that the word at `at` is not known: the command is ruled at its exec, or refused where that cannot be.
+pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
     let text = pass.words.get(at).map_or("", |word| word.text.as_str());
     let reason = format!("what `{text}` becomes is not known before the command runs");
-    concern(pass, at, "opaque_argument", &reason);
+    let refusal = Refusal::new(
+        "opaque_argument",
+        reason,
+        "write the argument out, or set `args: any` on the rule",
+    );
+    match pass.walk.grants.witness {
+        true => pass.used.deferred = pass.used.deferred.take().or(Some(refusal)),
+        false => pass.used.concerns.push((at, refusal)),
+    }
 }
 
 /// A target of copies: the file itself, or the names below it when it is a directory.
@@ -59,7 +72,7 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
     let Some(target) = word.exact().map(str::to_owned) else {
         return;
     };
-    let places = place::of_text(pass.walk, pass.state, &target);
+    let places = place::of_text(pass.walk, pass.state, &target).unwrap_or_default();
     let is_dir = places
         .iter()
         .any(|found| found.place.as_ref().is_some_and(|place| place.found == Found::Dir));
@@ -67,20 +80,30 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
         return;
     }
     for source in sources {
-        for text in source.range.values.clone().unwrap_or_default() {
-            let name = text
-                .trim_end_matches('/')
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .to_owned();
-            if source.range.glob || matches!(name.as_str(), "" | "." | "..") {
-                opaque(pass, at);
-            } else {
-                let uses = place::of_text(pass.walk, pass.state, &format!("{target}/{name}"));
+        let name = source
+            .exact()
+            .map(|text| text.trim_end_matches('/').rsplit('/').next().unwrap_or_default());
+        match name {
+            Some(name) if !matches!(name, "" | "." | "..") => {
+                let uses = place::of_text(pass.walk, pass.state, &format!("{target}/{name}")).unwrap_or_default();
                 simple::add(&mut pass.used.writes, uses);
             }
+            _ => unknown_write(pass, at, word),
         }
+    }
+}
+
+/// A write whose place is known only at exec.
+fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    defer(pass, at);
+    if pass.walk.grants.witness {
+        let used = FileUse {
+            place: None,
+            asked: word.text.clone(),
+            opaque: true,
+            in_place: false,
+        };
+        simple::add(&mut pass.used.writes, vec![used]);
     }
 }
 
@@ -88,7 +111,7 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
 pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
     match class {
         // A glob shows the names that it matches, whatever the program does with them.
-        Class::Free if word.range.glob && leaves(word) => read(pass, at, word),
+        Class::Free if word.kind == WordKind::Glob && leaves(word) => read(pass, at, word),
         Class::Free | Class::Into => {}
         // `@file` holds more arguments for many programs.
         Class::In | Class::Formatted | Class::Archive if word.text.starts_with('@') => {
@@ -123,17 +146,22 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Rev => revision(pass, at, word),
         Class::Out => write(pass, at, word),
         Class::Dir => made(pass, at, word),
-        Class::Url => match &word.range.values {
-            Some(values) if !word.range.glob && values.iter().all(|url| is_web(url)) => {
-                pass.used.hosts.extend(values.iter().cloned())
-            }
-            _ => opaque(pass, at),
+        Class::Url => match word.exact() {
+            Some(url) if is_web(url) => pass.used.hosts.push(url.to_owned()),
+            Some(_) => concern(
+                pass,
+                at,
+                "program_argument",
+                "only http and https URLs are known to be harmless",
+            ),
+            None => defer(pass, at),
         },
         Class::Sed => program(pass, at, word, "sed", sed::check),
         Class::Awk => program(pass, at, word, "awk", awk::check),
         Class::Jq | Class::JqOrFile => program(pass, at, word, "jq", jq::check),
         Class::Dd => copied(pass, at, word),
         Class::Slug if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
+        _ if word.exact().is_none() => defer(pass, at),
         _ if !is_plain(class, word) => {
             let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);
             concern(pass, at, "program_argument", &reason);
@@ -153,8 +181,14 @@ fn is_web(url: &str) -> bool {
 
 /// A program in a language that has a reader of its own.
 fn program(pass: &mut Pass<'_, '_>, at: usize, word: &Word, name: &str, check: fn(&str) -> Result<(), String>) {
-    let unknown = || "it is not known before the command runs".to_owned();
-    if let Err(reason) = word.exact().ok_or_else(unknown).and_then(check) {
+    let Some(text) = word.exact() else {
+        return defer(pass, at);
+    };
+    // What such a program starts is judged at its exec, and it can write only what is granted: there is nothing left to guess.
+    if pass.walk.grants.witness && name != "jq" {
+        return;
+    }
+    if let Err(reason) = check(text) {
         concern(
             pass,
             at,
@@ -168,23 +202,23 @@ fn program(pass: &mut Pass<'_, '_>, at: usize, word: &Word, name: &str, check: f
 pub fn read(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     match place::uses(pass.walk, pass.state, word) {
         Some(uses) => simple::add(&mut pass.used.reads, uses),
-        None => opaque(pass, at),
+        None => defer(pass, at),
     }
 }
 
 /// `HEAD:path` and `a..b` as well as plain paths.
 fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
-    let Some(values) = word.range.values.clone().filter(|_| !word.range.glob) else {
+    let Some(text) = word.exact() else {
         return read(pass, at, word);
     };
-    for text in values {
-        let text = text.strip_prefix('^').unwrap_or(&text);
-        // `:0:path` and `-L :function:path` have two colons; a path may hold one itself.
-        let first = text.split_once(':').map_or(text, |(_, path)| path);
-        let last = text.rsplit_once(':').map_or(text, |(_, path)| path);
-        for path in [first, last] {
-            let uses = place::of_text(pass.walk, pass.state, path);
-            simple::add(&mut pass.used.reads, uses);
+    let text = text.strip_prefix('^').unwrap_or(text);
+    // `:0:path` and `-L :function:path` have two colons; a path may hold one itself.
+    let first = text.split_once(':').map_or(text, |(_, path)| path);
+    let last = text.rsplit_once(':').map_or(text, |(_, path)| path);
+    for path in [first, last] {
+        match place::of_text(pass.walk, pass.state, path) {
+            Some(uses) => simple::add(&mut pass.used.reads, uses),
+            None => defer(pass, at),
         }
     }
 }
@@ -218,32 +252,31 @@ fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
         .and_then(|at| pass.words.get(at))
         .and_then(Word::exact);
     let left_out = matches!(before, Some("!" | "-not")) && word.kind == WordKind::Known;
-    for text in word.range.values.clone().unwrap_or_else(|| vec![word.text.clone()]) {
-        if left_out || text.starts_with('!') {
-            continue;
-        }
-        let plain = text.replace(['*', '?', '[', ']', '^', '{', '}', '\\', '$'], "");
-        let named = [plain.as_str(), text.as_str()]
-            .into_iter()
-            .find(|name| secret_like(name).is_some());
-        let last = text.rsplit('/').next().unwrap_or_default();
-        let reached = (plain.len() > 2 || plain.len() == 2 && plain.starts_with('.'))
-            .then(|| {
-                [".env", ".netrc", ".npmrc", "id_rsa"]
-                    .into_iter()
-                    .find(|name| place::matches(last, name))
-            })
-            .flatten();
-        if let Some(name) = named.or(reached) {
-            simple::add(&mut pass.used.reads, place::of_text(pass.walk, pass.state, name));
-        }
+    let text = word.text.as_str();
+    if left_out || text.starts_with('!') || word.kind == WordKind::Unknown {
+        return;
+    }
+    let plain = text.replace(['*', '?', '[', ']', '^', '{', '}', '\\', '$'], "");
+    let named = [plain.as_str(), text]
+        .into_iter()
+        .find(|name| secret_like(name).is_some());
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let reached = (plain.len() > 2 || plain.len() == 2 && plain.starts_with('.'))
+        .then(|| {
+            [".env", ".netrc", ".npmrc", "id_rsa"]
+                .into_iter()
+                .find(|name| place::matches(last, name))
+        })
+        .flatten();
+    if let Some(name) = named.or(reached) {
+        let uses = place::of_text(pass.walk, pass.state, name).unwrap_or_default();
+        simple::add(&mut pass.used.reads, uses);
     }
 }
 
 /// Whether a pattern lies, or may lie, outside the directory of the command.
 fn leaves(word: &Word) -> bool {
-    let out = |text: &String| text.starts_with(['/', '~']) || text.contains("..");
-    word.range.values.as_ref().is_some_and(|all| all.iter().any(out))
+    word.text.starts_with(['/', '~']) || word.text.contains("..")
 }
 
 /// `if=FILE` is read, `of=FILE` written.
@@ -255,7 +288,8 @@ fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
         Some(("of", name)) => write(pass, at, &Word::known(name)),
         Some(("bs" | "ibs" | "obs" | "cbs" | "count" | "seek" | "skip" | "status" | "conv" | "iflag" | "oflag", _)) => {
         }
-        _ => opaque(pass, at),
+        Some(_) => concern(pass, at, "program_argument", "dd knows more settings than the profile"),
+        None => defer(pass, at),
     }
 }
 
@@ -267,8 +301,8 @@ fn remote(text: &str) -> bool {
 /// A file that is written.
 pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     match place::uses(pass.walk, pass.state, word) {
-        Some(uses) if uses.iter().all(|found| !found.opaque) => simple::add(&mut pass.used.writes, uses),
-        _ => opaque(pass, at),
+        Some(uses) => simple::add(&mut pass.used.writes, uses),
+        None => unknown_write(pass, at, word),
     }
 }
 
@@ -288,30 +322,23 @@ fn made(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
 
 /// A word of which only this is known: where it names a path, alone or behind an option, that is read.
 pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
-    if word.kind == WordKind::Opaque
-        && word.range.values.is_none()
-        && (word.range.tame == Tame::Wild || word.range.dash)
-    {
-        return opaque(pass, at);
+    let Some(text) = word.exact() else {
+        return read(pass, at, word);
+    };
+    if text.contains("://") {
+        pass.used.hosts.push(text.to_owned());
+        return;
     }
-    for text in word.range.values.clone().unwrap_or_default() {
-        if text.contains("://") {
-            pass.used.hosts.push(text);
-            continue;
-        }
-        let value = text.split_once('=').map_or(text.as_str(), |(_, value)| value);
-        // `-I/usr/include`: a path may be glued to its option.
-        let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
-        let value = if value.starts_with('-') { glued() } else { value };
-        let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);
-        let uses = place::of_text(pass.walk, pass.state, value);
-        if value.contains('/') || value.starts_with('~') || value.starts_with("..") || uses.iter().any(exists) {
-            simple::add(&mut pass.used.reads, uses);
-        }
-    }
-    if word.range.glob
-        && let Some(uses) = place::uses(pass.walk, pass.state, word)
-    {
-        simple::add(&mut pass.used.reads, uses);
+    let value = text.split_once('=').map_or(text, |(_, value)| value);
+    // `-I/usr/include`: a path may be glued to its option.
+    let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
+    let value = if value.starts_with('-') { glued() } else { value };
+    let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);
+    let path = value.contains('/') || value.starts_with('~') || value.starts_with("..");
+    match place::of_text(pass.walk, pass.state, value) {
+        Some(uses) if path || uses.iter().any(exists) => simple::add(&mut pass.used.reads, uses),
+        Some(_) => {}
+        None if path => defer(pass, at),
+        None => {}
     }
 }

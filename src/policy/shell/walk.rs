@@ -1,12 +1,12 @@
 //! Walks a syntax tree: lists, pipes, groups, loops, branches, substitutions. Follows the directory; leaves simple commands to `simple`.
 
 use super::redirect::{self, Redirects};
-use super::scope::{Ends, MAX_NESTED, State, Walk, union};
-use super::{Grants, Range, Reading, Refusal, Word, agree, extended, loops, parse, scan, simple, words};
+use super::scope::{Dirs, Ends, MAX_NESTED, State, Walk};
+use super::{Grants, Reading, Refusal, Word, agree, assign, extended, parse, scan, simple, words};
 use crate::base::access::{Place, Terrain};
 use brush_parser::ast::{
-    AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, IfClauseCommand, IoRedirect, Pipeline,
-    RedirectList, SeparatorOperator,
+    AndOr, CaseClauseCommand, Command, CompoundCommand, CompoundList, ForClauseCommand, IfClauseCommand, IoRedirect,
+    Pipeline, RedirectList, SeparatorOperator, WhileOrUntilClauseCommand,
 };
 
 /// Simple commands in one text, those of its substitutions included.
@@ -17,26 +17,8 @@ const MAX_COMMANDS: usize = 200;
 /// # Errors
 /// A [`Refusal`].
 pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
-    let start: Place = (terrain.locate)(if dir.is_empty() { "." } else { dir });
-    if !start.inside {
-        return Err(Refusal::new(
-            "outside_path",
-            format!("`{dir}` lies outside the workspace"),
-            "start in a directory inside",
-        ));
-    }
-    let mut walk = Walk {
-        terrain: *terrain,
-        grants: *grants,
-        text,
-        texts: 0,
-        via: Vec::new(),
-        reading: Reading::default(),
-        names: Vec::new(),
-        targets: Vec::new(),
-        heredocs: 0,
-    };
-    whole(&mut walk, &State::new(vec![start.path]))?;
+    let mut walk = Walk::new(text, *terrain, *grants);
+    whole(&mut walk, &start(dir, terrain)?)?;
     if walk.reading == Reading::default() {
         return Err(Refusal::new(
             "parse_error",
@@ -47,26 +29,57 @@ pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -
     Ok(walk.reading)
 }
 
+/// Reads the words of a program that is executed. See [`super::read_argv`].
+///
+/// # Errors
+/// A [`Refusal`].
+pub fn read_argv(
+    argv: &[String],
+    program: &str,
+    dir: &str,
+    terrain: &Terrain<'_>,
+    grants: &Grants<'_>,
+) -> Result<Reading, Refusal> {
+    let mut state = start(dir, terrain)?;
+    // What comes in on its standard input is not known here.
+    state.fed = true;
+    let mut walk = Walk {
+        executed: Some(program.to_owned()),
+        ..Walk::new("", *terrain, *grants)
+    };
+    let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
+    simple::of_words(&mut walk, &mut state, words.map(Word::known).collect())?;
+    Ok(walk.reading)
+}
+
+fn start(dir: &str, terrain: &Terrain<'_>) -> Result<State, Refusal> {
+    let start: Place = (terrain.locate)(if dir.is_empty() { "." } else { dir });
+    if !start.inside {
+        return Err(Refusal::new(
+            "outside_path",
+            format!("`{dir}` lies outside the workspace"),
+            "start in a directory inside",
+        ));
+    }
+    Ok(State::new(Dirs::Of(vec![start.path])))
+}
+
 /// Scans, parses, walks `walk.text`, and asks the second opinion.
 ///
 /// # Errors
 /// A [`Refusal`].
-pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<Range, Refusal> {
+pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<(), Refusal> {
     let openers = scan::scan(walk.text)?;
     let seen = agree::look(walk.text)?;
     let program = parse::parse(walk.text, openers)?;
     let mut state = state.clone();
-    let mut output = Range::wild();
     for complete in &program.complete_commands {
-        let ends = list(walk, &mut state, complete)?;
-        state.dirs = ends.all()?;
-        output = ends.output;
+        state.dirs = list(walk, &mut state, complete)?.all()?;
     }
     if walk.heredocs > 0 {
         heredoc_lines(walk.text)?;
     }
-    agree::check(&seen, &walk.names, &walk.targets)?;
-    Ok(output)
+    agree::check(&seen, &walk.names, &walk.targets)
 }
 
 /// A line that opens a here-document may hold no expansion: the parsers lose it there.
@@ -83,11 +96,11 @@ fn heredoc_lines(text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What `$(text)` prints.
+/// Walks the commands of `$(text)`.
 ///
 /// # Errors
 /// A [`Refusal`] of the commands in it.
-pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<Range, Refusal> {
+pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<(), Refusal> {
     if state.nested >= MAX_NESTED {
         return Err(Refusal::new(
             "limit:nesting",
@@ -99,35 +112,25 @@ pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<Ra
     let program = parse::parse(text, openers)?;
     let mut inner = State {
         nested: state.nested + 1,
-        feeds: true,
         reads_lines: false,
         ..state.clone()
     };
-    let mut outputs = Vec::new();
     for complete in &program.complete_commands {
-        let ends = list(walk, &mut inner, complete)?;
-        inner.dirs = ends.all()?;
-        outputs.push(ends.output);
+        inner.dirs = list(walk, &mut inner, complete)?.all()?;
     }
-    // Output of several lists runs together; only a single one is followed.
-    let single = program.complete_commands.len() == 1 && program.complete_commands[0].0.len() == 1;
-    Ok(outputs.pop().filter(|_| single).unwrap_or_else(Range::wild))
+    Ok(())
 }
 
-/// Walks a list; `state.vars` is changed, `state.dirs` is the start.
+/// Walks a list; `state.dirs` is the start.
 ///
 /// # Errors
 /// A [`Refusal`].
 pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<Ends, Refusal> {
-    if state.dirs.is_empty() {
+    if state.dirs.is_nowhere() {
         // Behind an `exit`: judged as if it ran from the root.
-        state.dirs.push(String::new());
+        state.dirs = Dirs::Of(vec![String::new()]);
     }
-    let mut ends = Ends {
-        ok: state.dirs.clone(),
-        failed: state.dirs.clone(),
-        output: Range::wild(),
-    };
+    let mut ends = Ends::stay(state);
     let start = state.dirs.clone();
     for item in &list.0 {
         if matches!(item.1, SeparatorOperator::Async) {
@@ -138,49 +141,34 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
         }
         state.dirs = reached(ends.all()?, &start);
         ends = pipeline(walk, state, &item.0.first)?;
-        let sure = state.sure;
         for next in &item.0.additional {
-            state.sure = false;
-            let output = std::mem::replace(&mut ends.output, Range::wild());
             match next {
                 AndOr::And(then) => {
                     state.dirs = reached(ends.ok, &start);
                     let after = pipeline(walk, state, then)?;
                     ends = Ends {
                         ok: after.ok,
-                        failed: union(&ends.failed, &after.failed)?,
-                        // `cd x && git ls-files` prints what the second prints.
-                        output: if output.head == "silent" {
-                            after.output
-                        } else {
-                            Range::wild()
-                        },
+                        failed: ends.failed.union(&after.failed)?,
                     };
                 }
                 AndOr::Or(otherwise) => {
                     state.dirs = reached(ends.failed, &start);
                     let after = pipeline(walk, state, otherwise)?;
                     ends = Ends {
-                        ok: union(&ends.ok, &after.ok)?,
+                        ok: ends.ok.union(&after.ok)?,
                         failed: after.failed,
-                        output: if after.output.head == "silent" {
-                            output
-                        } else {
-                            Range::wild()
-                        },
                     };
                 }
             }
         }
-        state.sure = sure;
     }
     state.dirs = start;
     Ok(ends)
 }
 
 /// Behind an `exit` nothing runs; it is judged all the same, from the start of the list.
-fn reached(dirs: Vec<String>, start: &[String]) -> Vec<String> {
-    if dirs.is_empty() { start.to_vec() } else { dirs }
+fn reached(dirs: Dirs, start: &Dirs) -> Dirs {
+    if dirs.is_nowhere() { start.clone() } else { dirs }
 }
 
 fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Result<Ends, Refusal> {
@@ -191,23 +179,15 @@ fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Resu
         }
         return Ok(ends);
     }
-    let dirs = state.dirs.clone();
-    let mut flow = state.input.clone();
-    let last = pipeline.seq.len().saturating_sub(1);
     for (index, stage) in pipeline.seq.iter().enumerate() {
         // Each stage is a subshell: what it changes is gone behind it.
         let mut inner = State {
-            input: flow,
-            feeds: state.feeds || index < last,
+            fed: state.fed || index > 0,
             ..state.clone()
         };
-        flow = Some(command(walk, &mut inner, stage)?.output);
+        command(walk, &mut inner, stage)?;
     }
-    Ok(Ends {
-        ok: dirs.clone(),
-        failed: dirs,
-        output: flow.unwrap_or_else(Range::wild),
-    })
+    Ok(Ends::stay(state))
 }
 
 fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<Ends, Refusal> {
@@ -223,15 +203,8 @@ fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<
         Command::Compound(compound, redirects) => {
             outer(walk, state, redirects.as_ref())?;
             let mut inner = state.clone();
-            if reads_file(redirects.as_ref()) {
-                inner.input = Some(Range::wild());
-            }
-            inner.sure &= matches!(compound, CompoundCommand::BraceGroup(_) | CompoundCommand::Subshell(_));
-            let ends = compound_command(walk, &mut inner, compound)?;
-            if !matches!(compound, CompoundCommand::Subshell(_)) {
-                state.vars = inner.vars;
-            }
-            Ok(ends)
+            inner.fed |= reads_file(redirects.as_ref());
+            compound_command(walk, &mut inner, compound)
         }
         Command::Function(_) => Err(Refusal::construct("function", "write the commands out")),
         Command::ExtendedTest(test, redirects) => {
@@ -239,25 +212,8 @@ fn command(walk: &mut Walk<'_>, state: &mut State, command: &Command) -> Result<
             walk.names.push("[[".to_owned());
             extended::check(walk, state, &test.expr)?;
             simple::note(walk, vec![Word::known("[[")]);
-            Ok(stay(state, silent()))
+            Ok(Ends::stay(state))
         }
-    }
-}
-
-/// Output of a command that prints nothing.
-pub fn silent() -> Range {
-    Range {
-        head: "silent".to_owned(),
-        ..Range::of(super::Tame::Token)
-    }
-}
-
-/// Ends where it started.
-pub fn stay(state: &State, output: Range) -> Ends {
-    Ends {
-        ok: state.dirs.clone(),
-        failed: state.dirs.clone(),
-        output,
     }
 }
 
@@ -278,33 +234,32 @@ fn compound_command(walk: &mut Walk<'_>, state: &mut State, compound: &CompoundC
         CompoundCommand::Arithmetic(_) => Err(Refusal::construct("((", "compute the number yourself and write it")),
         CompoundCommand::ArithmeticForClause(_) => Err(Refusal::construct("for ((", "use `for n in 1 2 3`")),
         CompoundCommand::Coprocess(_) => Err(Refusal::construct("coproc", "use a pipe")),
-        CompoundCommand::BraceGroup(group) => {
-            let ends = list(walk, state, &group.list)?;
-            Ok(only_output_of_one(ends, &group.list))
-        }
+        CompoundCommand::BraceGroup(group) => list(walk, state, &group.list),
         CompoundCommand::Subshell(group) => {
-            let ends = list(walk, &mut state.clone(), &group.list)?;
-            Ok(stay(state, only_output_of_one(ends, &group.list).output))
+            list(walk, &mut state.clone(), &group.list)?;
+            Ok(Ends::stay(state))
         }
-        CompoundCommand::ForClause(clause) => loops::over_words(walk, state, clause),
+        CompoundCommand::ForClause(clause) => over_words(walk, state, clause),
         CompoundCommand::CaseClause(clause) => case(walk, state, clause),
         CompoundCommand::IfClause(clause) => branch(walk, state, clause),
         CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
-            loops::on_condition(walk, state, clause)
+            on_condition(walk, state, clause)
         }
     }
 }
 
-fn only_output_of_one(ends: Ends, list: &CompoundList) -> Ends {
-    let output = if list.0.len() == 1 { ends.output } else { Range::wild() };
-    Ends { output, ..ends }
+/// Ends in any of these directories, whatever its status.
+fn anyhow(dirs: Dirs) -> Ends {
+    Ends {
+        ok: dirs.clone(),
+        failed: dirs,
+    }
 }
 
 fn branch(walk: &mut Walk<'_>, state: &mut State, clause: &IfClauseCommand) -> Result<Ends, Refusal> {
     let tested = list(walk, state, &clause.condition)?;
     state.dirs = tested.ok;
-    let then = list(walk, state, &clause.then)?;
-    let mut dirs = then.all()?;
+    let mut dirs = list(walk, state, &clause.then)?.all()?;
     let mut open = tested.failed;
     for next in clause.elses.iter().flatten() {
         state.dirs = open.clone();
@@ -313,14 +268,9 @@ fn branch(walk: &mut Walk<'_>, state: &mut State, clause: &IfClauseCommand) -> R
             state.dirs = tested.ok;
             open = tested.failed;
         }
-        dirs = union(&dirs, &list(walk, state, &next.body)?.all()?)?;
+        dirs = dirs.union(&list(walk, state, &next.body)?.all()?)?;
     }
-    dirs = union(&dirs, &open)?;
-    Ok(Ends {
-        ok: dirs.clone(),
-        failed: dirs,
-        output: Range::wild(),
-    })
+    Ok(anyhow(dirs.union(&open)?))
 }
 
 fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> Result<Ends, Refusal> {
@@ -334,13 +284,73 @@ fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> R
         if let Some(body) = &item.cmd {
             // `;&` and `;;&` fall into the next: it may start wherever any other ended.
             state.dirs = dirs.clone();
-            dirs = union(&dirs, &list(walk, state, body)?.all()?)?;
+            dirs = dirs.union(&list(walk, state, body)?.all()?)?;
         }
     }
     state.dirs = start;
-    Ok(Ends {
-        ok: dirs.clone(),
-        failed: dirs,
-        output: Range::wild(),
-    })
+    Ok(anyhow(dirs))
+}
+
+/// `for name in words`.
+fn over_words(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand) -> Result<Ends, Refusal> {
+    let name = clause.variable_name.as_str();
+    if !assign::may_be_set(name) {
+        return Err(Refusal::construct(
+            "for",
+            "use a lower-case name for the loop's variable",
+        ));
+    }
+    for value in clause.values.iter().flatten() {
+        words::evaluate(walk, state, &value.value)?;
+    }
+    walk.variables.push(name.to_owned());
+    let start = state.dirs.clone();
+    let ends = list(walk, state, &clause.body.list)?;
+    again(walk, state, &start, ends, &clause.body.list)
+}
+
+/// A loop whose body may end in another directory than it starts in is read once more from anywhere.
+fn again(
+    walk: &mut Walk<'_>,
+    state: &mut State,
+    start: &Dirs,
+    ends: Ends,
+    body: &CompoundList,
+) -> Result<Ends, Refusal> {
+    let after = start.union(&ends.all()?)?;
+    if after == *start {
+        return Ok(anyhow(after));
+    }
+    if !walk.grants.witness {
+        return Err(Refusal::construct(
+            "cd_in_loop",
+            "put the body into a subshell: `(cd x && …)`",
+        ));
+    }
+    state.dirs = Dirs::Unknown;
+    list(walk, state, body)?;
+    Ok(anyhow(Dirs::Unknown))
+}
+
+/// `while` and `until`.
+fn on_condition(walk: &mut Walk<'_>, state: &mut State, clause: &WhileOrUntilClauseCommand) -> Result<Ends, Refusal> {
+    let start = state.dirs.clone();
+    let mut condition = State {
+        reads_lines: true,
+        ..state.clone()
+    };
+    let tested = list(walk, &mut condition, &clause.0)?.all()?;
+    if tested != start {
+        return Err(Refusal::construct(
+            "cd_in_loop",
+            "put `cd` in front of the loop instead of into its condition",
+        ));
+    }
+    let ends = list(walk, state, &clause.1.list)?;
+    let ends = again(walk, state, &start, ends, &clause.1.list)?;
+    if ends.ok == Dirs::Unknown {
+        condition.dirs = Dirs::Unknown;
+        list(walk, &mut condition, &clause.0)?;
+    }
+    Ok(ends)
 }

@@ -1,11 +1,8 @@
-//! Makes words of their source: looks at each expansion and says what the word may become. Knows no program.
+//! Makes words of their source: what is literal, what is a pattern, what is known only when the shell expands it. Knows no program.
 
 use super::scope::{State, Walk};
-use super::units::{Form, Unit, split};
-use super::{Range, Refusal, Tame, Word, WordKind, braces, walk};
-
-/// The most values that one word is followed through.
-const MAX_VALUES: usize = 64;
+use super::units::{Unit, split};
+use super::{Refusal, Word, WordKind, braces, walk};
 
 /// The words that the source of one word becomes (braces make several).
 ///
@@ -30,53 +27,27 @@ pub fn evaluate_one(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<
 /// # Errors
 /// As [`evaluate`].
 pub fn resolve(walk: &mut Walk<'_>, state: &State, units: Vec<Unit>) -> Result<Vec<Unit>, Refusal> {
-    units
-        .into_iter()
-        .map(|unit| {
-            let (range, quoted) = match unit {
-                Unit::Substitution { text, quoted } => (walk::substitution(walk, state, &text)?, quoted),
-                Unit::Number { quoted } => (state.var("?"), quoted),
-                Unit::Param { name, form, quoted } => (param(state, &name, form)?, quoted),
-                other => return Ok(other),
-            };
-            Ok(Unit::Hole { range, quoted })
-        })
-        .collect()
-}
-
-fn param(state: &State, name: &str, form: Form) -> Result<Range, Refusal> {
-    if !state.vars.contains_key(name) && looks_secret(name) {
-        return Err(Refusal::new(
-            "refused_construct:secret_variable",
-            format!("`${name}` looks like a secret"),
-            "leave the variable to the program that needs it",
-        ));
-    }
-    let range = state.var(name);
-    Ok(match (form, range.values) {
-        (Form::Plain, values) => Range { values, ..range },
-        (Form::Else(text), Some(mut values)) => {
-            values.push(text);
-            Range::one_of(values)
-        }
-        (Form::Trimmed, values) => {
-            let plain = |text: &String| !text.contains("..") && !text.starts_with(['/', '~']);
-            let tame = values.map_or(range.tame, |all| {
-                if all.iter().all(plain) {
-                    Tame::Inside
-                } else {
-                    Tame::Wild
-                }
-            });
-            Range {
-                values: None,
-                many: true,
-                tame,
-                ..range
+    let mut resolved = Vec::with_capacity(units.len());
+    for unit in units {
+        resolved.push(match unit {
+            Unit::Substitution { text } => {
+                walk::substitution(walk, state, &text)?;
+                Unit::Expansion
             }
-        }
-        (Form::Else(_) | Form::Changed, _) => Range::wild(),
-    })
+            Unit::Param { name } => {
+                if looks_secret(&name) && !walk.is_own_variable(&name) {
+                    return Err(Refusal::new(
+                        "refused_construct:secret_variable",
+                        format!("`${name}` looks like a secret"),
+                        "leave the variable to the program that needs it",
+                    ));
+                }
+                Unit::Expansion
+            }
+            other => other,
+        });
+    }
+    Ok(resolved)
 }
 
 /// Whether a variable's name says that its value is a secret.
@@ -97,144 +68,27 @@ pub fn looks_secret(name: &str) -> bool {
 
 /// One word of resolved units.
 fn word(units: &[Unit], source: &str) -> Word {
-    let holes = units.iter().any(|unit| matches!(unit, Unit::Hole { .. }));
+    let is_expansion = |unit: &Unit| matches!(unit, Unit::Expansion);
     let glob = is_glob(units);
-    if !holes {
-        let text = literal(units, glob);
-        let mut word = Word::known(text.clone());
-        if glob {
-            word.kind = WordKind::Glob;
-            word.range = Range {
-                values: Some(vec![text.clone()]),
-                glob: true,
-                many: true,
-                dash: text.starts_with(['-', '*', '?', '[']),
-                ..Range::wild()
-            };
-        }
-        return word;
+    // A pattern with a quoted backslash is read differently by different matchers.
+    let backslash = |unit: &Unit| matches!(unit, Unit::Char { value: '\\', .. });
+    if units.iter().any(is_expansion) || (glob && units.iter().any(backslash)) {
+        let literal = units.iter().take_while(|unit| !is_expansion(unit));
+        let head: String = literal.filter_map(character).collect();
+        return Word::unknown(source, head);
     }
-    Word::opaque(source, range_of(units, glob))
-}
-
-fn range_of(units: &[Unit], glob: bool) -> Range {
-    let (mut values, mut many, mut globs, mut worst) = (Some(vec![String::new()]), glob, glob, Tame::Token);
-    for unit in units {
-        match unit {
-            Unit::Char { value, .. } => values.iter_mut().flatten().for_each(|text| text.push(*value)),
-            Unit::Hole { range, quoted } => {
-                let known = range.values.as_deref();
-                let splits = known.is_none_or(|all| all.iter().any(|text| text.contains([' ', '\t', '\n'])));
-                let patterns = known
-                    .unwrap_or_default()
-                    .iter()
-                    .any(|text| text.contains(['*', '?', '[']));
-                globs |= range.glob || (!quoted && patterns);
-                many |= if *quoted {
-                    range.head == "@"
-                } else {
-                    range.many || splits || may_be_empty(range)
-                };
-                worst = worst.max(if known.is_some() { Tame::Token } else { range.tame });
-                values = values.zip(known).and_then(|(left, right)| product(&left, right));
-                if !quoted && splits && known.is_some() {
-                    values = None;
-                    worst = Tame::Wild;
-                }
-            }
-            _ => {}
-        }
-    }
-    let dash = values
-        .as_ref()
-        .map_or_else(|| may_dash(units), |all| all.iter().any(|text| text.starts_with('-')));
-    // With all values known, how tame they are is not asked.
-    let tame = if values.is_some() {
-        Tame::Wild
-    } else {
-        tamed(units, worst)
-    };
-    Range {
-        tame,
-        values,
-        dash,
-        many,
-        glob: globs,
-        head: head(units),
+    let text = literal(units, glob);
+    Word {
+        kind: if glob { WordKind::Glob } else { WordKind::Known },
+        ..Word::known(text)
     }
 }
 
-/// Literal text before the first expansion.
-fn head(units: &[Unit]) -> String {
-    let literal = units.iter().take_while(|unit| !matches!(unit, Unit::Hole { .. }));
-    let chars = literal.filter_map(|unit| match unit {
+fn character(unit: &Unit) -> Option<char> {
+    match unit {
         Unit::Char { value, .. } => Some(*value),
         _ => None,
-    });
-    chars.collect()
-}
-
-/// How tame a word is whose values are not all known, given the wildest of its expansions.
-fn tamed(units: &[Unit], mut worst: Tame) -> Tame {
-    let plain = |text: &String| !text.contains("..") && !text.starts_with(['/', '~', '-']);
-    let known = units.iter().filter_map(|unit| match unit {
-        Unit::Hole { range, .. } => range.values.as_ref(),
-        _ => None,
-    });
-    for values in known {
-        // A part with known values may be a path of any kind: only plain names keep the word tame.
-        worst = if values.iter().all(plain) {
-            worst.max(Tame::Inside)
-        } else {
-            Tame::Wild
-        };
     }
-    let literals: String = literal(units, false);
-    // A token holds no slash: `$id..HEAD` is a range of revisions.
-    let range = worst == Tame::Token && !literals.contains('/') && !literals.trim_matches('.').is_empty();
-    if worst == Tame::Wild || (literals.contains("..") && !range) || literals_leave(units) {
-        return Tame::Wild;
-    }
-    if literals.contains('/') { Tame::Inside } else { worst }
-}
-
-/// Whether the word begins at the root or in a home directory.
-fn literals_leave(units: &[Unit]) -> bool {
-    let head = head(units);
-    // An empty value in front would make `$x/etc` begin at the root.
-    let first = units.iter().find(|unit| !matches!(unit, Unit::Nothing));
-    let empty_first = matches!(first, Some(Unit::Hole { range, .. }) if may_be_empty(range));
-    head.starts_with(['/', '~']) || (empty_first && literal(units, false).starts_with('/'))
-}
-
-fn may_be_empty(range: &Range) -> bool {
-    range
-        .values
-        .as_ref()
-        .map_or(range.many, |all| all.iter().any(String::is_empty))
-}
-
-fn product(left: &[String], right: &[String]) -> Option<Vec<String>> {
-    if left.len() * right.len() > MAX_VALUES {
-        return None;
-    }
-    let joined = left
-        .iter()
-        .flat_map(|head| right.iter().map(move |tail| format!("{head}{tail}")));
-    Some(joined.collect())
-}
-
-/// Whether the first thing in the word may be a dash.
-fn may_dash(units: &[Unit]) -> bool {
-    for unit in units {
-        match unit {
-            Unit::Char { value, .. } => return *value == '-',
-            Unit::Hole { range, .. } if range.dash => return true,
-            Unit::Hole { range, .. } if !may_be_empty(range) => return false,
-            _ => {}
-        }
-    }
-    false
 }
 
 fn is_glob(units: &[Unit]) -> bool {

@@ -1,14 +1,14 @@
 //! Programs that run the command given as their operands: seen through, by an exact grammar. An operand that does not fit is a concern.
 
-use super::scope::{State, Walk};
-use super::{Range, Refusal, Word, assign};
+use super::scope::Walk;
+use super::{Refusal, Word, WordKind, assign};
 
 /// What stands behind a program's name.
 pub enum Step {
     /// Not a wrapper, or one without a command.
     Plain,
     /// A command inside a command.
-    Inner { words: Vec<Word>, fed: bool },
+    Inner(Vec<Word>),
     /// A text for a shell.
     Text(String),
     /// A wrapper whose options are not understood: the command stays hidden.
@@ -157,16 +157,22 @@ pub const LAUNCHERS: [&str; 44] = [
     "dash",
 ];
 
+/// Whether the program runs a command that it is given, so that what it executes is judged.
+pub fn is_wrapper(program: &str) -> bool {
+    matches!(program, "env" | "bash" | "sh" | "dash" | "find" | "time")
+        || GRAMMARS.iter().any(|one| one.name == program)
+}
+
 /// Looks behind the first word.
 ///
 /// # Errors
-/// `assignment:*` for names that `env` may not set.
-pub fn step(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Result<Step, Refusal> {
+/// `assignment:*` for names that `env` may not set or remove.
+pub fn step(walk: &Walk<'_>, words: &[Word], program: &str) -> Result<Step, Refusal> {
     match program {
         "env" => env(walk, words),
         "bash" | "sh" | "dash" => Ok(shell(words)),
         "command" if words.get(1).is_some_and(|word| word.text == "-v" || word.text == "-V") => Ok(Step::Plain),
-        "xargs" => Ok(xargs(state, words)),
+        "xargs" => Ok(xargs(words)),
         _ => Ok(GRAMMARS
             .iter()
             .find(|grammar| grammar.name == program)
@@ -190,13 +196,10 @@ fn plain(grammar: &Grammar, words: &[Word]) -> Step {
     match skip_options(grammar, words) {
         Ok(at) if at + grammar.operands < words.len() => {
             let skipped = &words[at..at + grammar.operands];
-            if let Some(bad) = skipped.iter().position(|word| word.range.many || word.range.dash) {
+            if let Some(bad) = skipped.iter().position(|word| word.exact().is_none()) {
                 return odd(at + bad, words.get(at + bad));
             }
-            Step::Inner {
-                words: words[at + grammar.operands..].to_vec(),
-                fed: false,
-            }
+            Step::Inner(words[at + grammar.operands..].to_vec())
         }
         Ok(_) => Step::Plain,
         Err(at) => odd(at, words.get(at)),
@@ -208,11 +211,7 @@ fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         let Some(text) = word.exact() else {
-            return if word.range.dash || word.range.many {
-                Err(at)
-            } else {
-                Ok(at)
-            };
+            return Err(at);
         };
         if text == "--" {
             return Ok(at + 1);
@@ -225,7 +224,7 @@ fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
             at += 1;
         } else if grammar.valued.contains(&text) {
             match words.get(at + 1) {
-                Some(value) if !value.range.many => at += 2,
+                Some(value) if value.exact().is_some() => at += 2,
                 _ => return Err(at),
             }
         } else if (text.starts_with("--") && long != text && grammar.valued.contains(&long))
@@ -243,13 +242,23 @@ fn env(walk: &Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.exact() {
-            Some("-i" | "-" | "--ignore-environment") => at += 1,
-            Some("-u" | "--unset") if words.get(at + 1).is_some_and(|name| name.exact().is_some()) => at += 2,
+            // Without the variables that are set for commands, git and others would read the machine's own settings.
+            Some("-i" | "-" | "--ignore-environment") => return Err(assign::removed("-i")),
+            Some("-u" | "--unset") => {
+                let Some(name) = words.get(at + 1).and_then(Word::exact) else {
+                    return Ok(odd(at, Some(word)));
+                };
+                assign::may_be_removed(name)?;
+                at += 2;
+            }
             Some("--") => {
                 at += 1;
                 break;
             }
-            Some(text) if text.starts_with("--unset=") => at += 1,
+            Some(text) if text.starts_with("--unset=") => {
+                assign::may_be_removed(&text["--unset=".len()..])?;
+                at += 1;
+            }
             Some(text) if text.starts_with('-') => return Ok(odd(at, Some(word))),
             Some(text) if text.contains('=') => break,
             Some(_) => break,
@@ -257,23 +266,20 @@ fn env(walk: &Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
         }
     }
     while let Some(word) = words.get(at) {
-        let source = word.exact().unwrap_or(&word.range.head);
+        let source = word.exact().unwrap_or(&word.head);
         let Some((name, value)) = source.split_once('=') else {
             break;
         };
         let value = word
             .exact()
-            .map_or_else(|| Word::opaque(&word.text, Range::wild()), |_| Word::known(value));
+            .map_or_else(|| Word::unknown(&word.text, ""), |_| Word::known(value));
         assign::before(walk, name, &value)?;
         at += 1;
     }
     if at >= words.len() {
         return Ok(Step::Plain);
     }
-    Ok(Step::Inner {
-        words: words[at..].to_vec(),
-        fed: false,
-    })
+    Ok(Step::Inner(words[at..].to_vec()))
 }
 
 /// `bash -c TEXT` and nothing more; other uses are those of a plain program.
@@ -288,6 +294,8 @@ fn shell(words: &[Word]) -> Step {
             {
                 at += 1
             }
+            // `+x` switches an option off; the text still follows.
+            _ if text.starts_with('+') && text.len() > 1 && text[1..].chars().all(|flag| "eux".contains(flag)) => {}
             _ if text.starts_with('-') && text.len() > 1 && text[1..].chars().all(|flag| "ceux".contains(flag)) => {
                 text_follows |= text.contains('c');
             }
@@ -315,7 +323,7 @@ fn shell(words: &[Word]) -> Step {
     }
 }
 
-fn xargs(state: &State, words: &[Word]) -> Step {
+fn xargs(words: &[Word]) -> Step {
     let Some(grammar) = GRAMMARS.iter().find(|grammar| grammar.name == "xargs") else {
         return Step::Plain;
     };
@@ -343,42 +351,24 @@ fn xargs(state: &State, words: &[Word]) -> Step {
         mark = Some(found.to_owned());
         rest.drain(at..(at + length).min(words.len()));
     }
-    let fed = state.input.clone().unwrap_or_else(Range::wild);
     match skip_options(grammar, &rest) {
         Err(at) => odd(at, rest.get(at)),
         Ok(at) if at >= rest.len() => Step::Plain,
-        Ok(at) => Step::Inner {
-            words: match mark {
-                Some(mark) => rest[at..].iter().map(|word| filled(word, &mark, &fed)).collect(),
-                None => {
-                    let mut words = rest[at..].to_vec();
-                    words.push(Word::opaque("(standard input)", fed));
-                    words
-                }
-            },
-            fed: true,
-        },
+        Ok(at) => Step::Inner(match mark {
+            Some(mark) => rest[at..].iter().map(|word| filled(word, &mark)).collect(),
+            None => {
+                let mut words = rest[at..].to_vec();
+                words.push(Word::unknown("(standard input)", ""));
+                words
+            }
+        }),
     }
 }
 
 /// A word in which `mark` is replaced by a value that comes later.
-pub fn filled(word: &Word, mark: &str, value: &Range) -> Word {
-    let Some((head, tail)) = word.text.split_once(mark) else {
-        return word.clone();
-    };
-    let mut range = Range {
-        values: None,
-        many: false,
-        head: head.to_owned(),
-        ..value.clone()
-    };
-    if !head.is_empty() {
-        range.dash = head.starts_with('-');
+pub fn filled(word: &Word, mark: &str) -> Word {
+    match word.text.split_once(mark) {
+        Some((head, _)) if word.kind != WordKind::Unknown => Word::unknown(&word.text, head),
+        _ => word.clone(),
     }
-    if head.starts_with(['/', '~']) || head.contains("..") || tail.contains("..") || word.exact().is_none() {
-        range.tame = super::Tame::Wild;
-    } else if head.contains('/') || tail.contains('/') {
-        range.tame = range.tame.max(super::Tame::Inside);
-    }
-    Word::opaque(&word.text, range)
 }

@@ -1,0 +1,333 @@
+//! Rules on a program at the moment it is executed, with the words, path and directory that it really has. Pure: the witness in
+//! `process` asks, the engine hands in the tree.
+
+use super::decide::{Context, rule_on};
+use super::fit::forbids;
+use super::helpers;
+use super::model::{Effect as RuleEffect, PolicySet};
+use super::needs::Need;
+use super::shell::{self, Grants, Reading, Simple};
+use crate::base::access::Terrain;
+use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Starts, WritePath, Writes};
+use crate::base::ruling::{Asked, Decision};
+use std::path::{Component, Path, PathBuf};
+
+/// What stays the same for all execs of one command.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// Canonical root of the workspace.
+    pub root: PathBuf,
+    /// Directories in which the command looks for programs (its `PATH`).
+    pub path: Vec<PathBuf>,
+    /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
+    pub writable: Vec<PathBuf>,
+    /// The commands of the text that were ruled before it started.
+    pub ruled: Vec<RuledCommand>,
+}
+
+/// A command whose words are all known, as it was allowed (or approved) before it started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuledCommand {
+    /// The words behind the program's name.
+    pub rest: Vec<String>,
+    /// Identity of the program: a bare name, an absolute path, or `./` and a path from the workspace's root.
+    pub program: String,
+    pub starts: Starts,
+}
+
+/// The answer to one exec.
+pub fn judge(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec, terrain: &Terrain<'_>) -> ExecAnswer {
+    let names = identities(setting, exec);
+    if let Some(denial) = denied_by_rule(set, asked, exec, &names, terrain, setting) {
+        return ExecAnswer::Deny(denial);
+    }
+    match &exec.caller {
+        Starts::Anything => ExecAnswer::Allow {
+            starts: Starts::Anything,
+            writes: Vec::new(),
+        },
+        Starts::Nothing => ExecAnswer::Deny(not_granted(exec)),
+        Starts::Helpers(name) => helper(set, asked, setting, exec, terrain, name),
+        Starts::Judged => judged(set, asked, setting, exec, terrain, &names),
+    }
+}
+
+/// Whether an exec below a program that may start anything can still be denied.
+pub fn asks_below_anything(set: &PolicySet) -> bool {
+    let denies = |rule: &super::model::Rule| rule.effect == RuleEffect::Deny && rule.commands.is_some();
+    set.files.iter().flat_map(|file| &file.rules).any(denies)
+}
+
+fn not_granted(exec: &Exec) -> ExecDenial {
+    ExecDenial {
+        rule: None,
+        code: "exec_not_granted".to_owned(),
+        reason: format!("`{}` was started by a program that may start no other", shown(exec)),
+        fix: "run it as a command of its own, or add `runs: anything` to the rule of the program that starts it"
+            .to_owned(),
+    }
+}
+
+/// The real words for people, at most 200 characters.
+fn shown(exec: &Exec) -> String {
+    let name = exec.path.file_name().unwrap_or_default().to_string_lossy();
+    let words = exec.argv.iter().skip(1).map(String::as_str);
+    let line = std::iter::once(name.as_ref())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ");
+    match line.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
+        None => line,
+    }
+}
+
+/// Names under which rules may know the program: by its place in the workspace, by its bare name when it lies where the command looks for
+/// programs, else by its absolute path.
+fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
+    let path = lexical(&exec.path);
+    if let Ok(below) = path.strip_prefix(&setting.root) {
+        return vec![format!("./{}", below.display())];
+    }
+    let absolute = path.display().to_string();
+    let shared = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+    let writable = setting.writable.iter().chain(&shared);
+    let in_any = |of: &Path| writable.clone().any(|dir| of.starts_with(dir));
+    if in_any(&path) || in_any(&exec.real) || exec.real.starts_with(&setting.root) {
+        return vec![absolute];
+    }
+    let system = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let known = path
+        .parent()
+        .is_some_and(|dir| setting.path.iter().chain(&system).any(|known| known == dir));
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    match name.filter(|_| known) {
+        Some(name) => vec![name, absolute],
+        None => vec![absolute],
+    }
+}
+
+fn lexical(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// The working directory relative to the workspace.
+fn dir_of(setting: &Setting, exec: &Exec) -> Option<String> {
+    let below = exec.cwd.strip_prefix(&setting.root).ok()?;
+    Some(below.to_string_lossy().into_owned())
+}
+
+fn read(
+    set: &PolicySet,
+    exec: &Exec,
+    program: &str,
+    dir: &str,
+    terrain: &Terrain<'_>,
+) -> Result<Reading, shell::Refusal> {
+    let granted = set.env_pass();
+    let grants = Grants {
+        witness: true,
+        assignments: &granted,
+    };
+    shell::read_argv(&exec.argv, program, dir, terrain, &grants)
+}
+
+/// A deny rule on commands that names the program, whoever starts it.
+fn denied_by_rule(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    exec: &Exec,
+    names: &[String],
+    terrain: &Terrain<'_>,
+    setting: &Setting,
+) -> Option<ExecDenial> {
+    let rules: Vec<_> = set
+        .files
+        .iter()
+        .flat_map(|file| &file.rules)
+        .filter(|rule| rule.effect == RuleEffect::Deny && rule.commands.is_some())
+        .collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let dir = dir_of(setting, exec).unwrap_or_default();
+    for name in names {
+        // What cannot be read is judged by its words alone.
+        let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| Reading {
+            commands: vec![shell::plain_words(&exec.argv, name)],
+            ..Reading::default()
+        });
+        for simple in &reading.commands {
+            let hit = rules
+                .iter()
+                .find(|rule| forbids(rule, &Need::Command(simple), asked).is_ok());
+            if let Some(rule) = hit {
+                let reason = match &rule.because {
+                    Some(because) => format!("run `{}`: {because}", shown(exec)),
+                    None => format!("run `{}` is denied by rule {}", shown(exec), rule.name),
+                };
+                return Some(ExecDenial {
+                    rule: Some(rule.name.clone()),
+                    code: "exec_denied".to_owned(),
+                    reason,
+                    fix: format!("go another way, or narrow rule {} with `except`", rule.name),
+                });
+            }
+        }
+    }
+    None
+}
+
+/// A program that another one starts for itself: by the list of that one, and with harmless arguments.
+fn helper(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    setting: &Setting,
+    exec: &Exec,
+    terrain: &Terrain<'_>,
+    list: &str,
+) -> ExecAnswer {
+    let known = helpers::of(list).is_some_and(|helpers| helpers.include(&exec.real));
+    if !known {
+        return ExecAnswer::Deny(not_granted(exec));
+    }
+    let name = exec.real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let starts = Starts::Helpers(list.to_owned());
+    // A shell only hands on to further helpers, and each of them asks again.
+    if list == "scripts" || list == "man" || list == "cc" || (list == "tar" && name == "sh") {
+        return ExecAnswer::Allow {
+            starts,
+            writes: Vec::new(),
+        };
+    }
+    let dir = dir_of(setting, exec).unwrap_or_default();
+    let refusal = match read(set, exec, &name, &dir, terrain) {
+        // Git calls its own commands with options that no person writes: they come from git, not from words.
+        Ok(_) if list == "git" => None,
+        Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
+        Err(refusal) => Some(refusal),
+    };
+    let _ = asked;
+    match refusal.filter(|_| list != "git") {
+        Some(refusal) => ExecAnswer::Deny(ExecDenial {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: format!("run `{}`: {}", shown(exec), refusal.reason),
+            fix: refusal.fix,
+        }),
+        None => ExecAnswer::Allow {
+            starts,
+            writes: Vec::new(),
+        },
+    }
+}
+
+fn judged(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    setting: &Setting,
+    exec: &Exec,
+    terrain: &Terrain<'_>,
+    names: &[String],
+) -> ExecAnswer {
+    let rest = exec.argv.get(1..).unwrap_or_default();
+    let ruled = setting
+        .ruled
+        .iter()
+        .find(|ruled| ruled.rest == rest && names.contains(&ruled.program));
+    if let Some(ruled) = ruled {
+        return ExecAnswer::Allow {
+            starts: ruled.starts.clone(),
+            writes: Vec::new(),
+        };
+    }
+    let Some(dir) = dir_of(setting, exec) else {
+        return ExecAnswer::Deny(ExecDenial {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            reason: format!("run `{}` outside the workspace", shown(exec)),
+            fix: "stay inside the workspace".to_owned(),
+        });
+    };
+    let mut first: Option<ExecDenial> = None;
+    for name in names {
+        match by_name(set, asked, exec, name, &dir, terrain) {
+            Ok(answer) => return answer,
+            Err(denial) => first = first.or(Some(denial)),
+        }
+    }
+    ExecAnswer::Deny(first.unwrap_or_else(|| not_granted(exec)))
+}
+
+fn by_name(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    exec: &Exec,
+    name: &str,
+    dir: &str,
+    terrain: &Terrain<'_>,
+) -> Result<ExecAnswer, ExecDenial> {
+    let denial = |rule: Option<String>, reason: String, fix: String| ExecDenial {
+        rule,
+        code: "exec_denied".to_owned(),
+        reason,
+        fix,
+    };
+    let refused = |refusal: shell::Refusal| {
+        let reason = format!("run `{}`: {}", shown(exec), refusal.reason);
+        denial(None, reason, refusal.fix)
+    };
+    let reading = read(set, exec, name, dir, terrain).map_err(refused)?;
+    let context = Context {
+        set,
+        asked,
+        terrain,
+        uses: &super::Uses::default(),
+        witness: true,
+    };
+    let readings = [reading];
+    let ruling = rule_on(&context, &crate::base::access::Access::none(), &readings);
+    match ruling.decision {
+        Decision::Allow | Decision::Modify => {}
+        Decision::Suspend => {
+            let reason = format!(
+                "`{}` waits for approval, and was not known before the command ran",
+                shown(exec)
+            );
+            return Err(denial(
+                ruling.rule,
+                reason,
+                "write the words out, so that the command can be held before it starts".to_owned(),
+            ));
+        }
+        Decision::Deny => return Err(denial(ruling.rule, ruling.reason, ruling.fix)),
+    }
+    let [reading] = &readings;
+    let starts = starts_of(set, asked, reading, name);
+    let writes: Vec<WritePath> = match ruling.writes {
+        Writes::Paths { paths, .. } => paths,
+        Writes::Nothing | Writes::Tree => Vec::new(),
+    };
+    Ok(ExecAnswer::Allow { starts, writes })
+}
+
+/// What the program may start: a wrapper's command is judged; else as its profile and the rules that cover it say.
+pub(super) fn starts_of(set: &PolicySet, asked: &Asked<'_>, reading: &Reading, name: &str) -> Starts {
+    let wrapper = shell::is_wrapper(name);
+    let lifted = |simple: &Simple| super::decide::effect_by_rules(set, asked, simple).starts;
+    match reading.commands.first() {
+        Some(simple) if wrapper && !simple.via.is_empty() => Starts::Judged,
+        Some(simple) => lifted(simple),
+        None => Starts::Nothing,
+    }
+}

@@ -1,0 +1,146 @@
+//! Programs that other programs start for themselves: git's own commands, tar's compressors, a compiler's parts. Tables only.
+
+/// The helpers of one program, by the names of their files.
+pub struct Helpers {
+    pub name: &'static str,
+    /// File names of programs in the system's directories.
+    pub programs: &'static [&'static str],
+    /// Whether every program in git's own directory counts.
+    pub git: bool,
+}
+
+const ALL: &[Helpers] = &[
+    Helpers {
+        name: "git",
+        programs: &["git"],
+        git: true,
+    },
+    Helpers {
+        name: "tar",
+        programs: &[
+            "sh",
+            "gzip",
+            "gunzip",
+            "bzip2",
+            "bunzip2",
+            "xz",
+            "unxz",
+            "zstd",
+            "unzstd",
+            "lz4",
+            "lzip",
+            "lzma",
+            "lzop",
+            "compress",
+            "uncompress",
+            "rm",
+        ],
+        git: false,
+    },
+    Helpers {
+        name: "cc",
+        programs: &[
+            "cc",
+            "gcc",
+            "g++",
+            "c++",
+            "clang",
+            "clang++",
+            "cc1",
+            "cc1plus",
+            "cc1obj",
+            "f951",
+            "as",
+            "ar",
+            "ld",
+            "ld.bfd",
+            "ld.gold",
+            "ld.lld",
+            "lld",
+            "rust-lld",
+            "mold",
+            "collect2",
+            "lto1",
+            "lto-wrapper",
+            "ranlib",
+            "strip",
+            "dsymutil",
+            "objcopy",
+        ],
+        git: false,
+    },
+    // `zcat`, `zgrep`, `egrep`, `which` and their like are scripts around these.
+    Helpers {
+        name: "scripts",
+        programs: &[
+            "sh", "bash", "dash", "env", "cat", "rm", "mktemp", "expr", "basename", "dirname", "printf", "test", "sed",
+            "grep", "cmp", "diff", "gzip", "bzip2", "xz", "zstd", "locale", "head", "tail", "cut", "tr", "uname",
+            "readlink", "less",
+        ],
+        git: false,
+    },
+    Helpers {
+        name: "man",
+        programs: &[
+            "man", "sh", "preconv", "tbl", "eqn", "neqn", "pic", "refer", "nroff", "groff", "troff", "grotty",
+            "locale", "iconv", "gzip", "bzip2", "xz", "zstd", "col", "manconv", "lexgrog", "zsoelim", "cat",
+        ],
+        git: false,
+    },
+];
+
+/// The list of this name.
+pub fn of(name: &str) -> Option<&'static Helpers> {
+    ALL.iter().find(|helpers| helpers.name == name)
+}
+
+impl Helpers {
+    /// Whether a file (its path with links followed) is one of them. Only the machine's own programs are; the compilers' parts lie in
+    /// directories of toolchains.
+    pub fn include(&self, real: &std::path::Path) -> bool {
+        let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let system = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu"];
+        let own = system.iter().any(|dir| real.starts_with(dir));
+        let git_core = |dir: &std::path::Path| dir.file_name().is_some_and(|name| name == "git-core");
+        let in_git = self.git && real.parent().is_some_and(git_core);
+        let listed = self.programs.contains(&name)
+            // `x86_64-linux-gnu-gcc-12`, `python3.11`: a target before, a version behind.
+            || self.programs.iter().any(|program| has_affixes(name, program));
+        in_git && own || listed && (own || self.name == "cc")
+    }
+}
+
+/// Whether `name` is `program` with a target triple before it or a version behind it.
+fn has_affixes(name: &str, program: &str) -> bool {
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let bare = if bare.len() < name.len() {
+        bare.trim_end_matches('-')
+    } else {
+        bare
+    };
+    bare == program
+        || bare
+            .strip_suffix(program)
+            .and_then(|before| before.strip_suffix('-'))
+            .is_some_and(|target| target.matches('-').count() >= 2 && !target.contains('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+    use std::path::Path;
+
+    #[test]
+    fn only_the_machines_own_programs_are_helpers() {
+        let git = of("git").unwrap();
+        assert!(git.include(Path::new("/usr/lib/git-core/git-remote-https")));
+        assert!(git.include(Path::new("/usr/bin/git")));
+        assert!(!git.include(Path::new("/ws/git-core/git-evil")));
+        assert!(!git.include(Path::new("/usr/bin/less")));
+        let cc = of("cc").unwrap();
+        assert!(cc.include(Path::new("/usr/bin/x86_64-linux-gnu-gcc-12")));
+        assert!(cc.include(Path::new("/usr/lib/gcc/x86_64-linux-gnu/12/cc1")));
+        assert!(!cc.include(Path::new("/usr/bin/sh")));
+        assert!(!of("tar").unwrap().include(Path::new("/tmp/gzip")));
+    }
+}
