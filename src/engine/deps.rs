@@ -24,7 +24,7 @@ pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
 /// What a run is made of.
 pub struct Deps {
     pub plan: Plan,
-    pub policies: PolicySet,
+    pub policies: Arc<PolicySet>,
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
     /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.

@@ -5,6 +5,7 @@
 pub mod ask;
 pub mod changes;
 pub mod checks;
+pub mod command_judge;
 pub mod compact;
 pub mod denial;
 pub mod deps;

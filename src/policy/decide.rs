@@ -62,25 +62,37 @@ pub fn ruled_commands(
     };
     let readings = read_commands(&context, access).unwrap_or_default();
     let mut ruled = Vec::new();
-    for simple in readings.iter().flat_map(|reading| &reading.commands) {
-        let exact = |words: &[shell::Word]| -> Option<Vec<String>> {
-            words.iter().map(|word| word.exact().map(str::to_owned)).collect()
+    let exact = |words: &[shell::Word]| -> Option<Vec<String>> {
+        words.iter().map(|word| word.exact().map(str::to_owned)).collect()
+    };
+    let wrapper = |words: &[shell::Word], dirs: &Option<Vec<String>>, ruled: &mut Vec<super::exec::RuledCommand>| {
+        let (Some(words), Some(dirs)) = (exact(words), dirs.clone()) else {
+            return;
         };
-        if let Some(words) = exact(&simple.words).filter(|_| simple.deferred.is_none()) {
-            ruled.push(super::exec::RuledCommand {
-                rest: words.into_iter().skip(1).collect(),
-                program: simple.program.clone(),
-                starts: effect_by_rules(set, asked, simple).starts,
-            });
+        let name = words.first().map_or("", String::as_str);
+        ruled.push(super::exec::RuledCommand {
+            program: name.rsplit('/').next().unwrap_or_default().to_owned(),
+            rest: words.into_iter().skip(1).collect(),
+            dirs,
+            starts: Starts::Judged,
+        });
+    };
+    for reading in &readings {
+        for simple in &reading.commands {
+            if let (Some(words), Some(dirs), None) = (exact(&simple.words), simple.dirs.clone(), &simple.deferred) {
+                ruled.push(super::exec::RuledCommand {
+                    rest: words.into_iter().skip(1).collect(),
+                    program: simple.program.clone(),
+                    dirs,
+                    starts: effect_by_rules(set, asked, simple).starts,
+                });
+            }
+            for words in &simple.wrapped {
+                wrapper(words, &simple.dirs, &mut ruled);
+            }
         }
-        for words in simple.wrapped.iter().filter_map(|words| exact(words)) {
-            let program = words.first().cloned().unwrap_or_default();
-            let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-            ruled.push(super::exec::RuledCommand {
-                rest: words.into_iter().skip(1).collect(),
-                program,
-                starts: Starts::Judged,
-            });
+        for (words, dirs) in &reading.shells {
+            wrapper(words, dirs, &mut ruled);
         }
     }
     ruled

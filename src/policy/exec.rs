@@ -32,6 +32,8 @@ pub struct RuledCommand {
     pub rest: Vec<String>,
     /// Identity of the program: a bare name, an absolute path, or `./` and a path from the workspace's root.
     pub program: String,
+    /// Directories in which it was ruled, relative to the workspace's root.
+    pub dirs: Vec<String>,
     pub starts: Starts,
 }
 
@@ -241,17 +243,17 @@ fn judged(
     names: &[String],
 ) -> ExecAnswer {
     let rest = exec.argv.get(1..).unwrap_or_default();
-    let ruled = setting
-        .ruled
-        .iter()
-        .find(|ruled| ruled.rest == rest && names.contains(&ruled.program));
-    if let Some(ruled) = ruled {
+    let dir = dir_of(setting, exec);
+    let same = |ruled: &&RuledCommand| {
+        ruled.rest == rest && names.contains(&ruled.program) && dir.as_ref().is_some_and(|dir| ruled.dirs.contains(dir))
+    };
+    if let Some(ruled) = setting.ruled.iter().find(same) {
         return ExecAnswer::Allow {
             starts: ruled.starts.clone(),
             writes: Vec::new(),
         };
     }
-    let Some(dir) = dir_of(setting, exec) else {
+    let Some(dir) = dir else {
         return ExecAnswer::Deny(ExecDenial {
             rule: None,
             code: "exec_denied".to_owned(),
@@ -331,3 +333,6 @@ pub(super) fn starts_of(set: &PolicySet, asked: &Asked<'_>, reading: &Reading, n
         None => Starts::Nothing,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ pub mod shell;
 pub mod suggest;
 pub mod words;
 
-pub use decide::{decide, decide_with};
+pub use decide::{decide, decide_with, ruled_commands};
 pub use load::{Source, check_names, load};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
 pub use set::Protected;

@@ -185,7 +185,7 @@ async fn drive(
     wire::hide_unreadable(&mut workspace, &session.policies);
     let deps = Deps {
         plan: session.plan,
-        policies: session.policies,
+        policies: Arc::new(session.policies),
         tools: equipment.tools,
         provider: session.provider,
         price: Box::new(move |name: &str, usage: Usage| price(&pricing, &model.info().id, name, usage)),

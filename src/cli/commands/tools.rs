@@ -2,6 +2,7 @@
 
 use super::printed;
 use crate::base::call::{Origin, ToolOutput, ToolSpec};
+use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
 use crate::base::ruling::{Asked, Decision, Ruling};
 use crate::base::secret::Redactor;
@@ -10,6 +11,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{equip, exit, inputs, out, search, wire};
 use crate::diag::Files;
+use crate::engine::command_judge::CommandJudge;
 use crate::engine::{denial, next};
 use crate::policy::{self, Uses};
 use crate::process::private::Private;
@@ -234,15 +236,14 @@ async fn judged(
         workspace,
         redactor,
         (&ruling, equipment),
-        found.tool,
-        &accepted.args,
+        (found.tool, &asked),
         prepared,
     )
     .await?;
-    // A change that the sandbox undid is a denial, though the call itself was allowed.
-    let code = match output.error.as_ref().map(|error| error.kind.as_str()) {
+    // A change that the sandbox undid or a program that was denied is a denial, though the call itself was allowed.
+    let code = match output.error.as_ref() {
         None => exit::PASSED,
-        Some("protected_path" | "denied") => exit::DENIED,
+        Some(error) if error.denial().is_some() => exit::DENIED,
         Some(_) => exit::FAILED,
     };
     Ok(Answer {
@@ -276,10 +277,10 @@ async fn execute(
     workspace: Arc<crate::workspace::Workspace>,
     redactor: Arc<Redactor>,
     (ruling, equipment): (&Ruling, &equip::Equipment),
-    tool: &Arc<dyn crate::tools::Tool>,
-    args: &Value,
+    (tool, asked): (&Arc<dyn crate::tools::Tool>, &Asked<'_>),
     prepared: crate::tools::Prepared,
 ) -> Result<ToolOutput, Refusal> {
+    let args = asked.args;
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
     let own = Private::create().map_err(no_dir)?;
     let results = tempfile::Builder::new()
@@ -319,6 +320,16 @@ async fn execute(
             }
         }
     };
+    let shell = tool.spec().kind == crate::base::call::Kind::Execute && tool.spec().origin == Origin::Builtin;
+    let (writes, judge) = match confinement.as_ref().filter(|_| shell) {
+        Some(confinement) => {
+            let policies = Arc::new(policies.clone());
+            let judge = CommandJudge::new(&policies, &workspace, confinement, asked, &prepared.access);
+            let judge: Arc<dyn ExecJudge> = Arc::new(judge);
+            (ruling.writes.clone(), Some(judge))
+        }
+        None => (Writes::Tree, None),
+    };
     scope.confinement = confinement.map_or_else(OnceLock::new, OnceLock::from);
     scope.servers = equipment.servers.clone();
     scope.notices = equipment.notices.clone();
@@ -330,8 +341,8 @@ async fn execute(
         cancel,
         deadline: Instant::now() + Duration::from_millis(COMMAND_MS),
         live: LiveSender::none(),
-        writes: crate::base::grant::Writes::Tree,
-        judge: None,
+        writes,
+        judge,
     };
     let fitted = context.clone();
     let done = (prepared.work)(context)

@@ -47,6 +47,8 @@ pub struct Reading {
     /// Redirects that belong to no simple command (groups, loops, a line that is only a redirect).
     pub writes: Vec<FileUse>,
     pub reads: Vec<FileUse>,
+    /// The words of shells whose text was read (`bash -c TEXT`), with the directories in which they may start.
+    pub(crate) shells: Vec<(Vec<Word>, Option<Vec<String>>)>,
 }
 
 /// One simple command, wrappers taken off.
@@ -76,6 +78,8 @@ pub struct Simple {
     pub(crate) passed_over: Vec<usize>,
     /// What else it may run, for deny rules where nothing is judged at exec.
     pub(crate) reach: Reach,
+    /// The directories in which it may start, relative to the workspace's root; `None` when they are not known.
+    pub(crate) dirs: Option<Vec<String>>,
     /// Why it can be ruled only at its exec: a word or the directory is not known before.
     pub(crate) deferred: Option<Refusal>,
     /// What its profile says of the programs that it starts and the files that it writes beside its operands.
@@ -265,6 +269,7 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         wrapped: Vec::new(),
         passed_over: Vec::new(),
         reach: Reach::Nothing,
+        dirs: None,
         deferred: None,
         effect: Effect::default(),
         judged_at_exec: true,

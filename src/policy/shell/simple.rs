@@ -123,6 +123,7 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
         wrapped: Vec::new(),
         passed_over: Vec::new(),
         reach: Reach::Nothing,
+        dirs: None,
         deferred: None,
         effect: Effect::default(),
         judged_at_exec: walk.grants.witness,
@@ -225,6 +226,7 @@ fn finish(
             (false, Reach::Nothing) if !used.concerns.is_empty() => Reach::Operands,
             (false, reach) => reach,
         },
+        dirs: state.dirs.known().map(<[String]>::to_vec),
         deferred: used.deferred,
         options: used.options,
         words: job.words.clone(),
@@ -307,6 +309,13 @@ fn inner_text(
     };
     let done = walking::whole(&mut inner, &start);
     walk.reading = inner.reading;
+    let dirs = state.dirs.known().map(<[String]>::to_vec);
+    walk.reading.shells.extend(
+        job.wrapped
+            .into_iter()
+            .chain([job.words])
+            .map(|words| (words, dirs.clone())),
+    );
     walk.reading.reads.extend(redirects.reads);
     walk.reading.writes.extend(redirects.writes);
     done?;

@@ -1,0 +1,70 @@
+//! Judges the programs of one command when they are executed: the policy's ruling with this run's tree behind it.
+
+use crate::base::access::Access;
+use crate::base::call::{Kind, Origin};
+use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
+use crate::base::ruling::Asked;
+use crate::policy::exec::{self, Setting};
+use crate::policy::{PolicySet, ruled_commands};
+use crate::process::Confinement;
+use crate::workspace::Workspace;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The judge of one call.
+pub struct CommandJudge {
+    policies: Arc<PolicySet>,
+    workspace: Arc<Workspace>,
+    tool: String,
+    kind: Kind,
+    origin: Origin,
+    args: Value,
+    setting: Setting,
+}
+
+impl CommandJudge {
+    /// A judge for the command of a call that was ruled and allowed. `access` is what was ruled on.
+    pub fn new(
+        policies: &Arc<PolicySet>,
+        workspace: &Arc<Workspace>,
+        confinement: &Confinement,
+        asked: &Asked<'_>,
+        access: &Access,
+    ) -> Self {
+        let ruled = workspace.with_terrain(|terrain| ruled_commands(policies, asked, access, terrain));
+        let path = confinement.env.iter().rfind(|(name, _)| name == "PATH");
+        let dirs = path.map(|(_, dirs)| dirs.split(':')).into_iter().flatten();
+        Self {
+            policies: Arc::clone(policies),
+            workspace: Arc::clone(workspace),
+            tool: asked.tool.to_owned(),
+            kind: asked.kind,
+            origin: asked.origin.clone(),
+            args: asked.args.clone(),
+            setting: Setting {
+                root: workspace.root().to_path_buf(),
+                path: dirs.filter(|dir| dir.starts_with('/')).map(PathBuf::from).collect(),
+                writable: confinement.writable.clone(),
+                ruled,
+            },
+        }
+    }
+}
+
+impl ExecJudge for CommandJudge {
+    fn judge(&self, exec: &Exec) -> ExecAnswer {
+        let asked = Asked {
+            tool: &self.tool,
+            kind: self.kind,
+            origin: &self.origin,
+            args: &self.args,
+        };
+        self.workspace
+            .with_terrain(|terrain| exec::judge(&self.policies, &asked, &self.setting, exec, terrain))
+    }
+
+    fn asks_below_anything(&self) -> bool {
+        exec::asks_below_anything(&self.policies)
+    }
+}

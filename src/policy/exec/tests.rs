@@ -1,0 +1,264 @@
+//! Programs as they are executed, and the answers to them.
+
+use super::*;
+use crate::base::access::{Access, CommandAccess};
+use crate::base::call::{Kind, Origin};
+use crate::diag::Files;
+use crate::policy::load::{Source, load};
+use crate::policy::model::KnownTools;
+use crate::policy::shell::corpus::TERRAIN;
+use crate::policy::{decide_with, ruled_commands};
+use serde_json::json;
+
+const POLICY: &str = r#"
+version: 1
+rules:
+  - { id: look, allow: run_shell_command, commands: [git diff, git log, sort, cat, rg, find, sed, awk, tar, zcat, wc, ls, env] }
+  - { id: build, allow: run_shell_command, commands: [make, python3, ./gen.sh] }
+  - { id: bare, allow: run_shell_command, commands: [nosuchtool] }
+  - { id: lifted, allow: run_shell_command, commands: [othertool go], runs: anything, writes: tree }
+  - { id: free, allow: run_shell_command, commands: [bash], args: any }
+  - { id: push, suspend: run_shell_command, commands: [git push] }
+  - { id: never, deny: run_shell_command, commands: [rm, curl] }
+  - { id: write, allow: write_file, paths: ["src/**"] }
+"#;
+
+fn set(text: &str) -> PolicySet {
+    let mut files = Files::new();
+    let source = Source {
+        name: "p.yaml".to_owned(),
+        text: text.to_owned(),
+    };
+    load(&mut files, &[source], &KnownTools::builtin()).unwrap().0
+}
+
+fn setting() -> Setting {
+    Setting {
+        root: PathBuf::from("/ws"),
+        path: vec![PathBuf::from("/home/u/.cargo/bin"), PathBuf::from("/usr/local/bin")],
+        writable: vec![PathBuf::from("/private/home")],
+        ruled: Vec::new(),
+    }
+}
+
+fn asked(args: &serde_json::Value) -> Asked<'_> {
+    Asked {
+        tool: "run_shell_command",
+        kind: Kind::Execute,
+        origin: &Origin::Builtin,
+        args,
+    }
+}
+
+fn exec(caller: Starts, path: &str, words: &[&str], cwd: &str) -> Exec {
+    let name = path.rsplit('/').next().unwrap();
+    Exec {
+        caller,
+        path: PathBuf::from(path),
+        real: PathBuf::from(path),
+        argv: std::iter::once(name)
+            .chain(words.iter().copied())
+            .map(str::to_owned)
+            .collect(),
+        cwd: PathBuf::from(cwd),
+        interpreter: None,
+    }
+}
+
+fn answer(exec: &Exec) -> ExecAnswer {
+    let args = json!({});
+    judge(&set(POLICY), &asked(&args), &setting(), exec, &TERRAIN)
+}
+
+fn by_shell(path: &str, words: &[&str]) -> ExecAnswer {
+    answer(&exec(Starts::Judged, path, words, "/ws"))
+}
+
+fn code(answer: &ExecAnswer) -> &str {
+    match answer {
+        ExecAnswer::Allow { .. } => "allowed",
+        ExecAnswer::Deny(denial) => &denial.code,
+    }
+}
+
+fn starts(answer: &ExecAnswer) -> Option<Starts> {
+    match answer {
+        ExecAnswer::Allow { starts, .. } => Some(starts.clone()),
+        ExecAnswer::Deny(_) => None,
+    }
+}
+
+#[test]
+fn words_are_ruled_as_they_really_are() {
+    for (path, words, wanted) in [
+        ("/usr/bin/sort", &["src/a.txt"][..], "allowed"),
+        ("/usr/bin/sort", &["src/z", "-o", "build.rs"], "exec_denied"),
+        ("/usr/bin/sort", &["-o", "src/a.txt", "src/b.txt"], "exec_denied"),
+        ("/usr/bin/git", &["diff", "--output=build.rs"], "exec_denied"),
+        ("/usr/bin/git", &["diff", "main"], "allowed"),
+        ("/usr/bin/git", &["push"], "exec_denied"),
+        ("/usr/bin/git", &["status"], "exec_denied"),
+        ("/usr/bin/cat", &["../out/secret"], "exec_denied"),
+        ("/usr/bin/cat", &[".env"], "exec_denied"),
+        ("/usr/bin/cat", &["/etc/passwd"], "exec_denied"),
+        ("/usr/bin/rm", &["x"], "exec_denied"),
+        ("/usr/bin/find", &["src", "-exec", "rm", "{}", ";"], "exec_denied"),
+        ("/usr/bin/id", &[], "exec_denied"),
+    ] {
+        let found = by_shell(path, words);
+        assert_eq!(code(&found), wanted, "{path} {words:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_program_is_known_by_its_place() {
+    for (path, wanted) in [
+        // A repository's own `git`, and one that a command put into its home or temporary directory.
+        ("/ws/1/git", "exec_denied"),
+        ("/private/home/git", "exec_denied"),
+        ("/tmp/git", "exec_denied"),
+        ("/opt/x/git", "exec_denied"),
+        ("/usr/bin/git", "allowed"),
+        ("/home/u/.cargo/bin/git", "allowed"),
+    ] {
+        assert_eq!(code(&by_shell(path, &["log"])), wanted, "{path}");
+    }
+    let script = by_shell("/ws/gen.sh", &[]);
+    assert_eq!(starts(&script), Some(Starts::Anything));
+    // The name that the caller gives does not matter.
+    let mut lying = exec(Starts::Judged, "/usr/bin/id", &["log"], "/ws");
+    lying.argv[0] = "git".to_owned();
+    assert_eq!(code(&answer(&lying)), "exec_denied");
+}
+
+#[test]
+fn what_a_program_may_start() {
+    let of = |path: &str, words: &[&str]| starts(&by_shell(path, words));
+    assert_eq!(of("/usr/bin/sort", &["a"]), Some(Starts::Nothing));
+    assert_eq!(of("/usr/bin/sed", &["e", "src/a.txt"]), Some(Starts::Nothing));
+    assert_eq!(of("/usr/bin/find", &["src"]), Some(Starts::Judged));
+    assert_eq!(of("/usr/bin/env", &["CI=1", "sort"]), Some(Starts::Judged));
+    assert_eq!(of("/usr/bin/bash", &["-c", "sort a"]), Some(Starts::Judged));
+    assert_eq!(of("/usr/bin/git", &["log"]), Some(Starts::Helpers("git".to_owned())));
+    assert_eq!(of("/usr/bin/make", &[]), Some(Starts::Anything));
+    assert_eq!(of("/usr/bin/nosuchtool", &["--any", "option"]), Some(Starts::Nothing));
+    assert_eq!(of("/usr/bin/othertool", &["go"]), Some(Starts::Anything));
+    assert_eq!(
+        of("/usr/bin/othertool", &["go", "--exec=x"]),
+        None,
+        "an option that no rule spells out"
+    );
+}
+
+#[test]
+fn callers_are_held_to_what_they_may_start() {
+    let nothing = answer(&exec(Starts::Nothing, "/usr/bin/sort", &[], "/ws"));
+    assert_eq!(code(&nothing), "exec_not_granted");
+    let anything = answer(&exec(Starts::Anything, "/usr/bin/id", &[], "/nowhere"));
+    assert_eq!(starts(&anything), Some(Starts::Anything));
+    let denied = answer(&exec(Starts::Anything, "/usr/bin/curl", &["x"], "/nowhere"));
+    assert_eq!(code(&denied), "exec_denied");
+    let git = |path: &str| answer(&exec(Starts::Helpers("git".to_owned()), path, &[], "/ws"));
+    assert_eq!(code(&git("/usr/lib/git-core/git-merge-base")), "allowed");
+    for path in ["/usr/bin/less", "/bin/sh", "/ws/hook", "/usr/bin/id"] {
+        assert_eq!(code(&git(path)), "exec_not_granted", "{path}");
+    }
+    assert!(asks_below_anything(&set(POLICY)));
+    assert!(!asks_below_anything(&set(
+        "version: 1\nrules: [{ allow: run_shell_command, commands: [make] }]\n"
+    )));
+}
+
+#[test]
+fn writes_are_granted_by_the_rules_for_writing() {
+    let policy = set(&POLICY.replace("sort,", "sort, cp, tee,"));
+    let args = json!({});
+    let ask = |words: &[&str], path: &str| {
+        judge(
+            &policy,
+            &asked(&args),
+            &setting(),
+            &exec(Starts::Judged, path, words, "/ws"),
+            &TERRAIN,
+        )
+    };
+    match ask(&["src/a.txt", "src/c.txt"], "/usr/bin/cp") {
+        ExecAnswer::Allow { writes, .. } => assert_eq!(writes[0].path, "src/c.txt"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(code(&ask(&["src/a.txt", "build.rs"], "/usr/bin/cp")), "exec_denied");
+}
+
+#[test]
+fn what_was_ruled_before_is_not_ruled_again() {
+    let policy = set(POLICY);
+    let args = json!({});
+    let access = Access {
+        commands: vec![CommandAccess {
+            text: "env CI=1 git push && sort src/a.txt $(cat list)".to_owned(),
+            dir: String::new(),
+        }],
+        ..Access::none()
+    };
+    let asked = asked(&args);
+    let ruled = ruled_commands(&policy, &asked, &access, &TERRAIN);
+    let names: Vec<&str> = ruled.iter().map(|one| one.program.as_str()).collect();
+    assert_eq!(names, ["git", "env", "cat"], "{ruled:?}");
+    let setting = Setting { ruled, ..setting() };
+    // The push was held and approved before the command started.
+    let approved = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws");
+    assert_eq!(code(&judge(&policy, &asked, &setting, &approved, &TERRAIN)), "allowed");
+    let elsewhere = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws/src");
+    assert_eq!(
+        code(&judge(&policy, &asked, &setting, &elsewhere, &TERRAIN)),
+        "exec_denied"
+    );
+    let other = exec(Starts::Judged, "/usr/bin/git", &["push", "-f"], "/ws");
+    assert_eq!(code(&judge(&policy, &asked, &setting, &other, &TERRAIN)), "exec_denied");
+}
+
+#[test]
+fn a_ruling_says_what_is_left_to_the_exec_and_what_may_be_written() {
+    use crate::base::grant::Writes;
+    let policy = set(&POLICY.replace("sort,", "sort, tee, cp,"));
+    let args = json!({});
+    let rule = |text: &str| {
+        let access = Access {
+            commands: vec![CommandAccess {
+                text: text.to_owned(),
+                dir: String::new(),
+            }],
+            ..Access::none()
+        };
+        decide_with(
+            &policy,
+            &asked(&args),
+            &access,
+            &TERRAIN,
+            &crate::policy::Uses::default(),
+            true,
+        )
+    };
+    let deferred = rule("git diff $(cat list)");
+    assert_eq!(deferred.decision, Decision::Allow, "{}", deferred.reason);
+    assert_eq!(deferred.deferred[0].program, "git");
+    assert_eq!(deferred.deferred[0].rule.as_deref(), Some("look"));
+    assert_eq!(deferred.writes, Writes::Nothing);
+    assert_eq!(rule("sort src/a.txt | wc -l").writes, Writes::Nothing);
+    assert_eq!(rule("make all").writes, Writes::Tree);
+    match rule("sort src/a.txt > src/b.txt").writes {
+        Writes::Paths { paths, maybe } => {
+            assert_eq!((paths[0].path.as_str(), maybe.len()), ("src/b.txt", 0));
+            assert_eq!(paths[0].kind, crate::base::grant::WriteKind::InPlace);
+        }
+        other => panic!("{other:?}"),
+    }
+    match rule("cp src/a.txt \"src/$x\"").writes {
+        Writes::Paths { maybe, .. } => assert_eq!(maybe, ["src"]),
+        other => panic!("{other:?}"),
+    }
+    // A suspension by a rule about something else never holds what is only unknown.
+    assert_eq!(rule("python3 - <<'E'\nprint(1)\nE").decision, Decision::Deny);
+    assert_eq!(rule("git \"$x\"").decision, Decision::Deny);
+    assert_eq!(rule("git push").decision, Decision::Suspend);
+}
