@@ -140,7 +140,8 @@ fn written(
     let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
     if let Some(entry) = protected::entry_of(&place.path)
         && !names(policy, need, asked, |pattern| {
-            pattern.names_protected(entry) && pattern.covers(place, true)
+            (pattern.names_protected(entry) && pattern.covers(place, true))
+                || (need.is_git_repository() && pattern.opens_repository())
         })
     {
         let reason = format!("{path} is protected ({})", entry.what);
@@ -149,6 +150,9 @@ fn written(
     if set.is_run_file(&place.path) {
         let reason = format!("{path} is the policy or recipe of this run");
         return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
+    }
+    if need.is_git_repository() {
+        return None;
     }
     let below = if place.found == Found::Dir {
         below(place, set, terrain)

@@ -178,6 +178,11 @@ impl PathPattern {
         self.spelled().is_some_and(|text| entry.holds(&fold_path(text)))
     }
 
+    /// Whether it opens git's own directory to git itself, so that it can write index, references and objects.
+    pub fn opens_repository(&self) -> bool {
+        self.text == ".git/**"
+    }
+
     /// Whether it names a secret-like file or directory literally: no wildcard but a leading `**/`.
     pub fn names_secret(&self) -> bool {
         self.spelled().is_some_and(|text| secret_like(text).is_some())

@@ -128,6 +128,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
         .chain(simple.writes.iter().map(|used| (used, true)));
     for (used, writing) in files {
         match &used.place {
+            Some(place) if writing && simple.program == "git" && place.path == ".git" => {}
             Some(place) => path_fits(rule, place, writing)?,
             None if rule.paths.is_some() && simple.deferred.is_none() => {
                 return miss("a path is not known before the command runs");
@@ -209,7 +210,13 @@ fn allows_shell_write(
             (Some(_), Some(simple)) => command(rule, simple).is_ok(),
             (Some(_), None) => false,
         };
-        if command_fits && path_fits(rule, place, true).is_ok() {
+        let repository = by.is_some_and(|simple| simple.program == "git" && place.path == ".git")
+            && rule
+                .paths
+                .iter()
+                .flatten()
+                .any(super::files::PathPattern::opens_repository);
+        if command_fits && (repository || path_fits(rule, place, true).is_ok()) {
             return Ok(());
         }
     }

@@ -42,6 +42,20 @@ impl<'a> Need<'a> {
         !matches!(self, Need::Tool | Need::Read(_) | Need::Write(_) | Need::Url(_))
     }
 
+    /// Whether git itself writes the directory of the workspace's own repository.
+    pub fn is_git_repository(&self) -> bool {
+        match self {
+            Need::ShellWrite(used, Some(simple)) => {
+                simple.program == "git"
+                    && used
+                        .place
+                        .as_ref()
+                        .is_some_and(|place| place.inside && place.path == ".git")
+            }
+            _ => false,
+        }
+    }
+
     /// In a few words, for people: `write src/a.rs`.
     pub fn describe(&self, asked: &Asked<'_>) -> String {
         match self {

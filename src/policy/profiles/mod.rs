@@ -140,6 +140,8 @@ pub struct Section {
     pub least: usize,
     /// Options that a rule's prefix passes over.
     pub passed: Vec<String>,
+    /// It writes git's own directory: index, references, objects.
+    pub repository: bool,
     /// It writes wherever it likes in the workspace; `None` says what the program's own table says.
     pub tree: Option<bool>,
     /// What it may start; `None` says what the program's own table says.
@@ -269,6 +271,7 @@ fn entry(section: &mut Section, key: &str, value: &str) -> Result<(), String> {
         ["writes"] => match value.trim() {
             "tree" => section.tree = Some(true),
             "operands" => section.tree = Some(false),
+            "repository" => section.repository = true,
             other => return Err(format!("unknown write grant `{other}`")),
         },
         ["starts"] => {

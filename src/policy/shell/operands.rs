@@ -102,6 +102,10 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) -> bool {
             if let Some(effect) = section.own_effect() {
                 pass.used.effect = effect;
             }
+            if section.repository {
+                let uses = super::place::of_text(pass.walk, pass.state, ".git").unwrap_or_default();
+                super::simple::add(&mut pass.used.writes, uses);
+            }
             if section.spelled {
                 let reason = format!("`{}` must be spelled out in the rule", name.join(" "));
                 concern(pass, at + name.len() - 1, "program_argument", &reason);
