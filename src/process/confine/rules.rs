@@ -3,6 +3,7 @@
 use super::spec::Spec;
 use super::step;
 use crate::process::Level;
+use crate::process::write_guard::at;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
@@ -79,7 +80,11 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
     let rules = system(rules)?;
     let rules = devices(rules, spec.level)?;
     let all = AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
-    let mut rules = allow(rules, &spec.workspace, all)?;
+    let rules = match spec.reach.tree {
+        true => allow(rules, &spec.workspace, all)?,
+        false => allow(rules, &spec.workspace, AccessFs::from_read(NEWEST))?,
+    };
+    let mut rules = inside(rules, spec, all)?;
     for path in &spec.readable {
         rules = allow(rules, path, AccessFs::from_read(NEWEST))?;
     }
@@ -130,6 +135,23 @@ fn devices(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, Ru
         if level == Level::Full || path != "/dev/tty" {
             rules = allow(rules, path.as_ref(), use_it)?;
         }
+    }
+    Ok(rules)
+}
+
+/// Places of the workspace. They hold no link, so one that was put there meanwhile grants nothing.
+fn inside(mut rules: RulesetCreated, spec: &Spec, all: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let Ok(root) = at::root(&spec.workspace) else {
+        return Ok(rules);
+    };
+    for path in &spec.reach.writable {
+        let Ok(handle) = at::handle(&root, path) else { continue };
+        let access = match rustix::fs::fstat(&handle) {
+            Ok(data) if at::is_dir(&data) => all,
+            Ok(_) => AccessFs::from_file(NEWEST) & !AccessFs::IoctlDev,
+            Err(_) => continue,
+        };
+        rules = rules.add_rule(PathBeneath::new(handle, access))?;
     }
     Ok(rules)
 }
