@@ -4,38 +4,37 @@ use super::tree::{living_below, send};
 use crate::base::grant::Writes;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long processes may take to stand still: one that waits for a disk or a network file system does so late.
 const STOP_TIME: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Registry {
     next: u64,
     commands: BTreeMap<u64, Command>,
-    /// How many hold the others stopped.
-    holds: usize,
-    /// What was stopped by the first hold.
-    stopped: Vec<i32>,
-    all_stopped: bool,
+    /// Processes that are stopped, each with how many hold it so.
+    stopped: BTreeMap<i32, usize>,
 }
 
 #[derive(Debug)]
 struct Command {
+    workspace: PathBuf,
     writes: Writes,
-    /// What those may write that lived at some time together with it.
+    /// What those may write that lived at some time together with it in the same place.
     seen: Vec<Writes>,
-    /// The first process, the tree's mark, and how many generations from the first are our own helpers.
-    tree: Option<(i32, u64, u8)>,
+    tree: Option<Signs>,
 }
+
+/// How the processes of a command are found: the first one, the mark, and how many generations from the first are our own helpers.
+type Signs = (i32, u64, u8);
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     next: 0,
     commands: BTreeMap::new(),
-    holds: 0,
-    stopped: Vec::new(),
-    all_stopped: true,
+    stopped: BTreeMap::new(),
 });
 
 /// One command in the list; it leaves when this is dropped.
@@ -43,24 +42,33 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 pub(super) struct Lived(u64);
 
 /// Puts a command that may write into the list.
-pub(super) fn begin(writes: &Writes) -> Lived {
+pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
     let mut registry = lock();
     registry.next += 1;
     let number = registry.next;
     let mut seen = Vec::new();
-    for other in registry.commands.values_mut() {
+    let beside = registry
+        .commands
+        .values_mut()
+        .filter(|other| overlap(&other.workspace, workspace));
+    for other in beside {
         add(&mut other.seen, writes);
         add(&mut seen, &other.writes);
     }
     registry.commands.insert(
         number,
         Command {
+            workspace: workspace.to_path_buf(),
             writes: writes.clone(),
             seen,
             tree: None,
         },
     );
     Lived(number)
+}
+
+fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
 }
 
 fn add(seen: &mut Vec<Writes>, writes: &Writes) {
@@ -70,8 +78,7 @@ fn add(seen: &mut Vec<Writes>, writes: &Writes) {
 }
 
 impl Lived {
-    /// Its processes: the first, the mark, and how many generations from the first are helpers of ours, which are never stopped:
-    /// they end the tree when this process is gone.
+    /// Its processes. Helpers of ours are never stopped: they end the tree when this process is gone.
     pub fn is(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(command) = lock().commands.get_mut(&self.0) {
             command.tree = Some((root, mark, helpers));
@@ -85,13 +92,21 @@ impl Lived {
         }
     }
 
-    /// What others may write that lived at some time together with it.
+    /// What others may write that lived at some time together with it in the same place.
     pub fn seen(&self) -> Vec<Writes> {
-        lock()
+        let registry = lock();
+        let command = registry.commands.get(&self.0);
+        command.map(|command| command.seen.clone()).unwrap_or_default()
+    }
+
+    /// Stops the others that may write in the same place.
+    pub fn freeze_others(&self) -> Frozen {
+        let workspace = lock()
             .commands
             .get(&self.0)
-            .map(|command| command.seen.clone())
-            .unwrap_or_default()
+            .map(|command| command.workspace.clone())
+            .unwrap_or_default();
+        hold(|command| overlap(&command.workspace, &workspace))
     }
 }
 
@@ -101,9 +116,10 @@ impl Drop for Lived {
     }
 }
 
-/// While this lives, no process of a command that may write runs. Holds add up; the last one lets all go on.
+/// While this lives, the processes that it holds do not run. Holds add up; the last one lets a process go on.
 #[derive(Debug)]
 pub struct Frozen {
+    held: Vec<i32>,
     all: bool,
 }
 
@@ -118,10 +134,12 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         let mut registry = lock();
-        registry.holds = registry.holds.saturating_sub(1);
-        if registry.holds == 0 {
-            for pid in std::mem::take(&mut registry.stopped) {
-                send(pid, Signal::CONT);
+        for pid in &self.held {
+            let left = registry.stopped.get(pid).map_or(0, |holds| holds.saturating_sub(1));
+            if left > 0 {
+                registry.stopped.insert(*pid, left);
+            } else if registry.stopped.remove(pid).is_some() {
+                send(*pid, Signal::CONT);
             }
         }
     }
@@ -131,29 +149,29 @@ impl Drop for Frozen {
 /// that run beside this one. Costs nothing when there is none, else some milliseconds.
 #[must_use]
 pub fn freeze() -> Frozen {
-    let mut registry = lock();
-    registry.holds += 1;
-    if registry.holds == 1 {
-        let trees: Vec<(i32, u64, u8)> = registry
-            .commands
-            .values()
-            .filter(|command| command.writes != Writes::Nothing)
-            .filter_map(|command| command.tree)
-            .collect();
-        let (stopped, all) = stop(&trees);
-        registry.stopped = stopped;
-        registry.all_stopped = all;
-    }
-    Frozen {
-        all: registry.all_stopped,
-    }
+    hold(|_| true)
 }
 
-/// Stops until nobody new appears and nobody runs.
-fn stop(trees: &[(i32, u64, u8)]) -> (Vec<i32>, bool) {
-    let mut stopped: Vec<i32> = Vec::new();
+fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
+    let mut registry = lock();
+    let trees: Vec<Signs> = registry
+        .commands
+        .values()
+        .filter(|command| command.writes != Writes::Nothing && which(command))
+        .filter_map(|command| command.tree)
+        .collect();
+    let (held, all) = stop(&trees, &registry.stopped);
+    for pid in &held {
+        *registry.stopped.entry(*pid).or_default() += 1;
+    }
+    Frozen { held, all }
+}
+
+/// Stops until nobody new appears and nobody runs. What somebody else stopped, but not we, is left to them.
+fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (Vec<i32>, bool) {
+    let mut held: Vec<i32> = Vec::new();
     if trees.is_empty() {
-        return (stopped, true);
+        return (held, true);
     }
     let until = Instant::now() + STOP_TIME;
     loop {
@@ -163,23 +181,19 @@ fn stop(trees: &[(i32, u64, u8)]) -> (Vec<i32>, bool) {
             .collect();
         let mut calm = true;
         for pid in living {
-            if !stopped.contains(&pid) {
-                if stands_still(pid) {
-                    // It stopped itself, or somebody did; it is not ours to wake.
-                    continue;
-                }
+            let still = stands_still(pid);
+            if held.contains(&pid) {
+                calm &= still;
+            } else if ours.contains_key(&pid) {
+                held.push(pid);
+            } else if !still {
                 send(pid, Signal::STOP);
-                stopped.push(pid);
-                calm = false;
-            } else if !stands_still(pid) {
+                held.push(pid);
                 calm = false;
             }
         }
-        if calm {
-            return (stopped, true);
-        }
-        if Instant::now() > until {
-            return (stopped, false);
+        if calm || Instant::now() > until {
+            return (held, calm);
         }
         std::thread::sleep(Duration::from_micros(300));
     }

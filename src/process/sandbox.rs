@@ -261,11 +261,6 @@ fn memory() -> u64 {
     static MEMORY: OnceLock<u64> = OnceLock::new();
     *MEMORY.get_or_init(|| {
         let machine = rustix::system::sysinfo();
-        #[expect(
-            clippy::useless_conversion,
-            clippy::unnecessary_cast,
-            reason = "the width of the field differs between machines"
-        )]
         let machine = (machine.totalram as u64).saturating_mul(u64::from(machine.mem_unit));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = own.lines().filter_map(group_memory).min().unwrap_or(u64::MAX);

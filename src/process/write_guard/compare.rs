@@ -3,7 +3,6 @@
 use super::node::{Content, Kind, Node, Print};
 use super::{Area, Guard, Word, at, walk};
 use crate::base::grant::{Undone, WriteKind, WritePath};
-use crate::process::live;
 use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -25,7 +24,7 @@ impl Guard {
         }
         let mut undone = Undo::default();
         self.lived.is_gone();
-        let stopped = live::freeze();
+        let stopped = self.lived.freeze_others();
         if !stopped.all() {
             undone.limit("limit:guard_freeze", Path::new(""), false);
         }
@@ -52,7 +51,9 @@ impl Guard {
     fn old(&self, path: &Path, node: &Node, undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok();
         if node.is_unchanged(&self.root, path, &self.held, self.taken) {
-            self.keep_alone(path, node, now.map(|data| Print::of(&data)));
+            let now = now.map(|data| Print::of(&data));
+            self.keep_time(path, node, now);
+            self.keep_alone(path, node, now);
             return;
         }
         match self.word(path, matches!(node.kind, Kind::Dir)) {
@@ -74,6 +75,15 @@ impl Guard {
         paths.any(|granted| granted.kind == WriteKind::Entry && path.starts_with(&granted.path))
     }
 
+    /// A file whose time alone moved gets it back: no change to speak of, but a build would begin anew.
+    fn keep_time(&self, path: &Path, node: &Node, now: Option<Print>) {
+        let moved = now.is_some_and(|now| now.modified != node.print.modified);
+        if moved && matches!(node.kind, Kind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
+            // Where it fails nothing but the time differs.
+            let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
+        }
+    }
+
     /// A closed file that was given a further name gets a file of its own: through the other name it could be written later, when
     /// nobody compares it.
     fn keep_alone(&self, path: &Path, node: &Node, now: Option<Print>) {
@@ -93,6 +103,10 @@ impl Guard {
     fn put_back(&self, path: &Path, node: &Node) -> io::Result<()> {
         if matches!(node.kind, Kind::File(Content::NotHeld) | Kind::Other) {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        if path.as_os_str().is_empty() {
+            own(&self.root, node)?;
+            return Ok(at::set_mode(&self.root, node.print.mode)?);
         }
         let (dir, name) = at::parent_made(&self.root, path)?;
         let now = at::stat(&dir, name).ok();
@@ -188,7 +202,7 @@ impl Guard {
                     continue;
                 }
                 if !self.before.contains_key(&path) {
-                    self.new(&path, kind.is_dir(), undone);
+                    self.judge_new(&path, kind.is_dir(), undone);
                 } else if kind.is_dir() {
                     waiting.push(path);
                 }
@@ -209,20 +223,20 @@ impl Guard {
             let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
             let same = numbers.get(name) == Some(&number) || self.before.contains_key(&path);
             if !same && !self.is_own(&path) {
-                self.new(&path, kind.is_dir(), undone);
+                self.judge_new(&path, kind.is_dir(), undone);
             }
         }
     }
 
     /// Something that was not there before.
-    fn new(&self, path: &Path, is_dir: bool, undone: &mut Undo) {
+    fn judge_new(&self, path: &Path, is_dir: bool, undone: &mut Undo) {
         match self.word(path, is_dir) {
             Word::Granted if is_dir && !self.closed.is_empty() => self.closed_below(path, undone),
             Word::Granted => {}
             Word::OnTheWay => match self.entries(path) {
                 Ok(listed) => {
                     for (path, kind, _) in listed {
-                        self.new(&path, kind.is_dir(), undone);
+                        self.judge_new(&path, kind.is_dir(), undone);
                     }
                 }
                 Err(_) => self.remove(path, Word::OnTheWay, undone),

@@ -45,7 +45,7 @@ impl Guard {
             held: Held::default(),
             taken: SystemTime::now(),
             most_names: MOST_NAMES,
-            lived: live::begin(writes),
+            lived: live::begin(&confinement.workspace, writes),
         };
         let whole_tree = |path: &WritePath| path.kind == WriteKind::Entry && matches!(path.path.as_str(), "" | ".");
         let reach = match writes {
@@ -224,6 +224,10 @@ impl Guard {
         if reach.read_only.len() + mounted.len() > MOST_MOUNTS {
             return Ok(false);
         }
+        // Its mode could be changed through the mount that makes it writable.
+        if let Ok(node) = Node::take(&self.root, dir, &mut self.held, false) {
+            self.before.insert(dir.to_path_buf(), node);
+        }
         reach.writable.push(dir.to_path_buf());
         reach
             .read_only
@@ -296,9 +300,7 @@ impl Guard {
             if matches!(node.kind, Kind::Dir) {
                 waiting.extend(self.listed(&path)?.into_iter().map(|entry| entry.path));
             }
-            if !path.as_os_str().is_empty() {
-                self.before.insert(path, node);
-            }
+            self.before.insert(path, node);
         }
         Ok(())
     }

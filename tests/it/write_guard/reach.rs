@@ -69,6 +69,7 @@ for d in (\"src\", os.environ[\"TMPDIR\"], os.environ[\"HOME\"]):
   for bad in (lambda: os.chmod(f, 0o4755), lambda: os.setxattr(f, \"trusted.x\", b\"\"), lambda: os.chmod(d + \"/no\", 0o600)):
     try: bad(); print(\"bad\")
     except OSError: pass
+import sys; sys.stdout.flush()
 os.system(\"cp -a src c2 && tar cf t.tar src && rm -r c2 && tar xpf t.tar -C \" + os.environ[\"TMPDIR\"] + \" && install -m 700 src/mine m2 && stat -c %a m2\")
 ";
     for level in CONFINED {
