@@ -260,4 +260,7 @@ pub struct ExitInfo {
     /// Processes of its tree that were still alive at the end and were killed.
     #[serde(default)]
     pub leftovers: u32,
+    /// The limit on the memory of its tree, in bytes, for which it was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
 }

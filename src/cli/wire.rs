@@ -7,6 +7,7 @@ use super::unseen;
 use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
 use crate::base::event::EventKind;
+use crate::base::grant::ClosedPaths;
 use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
@@ -156,11 +157,12 @@ pub async fn confinement(
         let looked = tokio::task::spawn_blocking(move || unseen::unreadable_files(&policies, &root)).await;
         unseen.extend(looked.map_err(|error| error.to_string())??);
     }
+    let closed: Arc<dyn ClosedPaths> = Arc::new(process::Names::new(&protected(policies)));
     let wishes = Wishes {
         level,
         workspace: root,
         hidden: &unseen,
-        protected: &protected(policies),
+        closed: &closed,
         network: &network,
         toolchains: &wish.toolchains,
         pass: &policies.env_pass(),

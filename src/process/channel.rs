@@ -123,9 +123,14 @@ impl Channel {
                 Message::NotExecuted(number) => {
                     return Err(start_error("", io::Error::from_raw_os_error(*number)));
                 }
-                Message::Ended { status, leftovers } => {
+                Message::Ended {
+                    status,
+                    leftovers,
+                    memory,
+                } => {
                     set_status(exit, Some(ExitStatus::from_raw(*status)));
                     exit.leftovers = *leftovers;
+                    exit.memory_limit = *memory;
                     ended = true;
                 }
                 Message::Tried(_) | Message::Listener => {}

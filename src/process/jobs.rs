@@ -1,7 +1,7 @@
 //! Commands that go on in the background of a run, and their end. Knows no tool.
 
 use super::spawn::{SpawnError, run};
-use super::{Confinement, Finished, Spawn};
+use super::{Confinement, Finished, Frozen, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::Undone;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,6 +159,12 @@ impl Jobs {
     pub fn get(&self, number: usize) -> Option<JobState> {
         let list = lock(&self.list);
         Some(state(number, list.get(number.checked_sub(1)?)?))
+    }
+
+    /// Stops all commands of this process that may write the workspace, these among them, until what is returned is dropped: for
+    /// comparing a tree, or taking a picture of it, that stands still.
+    pub fn freeze(&self) -> Frozen {
+        super::live::freeze()
     }
 
     /// Whether one still runs.

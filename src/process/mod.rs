@@ -10,24 +10,28 @@ mod channel;
 pub mod confine;
 pub mod env;
 pub mod jobs;
+mod live;
 mod own;
 pub mod plain;
 pub mod private;
 pub mod proxy;
 mod sandbox;
-mod seal;
 pub mod serve;
 mod spawn;
 pub mod toolchains;
 mod tree;
+mod write_guard;
 
 pub use capture::OnOutput;
+pub use live::{Frozen, freeze};
 pub use own::close_to_others;
 pub use sandbox::{Probe, choose, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};
+pub use write_guard::names::Names;
+pub use write_guard::within_reach;
 
 use crate::base::call::ExitInfo;
-use crate::base::grant::{ExecDenial, ExecJudge, JudgedExec, Undone, Writes};
+use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, Writes};
 use crate::base::secret::Redactor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,9 +51,11 @@ pub struct Confinement {
     /// Never readable: run directories. Landlock cannot take a place out of one that it grants, so at that level this holds only
     /// for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
-    /// Paths, relative to the workspace, that must not be written, with all below them: `a/b` at the top, `**/a/b` below any
-    /// directory, a last `*` for names that begin so, `!a/b` for what a rule opened by name. Case does not count.
-    pub protected: Vec<String>,
+    /// Paths of the workspace that no command may write, whatever it was granted.
+    pub closed: Arc<dyn ClosedPaths>,
+    /// Bytes of memory that the processes of one command may use together; `None` for three quarters of what this machine, or
+    /// the control group of this process, has.
+    pub memory: Option<u64>,
     pub network: Network,
     /// The whole environment of children.
     pub env: Vec<(String, String)>,
@@ -64,7 +70,8 @@ impl Confinement {
             readable: Vec::new(),
             writable: Vec::new(),
             hidden: Vec::new(),
-            protected: Vec::new(),
+            closed: Arc::new(NothingClosed),
+            memory: None,
             network: Network::Open,
             env: Vec::new(),
         }

@@ -4,8 +4,10 @@
 use super::env::{SYSTEM_PATH, base_env, set};
 use super::toolchains::{Grant, Ground, grant};
 use super::{Confinement, Level, Network};
+use crate::base::grant::ClosedPaths;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A home and a directory for temporary files, empty at first; gone when dropped.
@@ -44,8 +46,7 @@ pub struct Wishes<'a> {
     pub workspace: &'a Path,
     /// Absolute: run directories.
     pub hidden: &'a [PathBuf],
-    /// In the words of `Confinement::protected`.
-    pub protected: &'a [String],
+    pub closed: &'a Arc<dyn ClosedPaths>,
     pub network: &'a Network,
     /// Names of `toolchains::NAMES`.
     pub toolchains: &'a [String],
@@ -74,7 +75,8 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         readable: granted.readable,
         writable: vec![home, private.tmp()],
         hidden: wishes.hidden.to_vec(),
-        protected: wishes.protected.to_vec(),
+        closed: Arc::clone(wishes.closed),
+        memory: None,
         network: wishes.network.clone(),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::confine::ARGUMENT;
-use super::confine::spec::{Message, Spec, Task, Trial};
+use super::confine::spec::{Message, Reach, Spec, Task, Trial};
 use super::proxy;
 use super::spawn::{self, SpawnError};
 use super::{Confinement, Level, Network};
@@ -177,7 +177,15 @@ pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
 /// Runs a task that is not a command.
 async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, String> {
     let fail = |error: io::Error| error.to_string();
-    let (mut command, mut channel) = self::command(confinement, Vec::new(), task).map_err(|error| error.to_string())?;
+    let (mut command, mut channel) = self::command(
+        confinement,
+        Reach {
+            tree: true,
+            ..Reach::default()
+        },
+        task,
+    )
+    .map_err(|error| error.to_string())?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let (mut child, mut tree) = spawn::launch(&mut command, Some(&channel)).map_err(fail)?;
     channel.close_theirs();
@@ -192,11 +200,7 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, Stri
 }
 
 /// The helper with an order, and our end of the channel to it. The caller sets its outputs.
-pub(super) fn command(
-    confinement: &Confinement,
-    frozen: Vec<PathBuf>,
-    task: Task,
-) -> Result<(Command, Channel), SpawnError> {
+pub(super) fn command(confinement: &Confinement, reach: Reach, task: Task) -> Result<(Command, Channel), SpawnError> {
     let sandbox = |error: io::Error| SpawnError::Sandbox(format!("cannot be prepared: {error}"));
     let Some(helper) = HELPER.get() else {
         return Err(SpawnError::Sandbox("this program cannot start itself again".to_owned()));
@@ -221,10 +225,11 @@ pub(super) fn command(
         readable: confinement.readable.clone(),
         writable: confinement.writable.clone(),
         hidden: confinement.hidden.clone(),
-        frozen,
+        reach,
         tmp: private_tmp(confinement),
         proxy: proxy.is_some(),
         processes: processes(),
+        memory: confinement.memory.unwrap_or_else(memory),
         task,
     };
     let order = order(&spec).map_err(sandbox)?;
@@ -249,6 +254,34 @@ fn private_tmp(confinement: &Confinement) -> Option<PathBuf> {
 fn processes() -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     PROCESSES.max(PROCESSES_EACH * processors)
+}
+
+/// Three quarters of the memory that this process could use. Read once: a control group seldom changes.
+fn memory() -> u64 {
+    static MEMORY: OnceLock<u64> = OnceLock::new();
+    *MEMORY.get_or_init(|| {
+        let machine = rustix::system::sysinfo();
+        let machine = (machine.totalram as u64).saturating_mul(u64::from(machine.mem_unit));
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let group = own.lines().filter_map(group_memory).min().unwrap_or(u64::MAX);
+        machine.min(group) / 4 * 3
+    })
+}
+
+/// The limit of one line of `/proc/self/cgroup`.
+fn group_memory(line: &str) -> Option<u64> {
+    let mut fields = line.splitn(3, ':');
+    let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let (root, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        list if list.split(',').any(|name| name == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => return None,
+    };
+    let inside = PathBuf::from(root).join(path.trim_start_matches('/'));
+    // Inside a container the path is that of the machine and the own group lies at the root.
+    let limits = [inside.join(file), PathBuf::from(root).join(file)];
+    let read = |path: &PathBuf| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+    limits.iter().filter_map(read).min()
 }
 
 /// The order in a file that has no name.

@@ -3,9 +3,9 @@
 
 use super::capture::Capture;
 use super::channel::Channel;
-use super::seal::Seal;
-use super::spawn::{Running, Sealed, SpawnError, argv, drain, start, watch};
+use super::spawn::{Running, SpawnError, argv, drain, start, watch};
 use super::tree::Tree;
+use super::write_guard::Guarded;
 use super::{Confinement, Program, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{Undone, Writes};
@@ -29,6 +29,8 @@ pub struct Serve {
     /// Added to `Confinement::env`.
     pub env: Vec<(String, String)>,
     pub redactor: Arc<Redactor>,
+    /// What it may write in the workspace for as long as it runs.
+    pub writes: Writes,
 }
 
 /// A program that runs. When this and its clones of `Served` are gone, it is killed with its tree.
@@ -102,12 +104,12 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         keep: None,
         shown: STDERR,
         redactor: what.redactor,
-        writes: Writes::Tree,
+        writes: what.writes,
         judge: None,
     };
-    let seal = Seal::take(confinement);
-    let frozen = seal.frozen();
-    let sealed = Sealed::new(seal);
+    let (guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
+    let running = start(&spawn, confinement, reach)?;
+    running.tell(&guard, confinement);
     let Running {
         child,
         tree,
@@ -115,14 +117,15 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         stdout,
         stderr: Some(stderr),
         channel,
-    } = start(&spawn, confinement, frozen)?
+        ..
+    } = running
     else {
         return Err(SpawnError::Sandbox("a pipe is missing".to_owned()));
     };
     let running = (child, tree, channel);
     let (tell, end) = hold::channel(None);
     tokio::spawn(async move {
-        let ended = see_through(spawn, sealed, running, stderr).await;
+        let ended = see_through(spawn, guard, running, stderr).await;
         // Nobody may wait any more.
         let _ = tell.send(Some(ended));
     });
@@ -135,7 +138,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
 
 async fn see_through(
     spawn: Spawn,
-    mut sealed: Sealed,
+    mut guard: Guarded,
     (mut child, mut tree, mut channel): (Child, Tree, Option<Channel>),
     mut stderr: Receiver,
 ) -> End {
@@ -153,7 +156,7 @@ async fn see_through(
         };
         watch(&mut child, &mut tree, (spawn.timeout, &spawn.cancel), pump).await
     };
-    let undone = sealed.mend();
+    let undone = guard.compare(&[]);
     let judged = channel.map(|channel| channel.judge(&program, &mut exit));
     End {
         exit,
@@ -181,6 +184,7 @@ mod tests {
             dir: dir.to_path_buf(),
             env: Vec::new(),
             redactor: Arc::new(Redactor::from_env([])),
+            writes: Writes::Tree,
         };
         serve(what, &confinement(dir)).unwrap()
     }

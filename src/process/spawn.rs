@@ -2,20 +2,20 @@
 
 use super::capture::{Capture, OnOutput};
 use super::channel::Channel;
-use super::confine::spec::{PROXY_PORT, Task};
+use super::confine::spec::{PROXY_PORT, Reach, Task};
 use super::proxy;
 use super::sandbox;
-use super::seal::Seal;
 use super::tree::{Tree, new_mark};
+use super::write_guard::Guarded;
 use super::{Confinement, Finished, Level, Network, Program, Spawn};
 use crate::base::call::ExitInfo;
-use crate::base::grant::Undone;
+use crate::base::grant::WritePath;
 use rustix::process::Signal;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
@@ -41,6 +41,9 @@ pub enum SpawnError {
     /// The sandbox that was asked for cannot be had: nothing was run. The run ends with code 8.
     #[error("sandbox: {0}")]
     Sandbox(String),
+    /// What it may write could not be recorded within the limits for comparing: nothing was run. Begins with the limit's name.
+    #[error("{0}")]
+    Limit(String),
     /// A run remembers so many background commands and no more.
     #[error("{0} background commands were started already")]
     TooMany(usize),
@@ -55,45 +58,20 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     if !spawn.dir.is_dir() {
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
-    let seal = Seal::take(confinement);
-    let frozen = seal.frozen();
-    // Declared first, so dropped last: a tree that is given up is dead before the seal is compared.
-    let mut sealed = Sealed::new(seal);
-    let mut running = start(&spawn, confinement, frozen)?;
+    // Declared first, so dropped last: a tree that is given up is dead before it is compared.
+    let (mut guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
+    let mut running = start(&spawn, confinement, reach)?;
+    running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
     let mut finished = see_through(spawn, &mut running).await;
-    finished.undone = sealed.mend();
+    let granted = running.granted_at_exec.lock();
+    let granted = granted.map_or_else(|broken| broken.into_inner().clone(), |granted| granted.clone());
+    finished.undone = guard.compare(&granted);
     if let Some(channel) = running.channel {
         channel.judge(&program, &mut finished.exit)?;
     }
     finished.took = started.elapsed();
     Ok(finished)
-}
-
-/// A seal that is compared even when nobody waits for the command any more.
-pub(super) struct Sealed(Option<Seal>);
-
-impl Sealed {
-    pub fn new(seal: Seal) -> Self {
-        Self(Some(seal))
-    }
-
-    pub fn mend(&mut self) -> Vec<Undone> {
-        let names = self.0.take().map(|seal| seal.mend()).unwrap_or_default();
-        let undone = |path: String| Undone {
-            restored: !path.ends_with(')'),
-            path,
-            code: "protected_path".to_owned(),
-            rule: None,
-        };
-        names.into_iter().map(undone).collect()
-    }
-}
-
-impl Drop for Sealed {
-    fn drop(&mut self) {
-        self.mend();
-    }
 }
 
 /// A command that has been started.
@@ -105,9 +83,24 @@ pub(super) struct Running {
     pub stderr: Option<Receiver>,
     /// The confined child's own words; `None` when the command is our direct child.
     pub channel: Option<Channel>,
+    /// Places that were granted when a program of it was executed: whoever judges that puts them in before the program runs.
+    pub granted_at_exec: Arc<Mutex<Vec<WritePath>>>,
 }
 
-pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBuf>) -> Result<Running, SpawnError> {
+impl Running {
+    /// Lets other comparisons know which processes to stop.
+    pub fn tell(&self, guard: &Guarded, confinement: &Confinement) {
+        let helpers = match (&self.channel, confinement.level) {
+            (None, _) => 0,
+            (Some(_), Level::Full) => 2,
+            (Some(_), Level::Landlock | Level::None) => 1,
+        };
+        let (root, mark) = self.tree.signs();
+        guard.lives_as(root, mark, helpers);
+    }
+}
+
+pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: Reach) -> Result<Running, SpawnError> {
     let argv = argv(&spawn.program);
     let name = argv.first().cloned().unwrap_or_default();
     let fail = |source| start_error(&name, source);
@@ -118,7 +111,7 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBu
         (command, None)
     } else {
         let dir = spawn.dir.clone();
-        let (command, channel) = sandbox::command(confinement, frozen, Task::Run { argv, dir, env })?;
+        let (command, channel) = sandbox::command(confinement, reach, Task::Run { argv, dir, env })?;
         (command, Some(channel))
     };
     let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
@@ -137,6 +130,7 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, frozen: Vec<PathBu
             channel.close_theirs();
             channel
         }),
+        granted_at_exec: Arc::default(),
     })
 }
 

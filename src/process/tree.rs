@@ -69,6 +69,22 @@ pub(crate) fn below(table: &[Entry], roots: impl IntoIterator<Item = i32>) -> Ve
         .collect()
 }
 
+/// The living processes of the tree of `root` with this mark, without its first `helpers` generations.
+pub(crate) fn living_below(root: i32, mark: u64, helpers: u8) -> Vec<i32> {
+    let me = getpid().as_raw_nonzero().get();
+    let table = table();
+    let is_top = |entry: &&Entry| {
+        entry.parent == me && (entry.pid == root || entry.session == root || mark_of(entry.pid) == Some(mark))
+    };
+    let tops: Vec<i32> = table.iter().filter(is_top).map(|entry| entry.pid).collect();
+    let is_helper = |entry: &Entry| (helpers > 0 && entry.pid == root) || (helpers > 1 && entry.parent == root);
+    below(&table, tops)
+        .into_iter()
+        .filter(|entry| !entry.zombie && !is_helper(entry))
+        .map(|entry| entry.pid)
+        .collect()
+}
+
 /// Sends a signal; a process that is gone is no error.
 pub(crate) fn send(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
@@ -110,6 +126,11 @@ impl Tree {
             ended: false,
             all_gone,
         }
+    }
+
+    /// The number of the first process, and the mark of all.
+    pub fn signs(&self) -> (i32, u64) {
+        (self.root, self.mark)
     }
 
     /// Somebody has waited for the first process: its number means nothing any more.

@@ -144,6 +144,10 @@ pub(crate) fn exit(exit: &ExitInfo) -> String {
         (false, None, Some(signal)) => format!("ended by signal {signal}"),
         (false, None, None) => "ended without a code".to_owned(),
     };
+    let how = match exit.memory_limit {
+        Some(limit) => format!("memory limit of {} MiB reached", limit >> 20),
+        None => how,
+    };
     match exit.leftovers {
         0 => how,
         n => format!("{how}, {n} left-over processes killed"),

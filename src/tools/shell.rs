@@ -211,6 +211,7 @@ fn not_started(error: SpawnError) -> ToolError {
         SpawnError::Sandbox(reason) => ToolError::Fatal(format!("sandbox: {reason}")),
         SpawnError::NotFound { .. } => ToolError::Fatal("there is no bash on this machine".to_owned()),
         SpawnError::NoDirectory(_) => ToolError::model("file_not_found", "the directory to start in is gone"),
+        SpawnError::Limit(reason) => ToolError::model("limit:guard", format!("denied: {reason}")),
         error => ToolError::model("shell_execute_error", error.to_string()),
     }
 }
@@ -279,6 +280,12 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
         (Some(0), _) | (None, None) => {}
         (Some(code), _) => lines.push(format!("[exit code {code}]")),
         (None, Some(signal)) => lines.push(format!("[ended by signal {signal}]")),
+    }
+    if let Some(limit) = exit.memory_limit {
+        lines.push(format!(
+            "[memory limit of {} MiB reached: the command and all that it had started were ended]",
+            limit >> 20
+        ));
     }
     match exit.leftovers {
         0 => {}

@@ -1,65 +1,107 @@
-//! What a sandbox costs a command: the same `true` without this program, and at each level.
+//! What a sandbox costs a command: the same `true` without this program, and at each level with each write grant, in trees of
+//! several sizes.
 
 #![expect(clippy::disallowed_methods, reason = "the bare spawn is what is compared with")]
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use overnight::base::grant::{ClosedPaths, WriteKind, WritePath, Writes};
 use overnight::base::secret::Redactor;
 use overnight::process::private::{Private, Wishes, confinement};
-use overnight::process::{self, Level, Network, Program, Spawn};
+use overnight::process::{self, Level, Names, Network, Program, Spawn};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// Files of the trees; 20 in each directory.
+const SIZES: [usize; 3] = [20, 50_000, 200_000];
+
+fn tree(files: usize) -> std::io::Result<tempfile::TempDir> {
+    let top = tempfile::tempdir()?;
+    for dir in 0..files.div_ceil(20) {
+        let dir = top.path().join(format!("d{}/e{dir}", dir % 40));
+        std::fs::create_dir_all(&dir)?;
+        for file in 0..20 {
+            std::fs::write(dir.join(format!("file{file}.rs")), "fn main() {}\n")?;
+        }
+    }
+    Ok(top)
+}
 
 fn sandbox(bench: &mut Criterion) {
     process::use_helper(env!("CARGO_BIN_EXE_overnight"));
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return;
     };
-    let (Ok(top), Ok(private)) = (tempfile::tempdir(), Private::create()) else {
-        return;
-    };
-    bench.bench_function("plain spawn", |bench| {
+    let Ok(private) = Private::create() else { return };
+    let mut group = bench.benchmark_group("sandbox");
+    group.sample_size(20);
+    group.bench_function("plain spawn", |bench| {
         bench.iter(|| runtime.block_on(async { tokio::process::Command::new("true").env_clear().output().await }));
     });
-    for level in [Level::None, Level::Landlock, Level::Full] {
-        let network = if level == Level::None {
-            Network::Open
-        } else {
-            Network::None
-        };
-        let wishes = Wishes {
-            level,
-            workspace: top.path(),
-            hidden: &[],
-            protected: &[".git".to_owned()],
-            network: &network,
-            toolchains: &[],
-            pass: &[],
-            parent: &[],
-        };
-        let Ok(confinement) = confinement(&wishes, &private) else {
-            return;
-        };
-        bench.bench_function(level.as_str(), |bench| {
-            bench.iter(|| {
-                let spawn = Spawn {
-                    program: Program::Argv(vec!["true".to_owned()]),
-                    dir: top.path().to_path_buf(),
-                    env: Vec::new(),
-                    stdin: None,
-                    timeout: Duration::from_secs(10),
-                    cancel: CancellationToken::new(),
-                    on_output: None,
-                    keep: None,
-                    shown: 1024,
-                    redactor: Arc::new(Redactor::default()),
-                    writes: overnight::base::grant::Writes::Tree,
-                    judge: None,
-                };
-                runtime.block_on(process::run(spawn, &confinement))
-            });
-        });
+    let paths = Writes::Paths {
+        paths: vec![WritePath {
+            path: "new.txt".to_owned(),
+            kind: WriteKind::Entry,
+        }],
+        maybe: Vec::new(),
+    };
+    for files in SIZES {
+        let Ok(top) = tree(files) else { return };
+        for level in [Level::None, Level::Landlock, Level::Full] {
+            for (name, writes) in [
+                ("nothing", &Writes::Nothing),
+                ("paths", &paths),
+                ("tree", &Writes::Tree),
+            ] {
+                // Without a sandbox every grant is that of the whole tree.
+                if level == Level::None && *writes != Writes::Tree {
+                    continue;
+                }
+                let id = BenchmarkId::new(format!("{} {name}", level.as_str()), files);
+                group.bench_function(id, |bench| {
+                    bench.iter(|| runtime.block_on(run(level, writes.clone(), top.path(), &private)));
+                });
+            }
+        }
     }
+    group.finish();
+}
+
+async fn run(level: Level, writes: Writes, top: &Path, private: &Private) -> bool {
+    let network = match level {
+        Level::None => Network::Open,
+        _ => Network::None,
+    };
+    let closed: Arc<dyn ClosedPaths> = Arc::new(Names::new(&[".git", "**/.npmrc", "**/.env*"].map(str::to_owned)));
+    let wishes = Wishes {
+        level,
+        workspace: top,
+        hidden: &[],
+        closed: &closed,
+        network: &network,
+        toolchains: &[],
+        pass: &[],
+        parent: &[],
+    };
+    let Ok(confinement) = confinement(&wishes, private) else {
+        return false;
+    };
+    let spawn = Spawn {
+        program: Program::Argv(vec!["true".to_owned()]),
+        dir: top.to_path_buf(),
+        env: Vec::new(),
+        stdin: None,
+        timeout: Duration::from_secs(10),
+        cancel: CancellationToken::new(),
+        on_output: None,
+        keep: None,
+        shown: 1024,
+        redactor: Arc::new(Redactor::default()),
+        writes,
+        judge: None,
+    };
+    process::run(spawn, &confinement).await.is_ok()
 }
 
 criterion_group!(benches, sandbox);

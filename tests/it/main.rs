@@ -43,3 +43,4 @@ mod unseen;
 mod validators;
 mod waits;
 mod wires;
+mod write_guard;

@@ -46,12 +46,10 @@ fn house(level: Level) -> House {
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
         hidden: vec![at("ws/.overnight")],
-        protected: vec![
-            ".git".to_owned(),
-            ".github".to_owned(),
-            ".envrc".to_owned(),
-            "**/.npmrc".to_owned(),
-        ],
+        closed: Arc::new(process::Names::new(
+            &[".git", ".github", ".envrc", "**/.npmrc"].map(str::to_owned),
+        )),
+        memory: None,
         network: Network::None,
         env: vec![
             env("PATH", Path::new("/usr/local/bin:/usr/bin:/bin")),

@@ -63,6 +63,31 @@ const REFUSED: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
+/// Refused at `landlock`, where the machine's are also the command's: System V and POSIX memory, semaphores and queues.
+const MACHINE_WIDE: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semctl,
+    libc::SYS_semtimedop,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_getsetattr,
+];
+
+/// `FS_IOC_SETFLAGS`, `FS_IOC32_SETFLAGS`, `FS_IOC_SETVERSION` and `FS_IOC_FSSETXATTR`.
+const FILE_SETTINGS: &[u64] = &[0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c_5820];
+
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[i64] = &[libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_modify_ldt, libc::SYS_uselib];
 #[cfg(not(target_arch = "x86_64"))]
@@ -77,14 +102,15 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Puts the filters in place. Needs no-new-privileges.
 pub(super) fn apply(spec: &Spec) -> Result<(), String> {
-    let programs = step("building the filter", build(spec.level))?;
+    let programs = step("building the filter", build(spec.level, spec.reach.sockets))?;
     for program in &programs {
         step("setting the filter", apply_filter(program))?;
     }
     Ok(())
 }
 
-fn build(level: Level) -> Result<Vec<BpfProgram>, seccompiler::Error> {
+/// `unix` says whether Unix sockets may be made at `full`.
+fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error> {
     let mut rules: Rules = REFUSED
         .iter()
         .chain(REFUSED_HERE)
@@ -109,11 +135,35 @@ fn build(level: Level) -> Result<Vec<BpfProgram>, seccompiler::Error> {
         ])?],
     );
     modes(&mut rules)?;
-    rules.insert(libc::SYS_socket, sockets(level)?);
+    rules.insert(libc::SYS_socket, sockets(level, unix)?);
+    if level == Level::Landlock {
+        machine_wide(&mut rules)?;
+    }
     let refuse = program(rules, libc::EPERM.unsigned_abs())?;
     // Its flags lie in memory, where a filter cannot look; with this answer the C library falls back to `clone`.
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    Ok(vec![refuse, program(unknown, libc::ENOSYS.unsigned_abs())?])
+    Ok(vec![
+        refuse,
+        program(unknown, libc::ENOSYS.unsigned_abs())?,
+        second_numbers(),
+    ])
+}
+
+/// What namespaces keep apart at `full`: limits of other processes, and memory, semaphores and queues of the whole machine. And
+/// the settings of files that are set through a descriptor which only reads.
+fn machine_wide(rules: &mut Rules) -> Result<(), seccompiler::Error> {
+    for call in MACHINE_WIDE {
+        rules.insert(*call, Vec::new());
+    }
+    let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    rules
+        .entry(libc::SYS_prlimit64)
+        .or_default()
+        .push(SeccompRule::new(vec![other])?);
+    for setting in FILE_SETTINGS {
+        rules.entry(libc::SYS_ioctl).or_default().push(low(1, *setting)?);
+    }
+    Ok(())
 }
 
 /// No file gets the rights of its owner.
@@ -141,8 +191,10 @@ fn modes(rules: &mut Rules) -> Result<(), seccompiler::Error> {
 
 /// At `full` the network is the command's own and empty, so a server of a test may listen and be reached. At `landlock`
 /// there is one network for all: no socket but a connected pair (made by another call).
-fn sockets(level: Level) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+fn sockets(level: Level, unix: bool) -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let allowed: &[i32] = match level {
+        // Nobody can be reached through a socket in the workspace without one.
+        Level::Full if !unix => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Level::Full | Level::None => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Level::Landlock => &[],
     };
@@ -185,6 +237,23 @@ fn masks(argument: u8, mask: u64) -> Result<Vec<SeccompRule>, seccompiler::Error
     .collect()
 }
 
+/// On x86-64 each call has a second number for programs with short pointers, which would pass every comparison.
+fn second_numbers() -> BpfProgram {
+    let statement = |code: u32, jt: u8, k: u32| seccompiler::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let unknown = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+    vec![
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, 0x4000_0000),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        statement(libc::BPF_RET | libc::BPF_K, 0, unknown),
+    ]
+}
+
 fn low(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::Error> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
     Ok(SeccompRule::new(vec![condition])?)
@@ -212,9 +281,11 @@ mod tests {
     #[test]
     fn every_level_has_a_filter_that_fits_the_kernel() {
         for level in [Level::Full, Level::Landlock] {
-            let programs = build(level).unwrap();
-            assert_eq!(programs.len(), 2);
-            assert!(programs.iter().all(|program| program.len() < 4096));
+            for unix in [true, false] {
+                let programs = build(level, unix).unwrap();
+                assert_eq!(programs.len(), 3);
+                assert!(programs.iter().all(|program| program.len() < 4096));
+            }
         }
     }
 

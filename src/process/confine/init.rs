@@ -1,5 +1,8 @@
 //! The first process of a confined tree: starts the command, adopts orphans, ends all, tells how it ended. Builds no sandbox.
 
+use super::listener::{Handover, Listener};
+use super::mediate::Places;
+use super::memory::Memory;
 use super::spec::{Message, Spec, Task};
 use super::{filter, leave, limits, rules, step, tell, trial};
 use crate::process::tree::{below, send, table};
@@ -18,19 +21,36 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
     step("adopting orphans", set_child_subreaper(Some(getpid())))?;
     block_signals();
     let limit = limits::processes(spec)?;
+    let mediated = spec.level == crate::process::Level::Landlock;
+    let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
     let Some(command) = step("fork", fork())? else {
-        leave(command(spec, channel, &limit));
+        leave(command(spec, channel, &limit, handover));
     };
     let_go_of_outputs();
-    let watched = matches!(limit, limits::Processes::Watched).then(|| Watch::begin(spec.processes));
-    let (status, leftovers) = see_through(command, channel, watched);
-    tell(channel, &Message::Ended { status, leftovers });
+    let mut see = See {
+        command,
+        gone: pidfd_open(command, PidfdFlags::empty()).ok(),
+        channel,
+        watched: matches!(limit, limits::Processes::Watched).then(|| Watch::begin(spec.processes)),
+        memory: Memory::begin(spec.memory),
+        listener: handover.and_then(|handover| handover.receive(Places::of(spec))),
+        status: None,
+    };
+    let (status, leftovers) = see.through();
+    let memory = see.memory.is_over().then_some(spec.memory);
+    let ended = Message::Ended {
+        status,
+        leftovers,
+        memory,
+    };
+    tell(channel, &ended);
     Ok(())
 }
 
 /// The command's own side: gives up rights, then becomes the program.
-fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes) -> i32 {
-    match confine(spec, limit) {
+fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes, handover: Option<Handover>) -> i32 {
+    let confined = confine(spec, limit).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
+    match confined {
         Ok(()) => {}
         Err(error) => {
             tell(channel, &Message::Failed(error));
@@ -75,42 +95,65 @@ fn confine(spec: &Spec, limit: &limits::Processes) -> Result<(), String> {
     filter::apply(spec)
 }
 
-/// Waits for the command, gives the rest a moment, ends it. The kernel's status word, and how many had to be ended.
-fn see_through(command: Pid, channel: &OwnedFd, watched: Option<Watch>) -> (i32, u32) {
-    let gone = pidfd_open(command, PidfdFlags::empty());
-    let mut status = None;
-    while status.is_none() {
-        let ended = reap(command, &mut status);
-        if ended || status.is_some() {
-            break;
-        }
-        if !sleep(gone.as_ref().ok(), channel, watched.is_some()) {
-            return (libc::SIGKILL, end_all(command, &mut status));
-        }
-        if watched.as_ref().is_some_and(Watch::is_over) {
-            return (libc::SIGKILL, end_all(command, &mut status));
-        }
-    }
-    let until = Instant::now() + GRACE;
-    while !reap(command, &mut status) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(4));
-    }
-    let leftovers = end_all(command, &mut status);
-    (status.unwrap_or(libc::SIGKILL), leftovers)
+/// Seeing the tree to its end.
+struct See<'a> {
+    command: Pid,
+    gone: Option<OwnedFd>,
+    channel: &'a OwnedFd,
+    watched: Option<Watch>,
+    memory: Memory,
+    listener: Option<Listener>,
+    status: Option<i32>,
 }
 
-/// Waits for the command's end, at most a moment. `false` when the parent is gone.
-fn sleep(gone: Option<&OwnedFd>, channel: &OwnedFd, watched: bool) -> bool {
-    let mut fds = vec![PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty())];
-    fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
-    let millis = if watched { 5 } else { 250 };
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: millis * 1_000_000,
-    };
-    let _ = poll(&mut fds, Some(&timeout));
-    !fds.first()
-        .is_some_and(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR))
+impl See<'_> {
+    /// Waits for the command, gives the rest a moment, ends it. The kernel's status word, and how many had to be ended.
+    fn through(&mut self) -> (i32, u32) {
+        while !reap(self.command, &mut self.status) && self.status.is_none() {
+            let patience = if self.watched.is_some() { 5 } else { 250 };
+            let here = self.wait(Duration::from_millis(patience).min(self.memory.next()), true);
+            let over = self.watched.as_ref().is_some_and(Watch::is_over) || self.memory.look(others);
+            if !here || over {
+                return (libc::SIGKILL, end_all(self.command, &mut self.status));
+            }
+        }
+        let until = Instant::now() + GRACE;
+        while !reap(self.command, &mut self.status) && Instant::now() < until {
+            self.wait(Duration::from_millis(4), false);
+        }
+        let leftovers = end_all(self.command, &mut self.status);
+        (self.status.unwrap_or(libc::SIGKILL), leftovers)
+    }
+
+    /// Waits a while, for the command's end where that is still to come, and answers calls. `false` when the parent is gone.
+    fn wait(&self, patience: Duration, for_end: bool) -> bool {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::empty())];
+        fds.extend(
+            self.listener
+                .as_ref()
+                .map(|listener| PollFd::new(listener, PollFlags::IN)),
+        );
+        fds.extend(
+            self.gone
+                .as_ref()
+                .filter(|_| for_end)
+                .map(|gone| PollFd::new(gone, PollFlags::IN)),
+        );
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        let _ = poll(&mut fds, Some(&timeout));
+        let asks = fds.get(1).is_some_and(|fd| fd.revents().contains(PollFlags::IN));
+        let here = !fds
+            .first()
+            .is_some_and(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR));
+        drop(fds);
+        if let Some(listener) = self.listener.as_ref().filter(|_| asks) {
+            listener.answer();
+        }
+        here
+    }
 }
 
 /// Asks after all that have ended. `true` when no child is left.

@@ -83,6 +83,29 @@ fn threads_of_user() -> std::io::Result<u64> {
     Ok(count)
 }
 
+/// The soft limit on descriptors, to be put back.
+pub(super) struct Descriptors(Rlimit);
+
+/// Lets this process hold a descriptor for each place that it mounts.
+pub(super) fn many_descriptors() -> rustix::io::Result<Descriptors> {
+    let before = getrlimit(Resource::Nofile);
+    let enough = before.maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
+    if before.current.is_some_and(|current| current < enough) {
+        let more = Rlimit {
+            current: Some(enough),
+            maximum: before.maximum,
+        };
+        setrlimit(Resource::Nofile, more)?;
+    }
+    Ok(Descriptors(before))
+}
+
+impl Descriptors {
+    pub fn put_back(self) -> rustix::io::Result<()> {
+        setrlimit(Resource::Nofile, self.0)
+    }
+}
+
 /// Sets the limits of the command.
 pub(super) fn apply(spec: &Spec, processes: &Processes) -> Result<(), String> {
     if let Processes::Grouped(group) = processes {
@@ -115,7 +138,10 @@ fn lower(resource: Resource, to: u64) -> rustix::io::Result<()> {
 pub(super) fn give_up_capabilities(spec: &Spec) -> Result<(), String> {
     let mut keep = CapabilitySet::empty();
     if geteuid().is_root() {
-        keep = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
+        // At `landlock` owners and modes are changed in its stead, and only in its own places.
+        if spec.level == Level::Full {
+            keep = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
+        }
         let foreign = std::fs::metadata(&spec.workspace).is_ok_and(|data| data.uid() != 0);
         if foreign {
             keep |= CapabilitySet::DAC_OVERRIDE;

@@ -3,6 +3,7 @@
 use super::spec::Spec;
 use super::step;
 use crate::process::Level;
+use crate::process::write_guard::at;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
@@ -76,10 +77,14 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
         ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST))?;
     }
     let rules = ruleset.create()?;
-    let rules = system(rules)?;
+    let rules = system(rules, spec.level)?;
     let rules = devices(rules, spec.level)?;
     let all = AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
-    let mut rules = allow(rules, &spec.workspace, all)?;
+    let rules = match spec.reach.tree {
+        true => allow(rules, &spec.workspace, all)?,
+        false => allow(rules, &spec.workspace, AccessFs::from_read(NEWEST))?,
+    };
+    let mut rules = inside(rules, spec, all)?;
     for path in &spec.readable {
         rules = allow(rules, path, AccessFs::from_read(NEWEST))?;
     }
@@ -95,13 +100,26 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
     rules.restrict_self()
 }
 
-fn system(mut rules: RulesetCreated) -> Result<RulesetCreated, RulesetError> {
+fn system(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(NEWEST);
     for path in SYSTEM {
         rules = allow(rules, path.as_ref(), read)?;
     }
-    let etc = std::fs::read_dir("/etc").into_iter().flatten().flatten();
-    for entry in etc.filter(|entry| {
+    if level == Level::Full {
+        // What is secret there is covered in this view: one rule instead of some hundreds.
+        rules = allow(rules, "/etc".as_ref(), read)?;
+    } else {
+        rules = etc(rules, read)?;
+    }
+    let processes = AccessFs::ReadFile | AccessFs::ReadDir;
+    rules = allow(rules, "/proc".as_ref(), processes)?;
+    allow(rules, "/sys/devices/system/cpu".as_ref(), processes)
+}
+
+/// What is no secret in `/etc`, name by name.
+fn etc(mut rules: RulesetCreated, read: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| {
         !entry
             .file_name()
             .to_str()
@@ -118,10 +136,7 @@ fn system(mut rules: RulesetCreated) -> Result<RulesetCreated, RulesetError> {
         }
     }
     // Listing shows names only.
-    rules = allow(rules, "/etc".as_ref(), AccessFs::ReadDir.into())?;
-    let processes = AccessFs::ReadFile | AccessFs::ReadDir;
-    rules = allow(rules, "/proc".as_ref(), processes)?;
-    allow(rules, "/sys/devices/system/cpu".as_ref(), processes)
+    allow(rules, "/etc".as_ref(), AccessFs::ReadDir.into())
 }
 
 fn devices(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, RulesetError> {
@@ -130,6 +145,23 @@ fn devices(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, Ru
         if level == Level::Full || path != "/dev/tty" {
             rules = allow(rules, path.as_ref(), use_it)?;
         }
+    }
+    Ok(rules)
+}
+
+/// Places of the workspace. They hold no link, so one that was put there meanwhile grants nothing.
+fn inside(mut rules: RulesetCreated, spec: &Spec, all: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let Ok(root) = at::root(&spec.workspace) else {
+        return Ok(rules);
+    };
+    for path in &spec.reach.writable {
+        let Ok(handle) = at::handle(&root, path) else { continue };
+        let access = match rustix::fs::fstat(&handle) {
+            Ok(data) if at::is_dir(&data) => all,
+            Ok(_) => AccessFs::from_file(NEWEST) & !AccessFs::IoctlDev,
+            Err(_) => continue,
+        };
+        rules = rules.add_rule(PathBeneath::new(handle, access))?;
     }
     Ok(rules)
 }

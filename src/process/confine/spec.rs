@@ -16,15 +16,32 @@ pub(crate) struct Spec {
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub hidden: Vec<PathBuf>,
-    /// Existing paths below the workspace that are read-only at `full`.
-    pub frozen: Vec<PathBuf>,
+    /// What the command may write in the workspace.
+    pub reach: Reach,
     /// The private directory for temporary files.
     pub tmp: Option<PathBuf>,
     /// Whether commands may talk to the proxy; only at `full`.
     pub proxy: bool,
     /// Processes and threads at once.
     pub processes: u64,
+    /// Bytes of memory that they may use together.
+    pub memory: u64,
     pub task: Task,
+}
+
+/// What a command may write and reach in the workspace. Paths are relative to it and hold no link.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Reach {
+    /// All of it, but for `read_only`.
+    pub tree: bool,
+    /// Directories and files that it may write where the rest is read-only.
+    pub writable: Vec<PathBuf>,
+    /// Existing files and directories that are read-only in what it may write; at `full` only.
+    pub read_only: Vec<PathBuf>,
+    /// Sockets that are out of reach; at `full` only.
+    pub covered: Vec<PathBuf>,
+    /// Whether it may make Unix sockets that are no connected pair; at `full` only.
+    pub sockets: bool,
 }
 
 /// What is done when all is in place.
@@ -66,7 +83,13 @@ pub(crate) enum Message {
     /// The proxy's listening socket comes with this message.
     Listener,
     /// The command has ended: the kernel's status word, and how many processes were still alive.
-    Ended { status: i32, leftovers: u32 },
+    Ended {
+        status: i32,
+        leftovers: u32,
+        /// The limit on memory, in bytes, for which it was killed.
+        #[serde(default)]
+        memory: Option<u64>,
+    },
 }
 
 mod level {

@@ -3,7 +3,9 @@
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{Message, PROXY_PORT, Spec};
 use super::{limits, step};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use crate::process::write_guard::at;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
     open_tree, unmount,
@@ -32,6 +34,7 @@ const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     step("leaving the machine's mounts", mount_change("/", private))?;
+    let descriptors = step("descriptor limit", limits::many_descriptors())?;
     let pieces = collect(spec)?;
     let base = &spec.workspace;
     step("new root", tmpfs(base, c"mode=755,size=16m"))?;
@@ -39,9 +42,18 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
         let to = below(base, target);
         step(target.display(), place(piece, &to))?;
     }
+    drop(pieces);
+    step("descriptor limit", descriptors.put_back())?;
     step("links", links(base))?;
     step("devices", devices(base))?;
     masks(spec, base)?;
+    for socket in &spec.reach.covered {
+        let to = below(base, &spec.workspace).join(socket);
+        // One that is gone needs no cover.
+        if std::fs::symlink_metadata(&to).is_ok_and(|data| !data.is_symlink()) {
+            step(socket.display(), cover(base, &to))?;
+        }
+    }
     step(
         "processes",
         mount(
@@ -87,9 +99,21 @@ fn collect(spec: &Spec) -> Result<BTreeMap<PathBuf, Piece>, String> {
         take_along(&mut pieces, tmp, "/tmp".as_ref(), WRITABLE);
         take_along(&mut pieces, tmp, "/var/tmp".as_ref(), WRITABLE);
     }
-    take_along(&mut pieces, &spec.workspace, &spec.workspace, WRITABLE);
-    for inside in &spec.frozen {
-        freeze(&mut pieces, &spec.workspace, inside);
+    let workspace = match spec.reach.tree {
+        true => WRITABLE,
+        false => READ_ONLY,
+    };
+    take_along(&mut pieces, &spec.workspace, &spec.workspace, workspace);
+    let root = step("the workspace", at::root(&spec.workspace))?;
+    let parts = [(&spec.reach.writable, WRITABLE), (&spec.reach.read_only, READ_ONLY)];
+    for (paths, attributes) in parts {
+        for path in paths {
+            let is_writable_too = attributes == READ_ONLY && spec.reach.writable.contains(path);
+            if !is_writable_too && let Some(piece) = step(path.display(), part(&root, path, attributes))? {
+                // An empty path is the workspace itself.
+                pieces.insert(spec.workspace.iter().chain(path.iter()).collect(), piece);
+            }
+        }
     }
     if pieces.contains_key(&spec.workspace) {
         Ok(pieces)
@@ -113,27 +137,25 @@ fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, att
     }
 }
 
-/// Makes a path below the workspace read-only. A link on the way, or at its end, is left to the seal.
-fn freeze(pieces: &mut BTreeMap<PathBuf, Piece>, workspace: &Path, inside: &Path) {
-    let open = || -> rustix::io::Result<(OwnedFd, bool)> {
-        let root = rustix::fs::open(
-            workspace,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let fd = openat2(&root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), flags)?;
-        let dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_dir();
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH;
-        Ok((open_tree(&fd, "", flags)?, dir))
+/// A part of the workspace. `None` when it is gone, or became a link: then there is nothing to mount.
+fn part(root: &OwnedFd, path: &Path, attributes: u64) -> io::Result<Option<Piece>> {
+    let handle = match at::handle(root, path) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        handle => handle?,
     };
-    if let Ok((tree, dir)) = open() {
-        let attributes = READ_ONLY;
-        pieces.insert(workspace.join(inside), Piece { tree, dir, attributes });
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
+    if kind.is_symlink() {
+        return Ok(None);
     }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(Some(Piece {
+        tree: open_tree(&handle, "", flags)?,
+        dir: kind.is_dir(),
+        attributes,
+    }))
 }
 
 fn below(base: &Path, target: &Path) -> PathBuf {

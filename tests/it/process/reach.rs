@@ -1,8 +1,14 @@
 //! What confined commands can reach: toolchains, granted hosts; and what is left when this program is killed.
 
 use super::{House, house, lives, mark};
+use overnight::base::grant::ClosedPaths;
 use overnight::process::{self, Level, Network};
+use std::sync::Arc;
 use std::time::Duration;
+
+fn closed() -> Arc<dyn ClosedPaths> {
+    Arc::new(process::Names::new(&[".git".to_owned()]))
+}
 
 #[tokio::test]
 async fn a_rust_project_builds_and_tests_in_every_level() {
@@ -18,11 +24,12 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
             "#[test]\nfn two() { assert_eq!(1 + 1, 2); let _ = std::net::TcpListener::bind(\"127.0.0.1:0\"); }\n";
         std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
         let private = process::private::Private::create().unwrap();
+        let closed = closed();
         let wishes = process::private::Wishes {
             level,
             workspace: top.path(),
             hidden: &[],
-            protected: &[".git".to_owned()],
+            closed: &closed,
             network: &Network::None,
             toolchains: &["rust".to_owned()],
             pass: &[],
@@ -125,11 +132,12 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
             }
             let private = process::private::Private::create().unwrap();
             let toolchains = [name.to_owned()];
+            let closed = closed();
             let wishes = process::private::Wishes {
                 level,
                 workspace: top.path(),
                 hidden: &[],
-                protected: &[".git".to_owned()],
+                closed: &closed,
                 network: &Network::None,
                 toolchains: &toolchains,
                 pass: &[],

@@ -1,7 +1,12 @@
-//! Tests of the seal on real trees.
+//! Tests of comparing and putting back on real trees.
 
+mod grants;
+
+use super::names::Names;
 use super::*;
 use crate::process::Network;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use tempfile::TempDir;
 
 fn tree(protected: &[&str]) -> (TempDir, Confinement) {
@@ -25,11 +30,30 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         readable: Vec::new(),
         writable: Vec::new(),
         hidden: Vec::new(),
-        protected: protected.iter().map(|name| (*name).to_owned()).collect(),
+        closed: closed(protected),
+        memory: None,
         network: Network::Open,
         env: Vec::new(),
     };
     (dir, confinement)
+}
+
+fn closed(words: &[&str]) -> Arc<dyn ClosedPaths> {
+    let words: Vec<String> = words.iter().map(|name| (*name).to_owned()).collect();
+    Arc::new(Names::new(&words))
+}
+
+fn take(confinement: &Confinement) -> Guarded {
+    Guarded::take(confinement, &Writes::Tree).unwrap().0
+}
+
+/// The paths of changes; what could not be put back says so.
+fn compare(mut guard: Guarded) -> Vec<String> {
+    guard
+        .compare(&[])
+        .iter()
+        .map(|one| crate::base::grant::named(std::slice::from_ref(one)))
+        .collect()
 }
 
 const PROTECTED: [&str; 4] = [".git", "**/.npmrc", ".envrc", "new/thing"];
@@ -57,9 +81,9 @@ fn picture(dir: &Path) -> Vec<String> {
 fn mended(change: impl FnOnce(&Path)) -> (Vec<String>, bool) {
     let (dir, confinement) = tree(&PROTECTED);
     let before = picture(dir.path());
-    let seal = Seal::take(&confinement);
+    let guard = take(&confinement);
     change(dir.path());
-    let undone = seal.mend();
+    let undone = compare(guard);
     (undone, picture(dir.path()) == before)
 }
 
@@ -83,11 +107,12 @@ fn an_object_that_a_local_clone_shares_may_be_touched_by_it() {
     let (dir, confinement) = tree(&PROTECTED);
     let clone = tempfile::tempdir().unwrap();
     fs::hard_link(dir.path().join(object), clone.path().join("c")).unwrap();
-    let seal = Seal::take(&confinement);
+    let guard = take(&confinement);
     touch(dir.path());
-    assert_eq!(seal.mend(), Vec::<String>::new());
+    assert_eq!(compare(guard), Vec::<String>::new());
+    let guard = take(&confinement);
     fs::write(dir.path().join(object), "other").unwrap();
-    assert_eq!(seal.mend().join(" "), named);
+    assert_eq!(compare(guard).join(" "), named);
 }
 
 #[test]
@@ -174,19 +199,19 @@ fn a_link_in_the_way_is_not_followed() {
 #[test]
 fn what_a_rule_opened_may_change() {
     let (dir, confinement) = tree(&[".git", "!.git/config"]);
-    let seal = Seal::take(&confinement);
-    assert!(seal.frozen().is_empty());
+    let guard = take(&confinement);
     fs::write(dir.path().join(".git/config"), "new").unwrap();
     fs::write(dir.path().join(".git/other"), "new").unwrap();
-    assert_eq!(seal.mend(), [".git/other"]);
+    assert_eq!(compare(guard), [".git/other"]);
     assert_eq!(fs::read_to_string(dir.path().join(".git/config")).unwrap(), "new");
 }
 
 #[test]
-fn existing_paths_that_are_no_links_can_be_frozen() {
-    let (_dir, confinement) = tree(&PROTECTED);
-    let frozen = Seal::take(&confinement).frozen();
-    assert_eq!(frozen, [PathBuf::from(".git"), PathBuf::from("sub/.npmrc")]);
+fn existing_paths_that_are_no_links_can_be_mounted() {
+    let (_dir, mut confinement) = tree(&PROTECTED);
+    confinement.level = Level::Full;
+    let (_guard, reach) = Guarded::take(&confinement, &Writes::Tree).unwrap();
+    assert_eq!(reach.read_only, [PathBuf::from(".git"), PathBuf::from("sub/.npmrc")]);
 }
 
 #[test]
@@ -198,12 +223,141 @@ fn a_run_directory_is_left_to_the_run() {
     fs::write(runs.join("1/journal.jsonl"), "old\n").unwrap();
     fs::write(runs.join("2/journal.jsonl"), "other\n").unwrap();
     confinement.hidden.push(runs.join("1"));
-    let seal = Seal::take(&confinement);
+    let guard = take(&confinement);
     fs::write(runs.join("1/journal.jsonl"), "old\nnew\n").unwrap();
     fs::create_dir(runs.join("1/results")).unwrap();
     fs::write(runs.join("2/journal.jsonl"), "changed\n").unwrap();
-    assert_eq!(seal.mend(), [".overnight/runs/2/journal.jsonl"]);
+    assert_eq!(compare(guard), [".overnight/runs/2/journal.jsonl"]);
     assert_eq!(fs::read_to_string(runs.join("1/journal.jsonl")).unwrap(), "old\nnew\n");
     assert!(runs.join("1/results").is_dir());
     assert_eq!(fs::read_to_string(runs.join("2/journal.jsonl")).unwrap(), "other\n");
+}
+
+#[test]
+fn a_limit_on_names_is_told_and_ends_the_run() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let mut guard = take(&confinement);
+    guard.0.as_mut().unwrap().most_names = 50;
+    for number in 0..200 {
+        fs::create_dir(dir.path().join(format!("d{number}"))).unwrap();
+    }
+    fs::write(dir.path().join(".git/config"), "evil").unwrap();
+    let undone = guard.compare(&[]);
+    assert!(
+        undone
+            .iter()
+            .any(|one| (one.path.as_str(), one.code.as_str(), one.restored) == (".", "limit:guard_names", false)),
+        "{undone:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(dir.path().join(".git/config")).unwrap(),
+        ".git/config"
+    );
+}
+
+#[test]
+fn a_closed_file_with_a_further_name_gets_a_file_of_its_own() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let (closed, other) = (dir.path().join("sub/.npmrc"), dir.path().join("other"));
+    let guard = take(&confinement);
+    fs::hard_link(&closed, &other).unwrap();
+    assert!(compare(guard).is_empty());
+    assert_ne!(
+        fs::metadata(&closed).unwrap().ino(),
+        fs::metadata(&other).unwrap().ino()
+    );
+    assert_eq!(fs::read_to_string(closed).unwrap(), "sub/.npmrc");
+}
+
+#[test]
+fn a_deep_tree_is_removed_whole() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let guard = take(&confinement);
+    let mut at = at::root(dir.path()).unwrap();
+    let start = std::ffi::OsStr::new("d");
+    for _ in 0..3_000 {
+        at::make_dir(&at, start).unwrap();
+        at = at::dir(&at, Path::new(start)).unwrap();
+    }
+    let undone = guard_undone(guard);
+    assert!(
+        undone.iter().any(|one| one.code == "limit:guard_path" && one.restored),
+        "{undone:?}"
+    );
+    let root = at::root(dir.path()).unwrap();
+    at::remove(&root, start).unwrap();
+    assert!(!dir.path().join("d").exists());
+}
+
+fn guard_undone(mut guard: Guarded) -> Vec<Undone> {
+    guard.compare(&[])
+}
+
+#[test]
+fn many_names_are_no_reason_to_stop() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let guard = take(&confinement);
+    for number in 0..60_010 {
+        fs::File::create(dir.path().join(format!("f{number}"))).unwrap();
+    }
+    for name in [
+        "target/a/.npmrc",
+        "node_modules/b/.npmrc",
+        ".venv/.npmrc",
+        "z/y/x/.npmrc",
+    ] {
+        fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+        fs::write(dir.path().join(name), "x").unwrap();
+    }
+    assert_eq!(
+        compare(guard),
+        [
+            ".venv/.npmrc",
+            "node_modules/b/.npmrc",
+            "target/a/.npmrc",
+            "z/y/x/.npmrc"
+        ]
+    );
+}
+
+/// A directory is swapped with a link to one outside for as long as putting back goes on. Nothing outside changes.
+#[test]
+fn a_directory_that_is_swapped_for_a_link_leads_nowhere() {
+    for _ in 0..12 {
+        let (dir, confinement) = tree(&["**/.bash_*"]);
+        let away = tempfile::tempdir().unwrap();
+        fs::write(away.path().join(".bash_logout"), "mine").unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        for number in 0..300 {
+            fs::write(dir.path().join(format!("d/.bash_{number}")), "old").unwrap();
+        }
+        let guard = take(&confinement);
+        for number in 0..300 {
+            fs::write(dir.path().join(format!("d/.bash_{number}")), "evil!").unwrap();
+        }
+        fs::write(dir.path().join("d/.bash_logout"), "new").unwrap();
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (root, target, halt) = (dir.path().to_path_buf(), away.path().to_path_buf(), Arc::clone(&stop));
+        let swapping = std::thread::spawn(move || {
+            let _ = symlink(&target, root.join("l"));
+            let mut swapped = 0_u64;
+            while !halt.load(std::sync::atomic::Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let (one, other) = (root.join("d"), root.join("l"));
+                swapped +=
+                    u64::from(rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &other, flags).is_ok());
+            }
+            swapped
+        });
+        guard_undone(guard);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(swapping.join().unwrap() > 10, "the race was run");
+        let left: Vec<_> = fs::read_dir(away.path())
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        assert_eq!(left, [".bash_logout"]);
+        assert_eq!(fs::read_to_string(away.path().join(".bash_logout")).unwrap(), "mine");
+    }
 }

@@ -1,0 +1,154 @@
+//! The filter that lets chosen system calls wait for an answer, and the end at which they are answered. Judges nothing.
+
+use super::mediate::{self, Places};
+use super::step;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// What a system call that is not waited for gets where no listener can be had.
+const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+
+/// The way of the listener from the command, which makes it, to the one that answers.
+pub(super) struct Handover {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+/// Where waiting calls are read and answered.
+pub(super) struct Listener {
+    fd: OwnedFd,
+    places: Places,
+}
+
+impl Handover {
+    pub fn new() -> io::Result<Self> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { ours, theirs })
+    }
+
+    /// The command's side: from here on its calls wait. Where the kernel has no listener for us (another supervisor has one, or it
+    /// is too old), they are refused instead.
+    pub fn install(&self) -> Result<(), String> {
+        let asking = program(libc::SECCOMP_RET_USER_NOTIF);
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        let killable = flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+        match set(&asking, killable).or_else(|_| set(&asking, flags)) {
+            Ok(Some(listener)) => step("handing over the listener", self.send(&listener)),
+            Ok(None) | Err(_) => step("setting the filter", set(&program(REFUSED), 0).map(|_| ())),
+        }
+    }
+
+    fn send(&self, listener: &OwnedFd) -> io::Result<()> {
+        let fds = [listener.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&self.theirs, &[IoSlice::new(b"l")], &mut control, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// The other side: waits until the command has made its listener, or gone without.
+    pub fn receive(self, places: Places) -> Option<Listener> {
+        drop(self.theirs);
+        let mut byte = [0];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        loop {
+            match recvmsg(&self.ours, &mut [IoSliceMut::new(&mut byte)], &mut control, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+                Ok(_) => break,
+            }
+        }
+        let fd = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        })?;
+        Some(Listener { fd, places })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Listener {
+    /// Answers one call that waits. Call it when the descriptor is readable.
+    #[expect(unsafe_code, reason = "notifications are read and answered by ioctl")]
+    pub fn answer(&self) {
+        // SAFETY: all-zero is valid for both; the kernel wants the first zeroed. Both outlive the calls.
+        unsafe {
+            let mut asked: libc::seccomp_notif = std::mem::zeroed();
+            if libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) < 0 {
+                return;
+            }
+            let id = asked.id;
+            let is_waiting =
+                || libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0;
+            let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
+            answer.id = id;
+            let call = i64::from(asked.data.nr);
+            answer.error = mediate::answer(&self.places, asked.pid, call, &asked.data.args, is_waiting);
+            // A process that was killed meanwhile needs no answer.
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer);
+        }
+    }
+}
+
+/// `action` for the calls that are mediated, everything else as it was.
+fn program(action: u32) -> Vec<libc::sock_filter> {
+    let calls = mediate::CALLS;
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for (at, call) in calls.iter().enumerate() {
+        program.push(libc::sock_filter {
+            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+            // Over the remaining comparisons and the answer for all others.
+            jt: u8::try_from(calls.len() - at).unwrap_or(u8::MAX),
+            jf: 0,
+            k: u32::try_from(*call).unwrap_or(u32::MAX),
+        });
+    }
+    program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    program.push(statement(libc::BPF_RET | libc::BPF_K, action));
+    program
+}
+
+/// Sets a filter for this process. Gives the listener where one was asked for.
+#[expect(unsafe_code, reason = "the crate that knows filters knows no listeners")]
+fn set(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option<OwnedFd>> {
+    let order = libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `order` and the program that it points to live through the call, which only reads them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const order,
+        )
+    };
+    match i32::try_from(done) {
+        Ok(fd) if fd > 0 => {
+            // SAFETY: the kernel has just opened it for us.
+            Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+        Ok(0) => Ok(None),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

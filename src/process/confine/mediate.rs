@@ -1,0 +1,347 @@
+//! Level `landlock`: calls that change modes, owners, times and extended attributes. Landlock does not know them, and a filter sees
+//! no paths; so each such call of the command waits for an answer, and one that is aimed at a place which the command may write is
+//! carried out here in its stead, on a handle that was looked at. The call itself is never let through: what lies behind its path
+//! could have changed since.
+//!
+//! [`answer`] needs only the notification: any owner of the tree's one listener can ask it for the calls in [`CALLS`].
+
+use super::peek::Memory;
+use super::spec::Spec;
+use crate::process::write_guard::at;
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, open,
+    openat2, readlink, removexattr, setxattr, utimensat,
+};
+use rustix::io::{Errno, Result};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a path, its end included.
+const MOST_PATH: usize = 4_096;
+/// Bytes of the value of an extended attribute, as the kernel has it.
+const MOST_VALUE: usize = 65_536;
+const MOST_NAME: usize = 256;
+
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const FILE_SETATTR: i64 = 469;
+
+/// The calls that are asked about.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const CALLS: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const CALLS: &[i64] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+
+/// Where the command may change such things.
+#[derive(Debug)]
+pub(crate) struct Places {
+    writable: Vec<PathBuf>,
+    hidden: Vec<PathBuf>,
+}
+
+impl Places {
+    /// The places of one order, links resolved.
+    pub fn of(spec: &Spec) -> Self {
+        let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
+        let mut writable: Vec<PathBuf> = spec.writable.iter().filter_map(real).collect();
+        if let Some(workspace) = real(&spec.workspace) {
+            match spec.reach.tree {
+                true => writable.push(workspace),
+                false => writable.extend(spec.reach.writable.iter().map(|path| workspace.join(path))),
+            }
+        }
+        let hidden = spec.hidden.iter().filter_map(real).collect();
+        Self { writable, hidden }
+    }
+
+    /// Whether what a handle holds lies in one of them now.
+    fn hold(&self, handle: &OwnedFd) -> bool {
+        let Ok(place) = readlink(own_link(handle), Vec::new()) else {
+            return false;
+        };
+        let place = PathBuf::from(std::ffi::OsString::from_vec(place.into_bytes()));
+        // A file in memory belongs to whoever holds it.
+        place.as_os_str().as_bytes().starts_with(b"/memfd:")
+            || (self.writable.iter().any(|dir| place.starts_with(dir))
+                && !self.hidden.iter().any(|dir| place.starts_with(dir)))
+    }
+}
+
+/// What a call is aimed at.
+enum Target {
+    /// An open descriptor of the process.
+    Open(u64),
+    /// A path in its memory, below a descriptor or its working directory.
+    Path {
+        dir: u64,
+        path: u64,
+        follow: bool,
+        empty: bool,
+    },
+}
+
+/// What a call changes. Numbers are addresses in the process.
+enum Act {
+    Mode(u64),
+    Owner(u64, u64),
+    Times(Option<[Timespec; 2]>),
+    SetAttribute {
+        name: u64,
+        value: u64,
+        size: u64,
+        flags: u64,
+    },
+    RemoveAttribute(u64),
+}
+
+/// Carries out a call of `CALLS` that a process asks for, if it is aimed at one of `places`. `is_waiting` says whether the process
+/// still waits for this very answer; it is asked when the process has been looked at and before anything is changed. The value for
+/// the notification's `error`: 0, or the negative number of an error.
+pub(crate) fn answer(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> i32 {
+    match mediate(places, process, call, args, is_waiting) {
+        Ok(()) => 0,
+        Err(error) => -error.raw_os_error(),
+    }
+}
+
+fn mediate(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> Result<()> {
+    let memory = Memory::of(process)?;
+    let (target, act) = read(call, args, &memory)?;
+    let handle = reach(&target, process, &memory)?;
+    if !places.hold(&handle) {
+        return Err(Errno::PERM);
+    }
+    let change = Change::of(act, &memory)?;
+    if !is_waiting() {
+        return Err(Errno::SRCH);
+    }
+    change.make(&handle)
+}
+
+/// The parts of a call.
+fn read(call: i64, args: &[u64; 6], memory: &Memory) -> Result<(Target, Act)> {
+    let [one, two, three, four, five, _] = *args;
+    let cwd = libc::AT_FDCWD as u64;
+    let at = |dir: u64, path: u64, flags: u64| Target::Path {
+        dir,
+        path,
+        follow: flags & libc::AT_SYMLINK_NOFOLLOW as u64 == 0,
+        empty: flags & libc::AT_EMPTY_PATH as u64 != 0,
+    };
+    let no_follow = libc::AT_SYMLINK_NOFOLLOW as u64;
+    let set = |name, value, size, flags| Act::SetAttribute {
+        name,
+        value,
+        size,
+        flags,
+    };
+    #[cfg(target_arch = "x86_64")]
+    match call {
+        libc::SYS_chmod => return Ok((at(cwd, one, 0), Act::Mode(two))),
+        libc::SYS_chown => return Ok((at(cwd, one, 0), Act::Owner(two, three))),
+        libc::SYS_lchown => return Ok((at(cwd, one, no_follow), Act::Owner(two, three))),
+        libc::SYS_utime => return Ok((at(cwd, one, 0), Act::Times(memory.seconds(two)?))),
+        libc::SYS_utimes => return Ok((at(cwd, one, 0), Act::Times(memory.times(two, 1_000)?))),
+        libc::SYS_futimesat => return Ok((at(one, two, 0), Act::Times(memory.times(three, 1_000)?))),
+        _ => {}
+    }
+    Ok(match call {
+        libc::SYS_fchmod => (Target::Open(one), Act::Mode(two)),
+        libc::SYS_fchmodat => (at(one, two, 0), Act::Mode(three)),
+        FCHMODAT2 => (at(one, two, four), Act::Mode(three)),
+        libc::SYS_fchown => (Target::Open(one), Act::Owner(two, three)),
+        libc::SYS_fchownat => (at(one, two, five), Act::Owner(three, four)),
+        libc::SYS_utimensat if two == 0 => (Target::Open(one), Act::Times(memory.times(three, 1)?)),
+        libc::SYS_utimensat => (at(one, two, four), Act::Times(memory.times(three, 1)?)),
+        libc::SYS_setxattr => (at(cwd, one, 0), set(two, three, four, five)),
+        libc::SYS_lsetxattr => (at(cwd, one, no_follow), set(two, three, four, five)),
+        libc::SYS_fsetxattr => (Target::Open(one), set(two, three, four, five)),
+        libc::SYS_removexattr => (at(cwd, one, 0), Act::RemoveAttribute(two)),
+        libc::SYS_lremovexattr => (at(cwd, one, no_follow), Act::RemoveAttribute(two)),
+        libc::SYS_fremovexattr => (Target::Open(one), Act::RemoveAttribute(two)),
+        // The C library falls back to the older calls.
+        _ => return Err(Errno::NOSYS),
+    })
+}
+
+/// A handle of what the call is aimed at.
+fn reach(target: &Target, process: u32, memory: &Memory) -> Result<OwnedFd> {
+    let (dir, path, follow, empty) = match target {
+        Target::Open(fd) => return descriptor(process, *fd),
+        Target::Path {
+            dir,
+            path,
+            follow,
+            empty,
+        } => (*dir, memory.text(*path, MOST_PATH)?, *follow, *empty),
+    };
+    if path.is_empty() {
+        return match empty {
+            true if is_cwd(dir) => cwd(process),
+            true => descriptor(process, dir),
+            false => Err(Errno::NOENT),
+        };
+    }
+    if let Some(fd) = named_descriptor(&path) {
+        return descriptor(process, fd);
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+    let base = match path.is_absolute() || is_cwd(dir) {
+        true => cwd(process)?,
+        false => descriptor(process, dir)?,
+    };
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    if !follow {
+        flags |= OFlags::NOFOLLOW;
+    }
+    // A link of `/proc` would be one of ours, not one of theirs.
+    openat2(base, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+}
+
+fn is_cwd(dir: u64) -> bool {
+    // A descriptor is an `int`; the upper half of the register means nothing.
+    dir as u32 == libc::AT_FDCWD as u32
+}
+
+fn cwd(process: u32) -> Result<OwnedFd> {
+    open(
+        format!("/proc/{process}/cwd"),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+fn descriptor(process: u32, fd: u64) -> Result<OwnedFd> {
+    let opened = open(
+        format!("/proc/{process}/fd/{}", fd as u32),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    opened.map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
+}
+
+/// The number in `/proc/self/fd/N`, with which the C library helps itself.
+fn named_descriptor(path: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(path).ok()?;
+    let number = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"]
+        .iter()
+        .find_map(|start| text.strip_prefix(start))?;
+    number.parse().ok()
+}
+
+/// A change with all that it needs, read from the process.
+enum Change {
+    Mode(Mode),
+    Owner(Option<Uid>, Option<Gid>),
+    Times(Timestamps),
+    SetAttribute(String, Vec<u8>, XattrFlags),
+    RemoveAttribute(String),
+}
+
+impl Change {
+    fn of(act: Act, memory: &Memory) -> Result<Self> {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: libc::UTIME_NOW,
+        };
+        Ok(match act {
+            // No file gets the rights of its owner.
+            Act::Mode(mode) if mode & 0o6000 != 0 => return Err(Errno::PERM),
+            Act::Mode(mode) => Change::Mode(Mode::from_raw_mode((mode & 0o1777) as u32)),
+            Act::Owner(user, group) => {
+                let (user, group) = (user as u32, group as u32);
+                Change::Owner(
+                    (user != u32::MAX).then(|| Uid::from_raw(user)),
+                    (group != u32::MAX).then(|| Gid::from_raw(group)),
+                )
+            }
+            Act::Times(times) => {
+                let [last_access, last_modification] = times.unwrap_or([now, now]);
+                Change::Times(Timestamps {
+                    last_access,
+                    last_modification,
+                })
+            }
+            Act::SetAttribute {
+                name,
+                value,
+                size,
+                flags,
+            } => {
+                let size = usize::try_from(size).map_err(|_| Errno::TOOBIG)?;
+                if size > MOST_VALUE {
+                    return Err(Errno::TOOBIG);
+                }
+                let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
+                Change::SetAttribute(attribute(name, memory)?, memory.bytes(value, size)?, flags)
+            }
+            Act::RemoveAttribute(name) => Change::RemoveAttribute(attribute(name, memory)?),
+        })
+    }
+
+    fn make(self, handle: &OwnedFd) -> Result<()> {
+        let link = own_link(handle);
+        match self {
+            Change::Mode(mode) => at::set_mode(handle, mode.as_raw_mode()).or_else(|_| {
+                // The kernel's own word why not.
+                chmodat(CWD, &link, mode, AtFlags::empty())
+            }),
+            Change::Owner(user, group) => chownat(handle, "", user, group, AtFlags::EMPTY_PATH),
+            Change::Times(times) => utimensat(CWD, &link, &times, AtFlags::empty()),
+            Change::SetAttribute(name, value, flags) => setxattr(&link, name.as_str(), &value, flags),
+            Change::RemoveAttribute(name) => removexattr(&link, name.as_str()),
+        }
+    }
+}
+
+/// The name of an attribute that a command may have: its own ones and lists of rights, none that the kernel acts on.
+fn attribute(name: u64, memory: &Memory) -> Result<String> {
+    let name = String::from_utf8(memory.text(name, MOST_NAME)?).map_err(|_| Errno::PERM)?;
+    let allowed = name.starts_with("user.") || name.starts_with("system.posix_acl_");
+    allowed.then_some(name).ok_or(Errno::PERM)
+}
+
+/// The kernel's own link of one of our handles: leads to what it holds and to nothing else.
+fn own_link(handle: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
+}

@@ -1,0 +1,221 @@
+//! The commands of this process that live, so that one that has ended can be compared while the others stand still. Starts nothing.
+
+use super::tree::{living_below, send};
+use crate::base::grant::Writes;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long processes may take to stand still: one that waits for a disk or a network file system does so late.
+const STOP_TIME: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+struct Registry {
+    next: u64,
+    commands: BTreeMap<u64, Command>,
+    /// Processes that are stopped, each with how many hold it so.
+    stopped: BTreeMap<i32, usize>,
+}
+
+#[derive(Debug)]
+struct Command {
+    workspace: PathBuf,
+    writes: Writes,
+    /// What those may write that lived at some time together with it in the same place.
+    seen: Vec<Writes>,
+    tree: Option<Signs>,
+}
+
+/// How the processes of a command are found: the first one, the mark, and how many generations from the first are our own helpers.
+type Signs = (i32, u64, u8);
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    next: 0,
+    commands: BTreeMap::new(),
+    stopped: BTreeMap::new(),
+});
+
+/// One command in the list; it leaves when this is dropped.
+#[derive(Debug)]
+pub(super) struct Lived(u64);
+
+/// Puts a command that may write into the list.
+pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
+    let mut registry = lock();
+    registry.next += 1;
+    let number = registry.next;
+    let mut seen = Vec::new();
+    let beside = registry
+        .commands
+        .values_mut()
+        .filter(|other| overlap(&other.workspace, workspace));
+    for other in beside {
+        add(&mut other.seen, writes);
+        add(&mut seen, &other.writes);
+    }
+    registry.commands.insert(
+        number,
+        Command {
+            workspace: workspace.to_path_buf(),
+            writes: writes.clone(),
+            seen,
+            tree: None,
+        },
+    );
+    Lived(number)
+}
+
+fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+fn add(seen: &mut Vec<Writes>, writes: &Writes) {
+    if *writes != Writes::Nothing && !seen.contains(writes) && !seen.contains(&Writes::Tree) {
+        seen.push(writes.clone());
+    }
+}
+
+impl Lived {
+    /// Its processes. Helpers of ours are never stopped: they end the tree when this process is gone.
+    pub fn is(&self, root: i32, mark: u64, helpers: u8) {
+        if let Some(command) = lock().commands.get_mut(&self.0) {
+            command.tree = Some((root, mark, helpers));
+        }
+    }
+
+    /// Its processes have ended.
+    pub fn is_gone(&self) {
+        if let Some(command) = lock().commands.get_mut(&self.0) {
+            command.tree = None;
+        }
+    }
+
+    /// What others may write that lived at some time together with it in the same place.
+    pub fn seen(&self) -> Vec<Writes> {
+        let registry = lock();
+        let command = registry.commands.get(&self.0);
+        command.map(|command| command.seen.clone()).unwrap_or_default()
+    }
+
+    /// Stops the others that may write in the same place.
+    pub fn freeze_others(&self) -> Frozen {
+        let workspace = lock()
+            .commands
+            .get(&self.0)
+            .map(|command| command.workspace.clone())
+            .unwrap_or_default();
+        hold(|command| overlap(&command.workspace, &workspace))
+    }
+}
+
+impl Drop for Lived {
+    fn drop(&mut self) {
+        lock().commands.remove(&self.0);
+    }
+}
+
+/// While this lives, the processes that it holds do not run. Holds add up; the last one lets a process go on.
+#[derive(Debug)]
+pub struct Frozen {
+    held: Vec<i32>,
+    all: bool,
+}
+
+impl Frozen {
+    /// Whether all stood still within two seconds.
+    #[must_use]
+    pub fn all(&self) -> bool {
+        self.all
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let mut registry = lock();
+        for pid in &self.held {
+            let left = registry.stopped.get(pid).map_or(0, |holds| holds.saturating_sub(1));
+            if left > 0 {
+                registry.stopped.insert(*pid, left);
+            } else if registry.stopped.remove(pid).is_some() {
+                send(*pid, Signal::CONT);
+            }
+        }
+    }
+}
+
+/// Stops every process of every command of this process that may write the workspace: background commands, servers, and commands
+/// that run beside this one. Costs nothing when there is none, else some milliseconds.
+#[must_use]
+pub fn freeze() -> Frozen {
+    hold(|_| true)
+}
+
+fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
+    let mut registry = lock();
+    let trees: Vec<Signs> = registry
+        .commands
+        .values()
+        .filter(|command| command.writes != Writes::Nothing && which(command))
+        .filter_map(|command| command.tree)
+        .collect();
+    let (held, all) = stop(&trees, &registry.stopped);
+    for pid in &held {
+        *registry.stopped.entry(*pid).or_default() += 1;
+    }
+    Frozen { held, all }
+}
+
+/// Stops until nobody new appears and nobody runs. What somebody else stopped, but not we, is left to them.
+fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (Vec<i32>, bool) {
+    let mut held: Vec<i32> = Vec::new();
+    if trees.is_empty() {
+        return (held, true);
+    }
+    let until = Instant::now() + STOP_TIME;
+    loop {
+        let living: Vec<i32> = trees
+            .iter()
+            .flat_map(|(root, mark, helpers)| living_below(*root, *mark, *helpers))
+            .collect();
+        let mut calm = true;
+        for pid in living {
+            let still = stands_still(pid);
+            if held.contains(&pid) {
+                calm &= still;
+            } else if ours.contains_key(&pid) {
+                held.push(pid);
+            } else if !still {
+                send(pid, Signal::STOP);
+                held.push(pid);
+                calm = false;
+            }
+        }
+        if calm || Instant::now() > until {
+            return (held, calm);
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// Whether every thread of a process is stopped or gone.
+fn stands_still(pid: i32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let Ok(stat) = std::fs::read(thread.path().join("stat")) else {
+            return true;
+        };
+        let state = stat
+            .iter()
+            .rposition(|byte| *byte == b')')
+            .and_then(|end| stat.get(end + 2));
+        matches!(state, Some(b'T' | b't' | b'Z' | b'X') | None)
+    })
+}
+
+fn lock() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}

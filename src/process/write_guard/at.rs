@@ -1,0 +1,263 @@
+//! Files of the workspace by handle: every call names one entry of a directory that is held open, and follows no link. What a
+//! hostile process swaps meanwhile can so lead nowhere else. Decides nothing.
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, chmodat, fchmod,
+    fstat, futimens, mkdirat, open, openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
+};
+use rustix::io::{Errno, Result};
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of names that the kernel gives at once.
+const LIST_BYTES: usize = 64 << 10;
+/// How deep a tree is removed in place; what lies deeper is moved up first, so that few handles are open.
+const DEEPEST: usize = 64;
+/// How often a directory is emptied again that somebody fills.
+const REMOVE_TRIES: usize = 100;
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// The directory itself, links followed: the user named it.
+pub(crate) fn root(path: &Path) -> Result<OwnedFd> {
+    open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// A directory below `root`; `""` is `root`.
+pub(crate) fn dir(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
+    openat2(root, or_dot(path), DIRECTORY, Mode::empty(), BENEATH)
+}
+
+/// A handle of whatever lies at `path`, which reads and writes nothing.
+pub(crate) fn handle(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat2(root, or_dot(path), flags, Mode::empty(), BENEATH)
+}
+
+/// A regular file below `root`, to be read. Never waits for a FIFO.
+pub(crate) fn file(root: &OwnedFd, path: &Path) -> Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat2(root, path, flags, Mode::empty(), BENEATH)?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file.into()),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The directory that holds `path`, and the last name.
+pub(crate) fn parent<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    Ok((dir(root, path.parent().unwrap_or(Path::new("")))?, name))
+}
+
+/// As above; on the way, whatever is no directory is removed and a directory made in its place.
+pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let mut at = dir(root, Path::new(""))?;
+    for part in path.parent().into_iter().flat_map(Path::iter) {
+        let next = match openat(&at, part, DIRECTORY, Mode::empty()) {
+            Ok(next) => next,
+            Err(Errno::ACCESS) => opened_up(&at, part)?,
+            Err(_) => {
+                match unlinkat(&at, part, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(error) => return Err(error),
+                }
+                mkdirat(&at, part, Mode::from_raw_mode(0o755))?;
+                openat(&at, part, DIRECTORY, Mode::empty())?
+            }
+        };
+        at = next;
+    }
+    Ok((at, name))
+}
+
+/// What lies at a name; a link is a link.
+pub(crate) fn stat(dir: &OwnedFd, name: &OsStr) -> Result<Stat> {
+    statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// What lies at a path, reached through no link.
+pub(crate) fn stat_below(root: &OwnedFd, path: &Path) -> Result<Stat> {
+    if path.as_os_str().is_empty() {
+        return fstat(root);
+    }
+    let (dir, name) = parent(root, path)?;
+    stat(&dir, name)
+}
+
+pub(crate) fn link(dir: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
+    Ok(readlinkat(dir, name, Vec::new())?.into_bytes())
+}
+
+/// Tells each entry but `.` and `..`: its name, its type (may be unknown), its number.
+pub(crate) fn list(dir: &OwnedFd, buffer: &mut Vec<u8>, mut each: impl FnMut(&CStr, FileType, u64)) -> Result<()> {
+    buffer.clear();
+    buffer.reserve(LIST_BYTES);
+    let space: &mut [MaybeUninit<u8>] = buffer.spare_capacity_mut();
+    let mut entries = RawDir::new(dir, space);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            each(name, entry.file_type(), entry.ino());
+        }
+    }
+    Ok(())
+}
+
+/// A directory that its owner has closed to itself is opened; a command could do the same. Its mode is put back by whoever cares.
+pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = openat(dir, name, flags, Mode::empty())?;
+    let mode = fstat(&handle)?.st_mode & 0o7777;
+    set_mode(&handle, mode | 0o700)?;
+    openat(dir, name, DIRECTORY, Mode::empty())
+}
+
+/// Sets the mode of what a handle holds, be it only a path handle.
+pub(crate) fn set_mode(handle: &OwnedFd, mode: RawMode) -> Result<()> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    match fchmod(handle, mode) {
+        // The kernel's own link of the handle leads to what the handle holds and to nothing else.
+        Err(Errno::BADF) => chmodat(
+            CWD,
+            format!("/proc/self/fd/{}", handle.as_raw_fd()),
+            mode,
+            AtFlags::empty(),
+        ),
+        done => done,
+    }
+}
+
+/// Sets when a file was last written.
+pub(crate) fn set_modified(file: &File, (seconds, nanos): (i64, i64)) -> Result<()> {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanos,
+    };
+    futimens(
+        file,
+        &Timestamps {
+            last_access: time,
+            last_modification: time,
+        },
+    )
+}
+
+/// A new file in `dir` under a name that nothing had, open for writing.
+pub(crate) fn new_file(dir: &OwnedFd) -> Result<(File, String)> {
+    for _ in 0..1_000 {
+        let name = fresh_name();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(dir, &name, flags, Mode::from_raw_mode(0o600)) {
+            Ok(file) => return Ok((file.into(), name)),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let count = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".overnight-{}-{count}", std::process::id())
+}
+
+/// Moves an entry to another name of the same directory, over whatever is no directory there.
+pub(crate) fn rename_over(dir: &OwnedFd, from: &str, to: &OsStr) -> Result<()> {
+    renameat(dir, from, dir, to)
+}
+
+pub(crate) fn make_dir(dir: &OwnedFd, name: &OsStr) -> Result<()> {
+    mkdirat(dir, name, Mode::from_raw_mode(0o700))
+}
+
+pub(crate) fn make_link(dir: &OwnedFd, name: &OsStr, target: &[u8]) -> Result<()> {
+    symlinkat(OsStr::from_bytes(target), dir, name)
+}
+
+/// Removes an entry and, of a directory, all below it. That it is gone already is no error.
+pub(crate) fn remove(dir: &OwnedFd, name: &OsStr) -> Result<()> {
+    let mut moved = vec![name.to_owned()];
+    let mut tries = 0;
+    while let Some(name) = moved.pop() {
+        match remove_once(dir, &name, (dir, &mut moved), 0) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // Somebody still writes into it.
+            Err(Errno::NOTEMPTY) if tries < REMOVE_TRIES => {
+                tries += 1;
+                moved.push(name);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn remove_once(dir: &OwnedFd, name: &OsStr, (top, moved): (&OwnedFd, &mut Vec<OsString>), depth: usize) -> Result<()> {
+    match unlinkat(dir, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(Errno::ACCESS) => {
+            // The directory that holds it may have been made unwritable.
+            let mode = fstat(dir)?.st_mode & 0o7777;
+            set_mode(dir, mode | 0o700)?;
+            match unlinkat(dir, name, AtFlags::empty()) {
+                Err(Errno::ISDIR | Errno::PERM) => {}
+                done => return done,
+            }
+        }
+        done => return done,
+    }
+    if unlinkat(dir, name, AtFlags::REMOVEDIR).is_ok() {
+        return Ok(());
+    }
+    let inner = match openat(dir, name, DIRECTORY, Mode::empty()) {
+        Err(Errno::ACCESS) => opened_up(dir, name)?,
+        inner => inner?,
+    };
+    let mut names = Vec::new();
+    list(&inner, &mut Vec::new(), |name, _, _| {
+        names.push(OsStr::from_bytes(name.to_bytes()).to_owned());
+    })?;
+    for name in names {
+        if depth < DEEPEST {
+            match remove_once(&inner, &name, (top, moved), depth + 1) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error),
+            }
+        } else if unlinkat(&inner, &name, AtFlags::empty()).is_err() {
+            let up = OsString::from(fresh_name());
+            renameat(&inner, &name, top, &up)?;
+            moved.push(up);
+        }
+    }
+    unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+pub(crate) fn is_dir(data: &Stat) -> bool {
+    FileType::from_raw_mode(data.st_mode).is_dir()
+}
+
+fn or_dot(path: &Path) -> &Path {
+    match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
+    }
+}

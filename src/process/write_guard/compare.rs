@@ -1,0 +1,338 @@
+//! After a command: what changed without a grant, and putting it back. Every step goes through a directory handle.
+
+use super::node::{Content, Kind, Node, Print};
+use super::{Area, Guard, Word, at, walk};
+use crate::base::grant::{Undone, WriteKind, WritePath};
+use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Changes that are named one by one; more are counted under `.`.
+const MOST_NAMED: usize = 10_000;
+
+impl Guard {
+    /// Puts back what changed without a grant and names it, sorted. No other command of this process writes meanwhile.
+    pub(super) fn compare(mut self, at_exec: &[WritePath]) -> Vec<Undone> {
+        if self.areas.is_empty() && self.before.is_empty() {
+            return Vec::new();
+        }
+        let mut undone = Undo::default();
+        self.lived.is_gone();
+        let stopped = self.lived.freeze_others();
+        if !stopped.all() {
+            undone.limit("limit:guard_freeze", Path::new(""), false);
+        }
+        self.allowed.paths.extend(at_exec.iter().cloned());
+        // What another living command may write it may have written meanwhile.
+        for writes in self.lived.seen() {
+            self.allowed.add(&writes);
+        }
+        for (path, node) in &self.before {
+            self.old(path, node, &mut undone);
+        }
+        for area in &self.areas {
+            match area {
+                Area::Closed(top) => self.closed_below(top, &mut undone),
+                Area::Whole(top) => self.new_below(top, &mut undone),
+                Area::Names(dir, numbers) => self.new_names(dir, numbers, &mut undone),
+            }
+        }
+        drop(stopped);
+        undone.finish()
+    }
+
+    /// An entry that was there before.
+    fn old(&self, path: &Path, node: &Node, undone: &mut Undo) {
+        let now = at::stat_below(&self.root, path).ok();
+        if node.is_unchanged(&self.root, path, &self.held, self.taken) {
+            let now = now.map(|data| Print::of(&data));
+            self.keep_time(path, node, now);
+            self.keep_alone(path, node, now);
+            return;
+        }
+        match self.word(path, matches!(node.kind, Kind::Dir)) {
+            Word::Granted if !self.allowed.tree && !self.entry(path) => {
+                // Granted in place: its content may be another, but it stays a file.
+                let file = now.is_some_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
+                if !file {
+                    self.undo(path, node, ("not_granted".to_owned(), None), undone);
+                }
+            }
+            Word::Granted => {}
+            Word::OnTheWay => self.undo(path, node, ("not_granted".to_owned(), None), undone),
+            Word::Not(code, rule) => self.undo(path, node, (code, rule), undone),
+        }
+    }
+
+    fn entry(&self, path: &Path) -> bool {
+        let mut paths = self.allowed.paths.iter();
+        paths.any(|granted| granted.kind == WriteKind::Entry && path.starts_with(&granted.path))
+    }
+
+    /// A file whose time alone moved gets it back: no change to speak of, but a build would begin anew.
+    fn keep_time(&self, path: &Path, node: &Node, now: Option<Print>) {
+        let moved = now.is_some_and(|now| now.modified != node.print.modified);
+        if moved && matches!(node.kind, Kind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
+            // Where it fails nothing but the time differs.
+            let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
+        }
+    }
+
+    /// A closed file that was given a further name gets a file of its own: through the other name it could be written later, when
+    /// nobody compares it.
+    fn keep_alone(&self, path: &Path, node: &Node, now: Option<Print>) {
+        let held = matches!(&node.kind, Kind::File(Content::Memory(_) | Content::Spilled(..)));
+        let named_anew = now.is_some_and(|now| now.links > node.print.links);
+        if held && named_anew && self.closed.closed(&path.to_string_lossy(), false) {
+            // Where it fails the content is right all the same, and the next comparison looks again.
+            let _ = self.put_back(path, node);
+        }
+    }
+
+    fn undo(&self, path: &Path, node: &Node, (code, rule): (String, Option<String>), undone: &mut Undo) {
+        let restored = self.put_back(path, node).is_ok();
+        undone.add(path, code, rule, restored);
+    }
+
+    fn put_back(&self, path: &Path, node: &Node) -> io::Result<()> {
+        if matches!(node.kind, Kind::File(Content::NotHeld) | Kind::Other) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if path.as_os_str().is_empty() {
+            own(&self.root, node)?;
+            return Ok(at::set_mode(&self.root, node.print.mode)?);
+        }
+        let (dir, name) = at::parent_made(&self.root, path)?;
+        let now = at::stat(&dir, name).ok();
+        let is_dir = now.as_ref().is_some_and(at::is_dir);
+        match &node.kind {
+            Kind::Dir => {
+                if !is_dir {
+                    at::remove(&dir, name)?;
+                    at::make_dir(&dir, name)?;
+                }
+                let handle = at::handle(&dir, Path::new(name))?;
+                own(&handle, node)?;
+                Ok(at::set_mode(&handle, node.print.mode)?)
+            }
+            Kind::Link(target) => {
+                at::remove(&dir, name)?;
+                Ok(at::make_link(&dir, name, target)?)
+            }
+            Kind::File(content) => {
+                let (mut file, fresh) = at::new_file(&dir)?;
+                let written = self.write(content, node, &mut file).and_then(|()| {
+                    if is_dir {
+                        at::remove(&dir, name)?;
+                    }
+                    Ok(at::rename_over(&dir, &fresh, name)?)
+                });
+                if written.is_err() {
+                    let _ = at::remove(&dir, OsStr::new(&fresh));
+                }
+                written
+            }
+            Kind::Other => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn write(&self, content: &Content, node: &Node, file: &mut File) -> io::Result<()> {
+        self.held.write(content, file)?;
+        let handle = OwnedFd::from(file.try_clone()?);
+        own(&handle, node)?;
+        at::set_mode(&handle, node.print.mode)?;
+        // A build that looks at times need not begin anew.
+        Ok(at::set_modified(file, node.print.modified)?)
+    }
+
+    /// Closed paths that were not there before, and new entries in those that were.
+    fn closed_below(&self, top: &Path, undone: &mut Undo) {
+        let found = self.walk().find(top);
+        for path in &found.closed {
+            if self.mounted.contains(path) || self.is_own(path) {
+                continue;
+            }
+            if self.before.contains_key(path) {
+                self.new_below(path, undone);
+            } else {
+                self.remove(path, Word::Granted, undone);
+            }
+        }
+        self.limits(found.over, undone);
+    }
+
+    /// A directory that cannot be looked into is removed: before the command all could be.
+    fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
+        for over in over {
+            let gone = !over.path.as_os_str().is_empty()
+                && !self.before.contains_key(&over.path)
+                && at::parent(&self.root, &over.path)
+                    .and_then(|(dir, name)| at::remove(&dir, name))
+                    .is_ok();
+            undone.limit(over.code, &over.path, gone);
+        }
+    }
+
+    /// Entries below a recorded directory that are not recorded.
+    fn new_below(&self, top: &Path, undone: &mut Undo) {
+        let mut waiting = vec![top.to_path_buf()];
+        while let Some(dir) = waiting.pop() {
+            let listed = match self.entries(&dir) {
+                Ok(listed) => listed,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(_) => {
+                    self.limits(
+                        vec![walk::Over {
+                            code: "limit:guard_unreadable",
+                            path: dir,
+                        }],
+                        undone,
+                    );
+                    continue;
+                }
+            };
+            for (path, kind, _) in listed {
+                if self.is_own(&path) {
+                    continue;
+                }
+                if !self.before.contains_key(&path) {
+                    self.judge_new(&path, kind.is_dir(), undone);
+                } else if kind.is_dir() {
+                    waiting.push(path);
+                }
+            }
+        }
+    }
+
+    /// New names of one directory.
+    fn new_names(&self, dir: &Path, numbers: &BTreeMap<Vec<u8>, u64>, undone: &mut Undo) {
+        let listed = match self.entries(dir) {
+            Ok(listed) => listed,
+            Err(_) => {
+                undone.limit("limit:guard_unreadable", dir, false);
+                return;
+            }
+        };
+        for (path, kind, number) in listed {
+            let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+            let same = numbers.get(name) == Some(&number) || self.before.contains_key(&path);
+            if !same && !self.is_own(&path) {
+                self.judge_new(&path, kind.is_dir(), undone);
+            }
+        }
+    }
+
+    /// Something that was not there before.
+    fn judge_new(&self, path: &Path, is_dir: bool, undone: &mut Undo) {
+        match self.word(path, is_dir) {
+            Word::Granted if is_dir && !self.closed.is_empty() => self.closed_below(path, undone),
+            Word::Granted => {}
+            Word::OnTheWay => match self.entries(path) {
+                Ok(listed) => {
+                    for (path, kind, _) in listed {
+                        self.judge_new(&path, kind.is_dir(), undone);
+                    }
+                }
+                Err(_) => self.remove(path, Word::OnTheWay, undone),
+            },
+            word @ Word::Not(..) => self.remove(path, word, undone),
+        }
+    }
+
+    fn remove(&self, path: &Path, word: Word, undone: &mut Undo) {
+        let (code, rule) = match word {
+            Word::Not(code, rule) => (code, rule),
+            _ => match self.word(path, true) {
+                Word::Not(code, rule) => (code, rule),
+                _ => {
+                    let (code, rule) = self.closed.why(&path.to_string_lossy());
+                    (code.to_owned(), rule)
+                }
+            },
+        };
+        let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
+        undone.add(path, code, rule, gone.is_ok());
+    }
+
+    fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
+        let handle = match at::dir(&self.root, dir) {
+            Err(Errno::ACCESS) => {
+                let (parent, name) = at::parent(&self.root, dir)?;
+                at::opened_up(&parent, name)?
+            }
+            handle => handle?,
+        };
+        let mut listed = Vec::new();
+        at::list(&handle, &mut Vec::new(), |name, kind, number| {
+            let name = OsStr::from_bytes(name.to_bytes());
+            let kind = match kind {
+                FileType::Unknown => at::stat(&handle, name).map_or(kind, |data| FileType::from_raw_mode(data.st_mode)),
+                kind => kind,
+            };
+            listed.push((dir.join(name), kind, number));
+        })?;
+        Ok(listed)
+    }
+}
+
+/// The owner that it had, where it is another.
+fn own(handle: &OwnedFd, node: &Node) -> rustix::io::Result<()> {
+    let now = rustix::fs::fstat(handle)?;
+    let (user, group) = node.print.owner;
+    if (now.st_uid, now.st_gid) == (user, group) {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    chownat(handle, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
+}
+
+/// What was undone so far.
+#[derive(Default)]
+struct Undo {
+    list: Vec<Undone>,
+    omitted: usize,
+    failed: bool,
+}
+
+impl Undo {
+    fn add(&mut self, path: &Path, code: String, rule: Option<String>, restored: bool) {
+        self.failed |= !restored;
+        if self.list.len() >= MOST_NAMED {
+            self.omitted += 1;
+            return;
+        }
+        self.list.push(Undone {
+            path: match path.as_os_str().is_empty() {
+                true => ".".to_owned(),
+                false => path.to_string_lossy().into_owned(),
+            },
+            code,
+            rule,
+            restored,
+        });
+    }
+
+    fn limit(&mut self, code: &str, path: &Path, restored: bool) {
+        self.add(path, code.to_owned(), None, restored);
+    }
+
+    fn finish(mut self) -> Vec<Undone> {
+        self.list.sort_by(|one, other| one.path.cmp(&other.path));
+        self.list.dedup();
+        if self.omitted > 0 {
+            self.list.push(Undone {
+                path: format!("{} more", self.omitted),
+                code: "not_granted".to_owned(),
+                rule: None,
+                restored: !self.failed,
+            });
+        }
+        self.list
+    }
+}

@@ -1,0 +1,257 @@
+//! What one entry was: its kind, its state, and its content where that is held. Reads by handle; changes nothing.
+
+use super::at;
+use rustix::fs::{FileType, Stat};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Bytes of contents that are held in memory; more goes to a file without a name.
+const IN_MEMORY: u64 = 32 << 20;
+/// Bytes of contents that are held together. Reached: `limit:guard_bytes`.
+pub(super) const MOST_BYTES: u64 = 512 << 20;
+/// A time younger than this may stand still although something changes: clocks of file systems tick.
+const CLOCK_TICK: Duration = Duration::from_millis(50);
+
+/// One file, link or directory.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub print: Print,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    File(Content),
+    Link(Vec<u8>),
+    Dir,
+    /// A FIFO, socket or device.
+    Other,
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug)]
+pub(super) enum Content {
+    Memory(Vec<u8>),
+    /// Offset and length in the file without a name.
+    Spilled(u64, u64),
+    /// Known by size, time and number only: objects of git, which are immutable by name, and what exceeds a limit.
+    NotHeld,
+}
+
+/// What changes when something is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Print {
+    pub inode: u64,
+    device: u64,
+    pub size: u64,
+    pub modified: (i64, i64),
+    changed: (i64, i64),
+    pub mode: u32,
+    pub owner: (u32, u32),
+    pub links: u64,
+}
+
+impl Print {
+    #[expect(
+        clippy::unnecessary_cast,
+        clippy::useless_conversion,
+        reason = "the widths differ between machines"
+    )]
+    pub fn of(data: &Stat) -> Self {
+        Self {
+            inode: data.st_ino as u64,
+            device: data.st_dev as u64,
+            size: u64::try_from(data.st_size).unwrap_or(0),
+            modified: (data.st_mtime as i64, data.st_mtime_nsec as i64),
+            changed: (data.st_ctime as i64, data.st_ctime_nsec as i64),
+            mode: data.st_mode,
+            owner: (data.st_uid, data.st_gid),
+            links: u64::from(data.st_nlink),
+        }
+    }
+
+    /// Whether both say the same, and could not say it of a change.
+    pub fn surely_is(&self, before: &Self, taken: SystemTime) -> bool {
+        let whole = u64::try_from(before.changed.0).unwrap_or(0);
+        let part = u32::try_from(before.changed.1).unwrap_or(0);
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(whole, part);
+        self == before && taken.duration_since(changed).is_ok_and(|age| age > CLOCK_TICK)
+    }
+
+    /// Mode and owner.
+    pub fn same_rights(&self, before: &Self) -> bool {
+        (self.mode, self.owner) == (before.mode, before.owner)
+    }
+}
+
+/// The contents that are held.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    file: Option<File>,
+    spilled: u64,
+    memory: u64,
+    /// Whether something was not held for want of room.
+    pub full: bool,
+}
+
+impl Held {
+    /// Takes the content of a file of this size. `NotHeld` when it cannot be read or there is no room for it.
+    pub fn take(&mut self, root: &OwnedFd, path: &Path, size: u64) -> Content {
+        if self.memory + self.spilled + size > MOST_BYTES {
+            self.full = true;
+            return Content::NotHeld;
+        }
+        let Ok(mut file) = at::file(root, path) else {
+            return Content::NotHeld;
+        };
+        if self.memory + size <= IN_MEMORY {
+            let mut bytes = Vec::new();
+            // One byte more shows that it grew meanwhile.
+            if (&mut file).take(size + 1).read_to_end(&mut bytes).is_err() || bytes.len() as u64 != size {
+                return Content::NotHeld;
+            }
+            self.memory += size;
+            return Content::Memory(bytes);
+        }
+        self.spill(file, size).unwrap_or(Content::NotHeld)
+    }
+
+    fn spill(&mut self, from: File, size: u64) -> io::Result<Content> {
+        if self.file.is_none() {
+            self.file = Some(tempfile::tempfile()?);
+        }
+        let Some(to) = &mut self.file else {
+            return Ok(Content::NotHeld);
+        };
+        let copied = io::copy(&mut from.take(size + 1), to)?;
+        let at = self.spilled;
+        self.spilled += copied;
+        Ok(match copied == size {
+            true => Content::Spilled(at, size),
+            false => Content::NotHeld,
+        })
+    }
+
+    /// Whether a file holds exactly these bytes. `None` when they are not held.
+    pub fn equals(&self, content: &Content, file: &mut File) -> Option<io::Result<bool>> {
+        match content {
+            Content::NotHeld => None,
+            Content::Memory(bytes) => {
+                let mut now = Vec::new();
+                let read = file.take(bytes.len() as u64 + 1).read_to_end(&mut now);
+                Some(read.map(|_| now == *bytes))
+            }
+            Content::Spilled(at, size) => Some(self.equals_spilled((*at, *size), file)),
+        }
+    }
+
+    fn equals_spilled(&self, (at, size): (u64, u64), file: &mut File) -> io::Result<bool> {
+        let Some(held) = &self.file else { return Ok(false) };
+        let (mut now, mut then) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+        let mut done = 0;
+        loop {
+            let got = file.read(&mut now)?;
+            if got == 0 {
+                return Ok(done == size);
+            }
+            if done + got as u64 > size {
+                return Ok(false);
+            }
+            held.read_exact_at(&mut then[..got], at + done)?;
+            if now[..got] != then[..got] {
+                return Ok(false);
+            }
+            done += got as u64;
+        }
+    }
+
+    /// Writes the bytes that are held.
+    pub fn write(&self, content: &Content, to: &mut File) -> io::Result<()> {
+        match content {
+            Content::NotHeld => Err(io::ErrorKind::Unsupported.into()),
+            Content::Memory(bytes) => to.write_all(bytes),
+            Content::Spilled(at, size) => {
+                let Some(held) = &self.file else {
+                    return Err(io::ErrorKind::Unsupported.into());
+                };
+                let mut buffer = vec![0; 64 << 10];
+                let mut done = 0;
+                while done < *size {
+                    let now = usize::try_from(size - done).unwrap_or(buffer.len()).min(buffer.len());
+                    held.read_exact_at(&mut buffer[..now], at + done)?;
+                    to.write_all(&buffer[..now])?;
+                    done += now as u64;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Node {
+    /// What lies at `path`; with its content when `whole` and it is no object of git.
+    pub fn take(root: &OwnedFd, path: &Path, held: &mut Held, whole: bool) -> rustix::io::Result<Self> {
+        let data = at::stat_below(root, path)?;
+        let kind = match FileType::from_raw_mode(data.st_mode) {
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => {
+                let (dir, name) = at::parent(root, path)?;
+                Kind::Link(at::link(&dir, name)?)
+            }
+            FileType::RegularFile => Kind::File(match whole && !is_object(path) {
+                true => held.take(root, path, u64::try_from(data.st_size).unwrap_or(0)),
+                false => Content::NotHeld,
+            }),
+            _ => Kind::Other,
+        };
+        let print = Print::of(&data);
+        Ok(Self { kind, print })
+    }
+
+    /// Whether the entry is what it was. A time that moved while the content did not is no change, nor is a further name of a file.
+    pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &Held, taken: SystemTime) -> bool {
+        let Ok(data) = at::stat_below(root, path) else {
+            return false;
+        };
+        let now = Print::of(&data);
+        if now.surely_is(&self.print, taken) {
+            return true;
+        }
+        if !now.same_rights(&self.print) {
+            return false;
+        }
+        match &self.kind {
+            Kind::Dir => true,
+            Kind::Link(target) => {
+                let link = at::parent(root, path).and_then(|(dir, name)| at::link(&dir, name));
+                link.is_ok_and(|now| now == *target)
+            }
+            Kind::File(Content::NotHeld) => {
+                // Git renews the time of an object it would have written again, and a local clone shares the file.
+                let shared = self.print.links > 1 && is_object(path);
+                // A time can be set back, but not that of the last change, which a new name moves too.
+                let untouched = now.modified == self.print.modified
+                    && (now.changed == self.print.changed || now.links != self.print.links);
+                (now.inode, now.size) == (self.print.inode, self.print.size) && (untouched || shared)
+            }
+            Kind::File(content) => {
+                now.size == self.print.size
+                    && at::file(root, path)
+                        .ok()
+                        .and_then(|mut file| held.equals(content, &mut file))
+                        .is_some_and(|same| same.unwrap_or(false))
+            }
+            Kind::Other => now.inode == self.print.inode,
+        }
+    }
+}
+
+/// Git's own store: immutable by name, and large.
+pub(super) fn is_object(path: &Path) -> bool {
+    let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+    parts.windows(2).any(|pair| pair == [".git", "objects"]) && !parts.contains(&"info")
+}

@@ -1,0 +1,363 @@
+//! Before a command: which places it gets, and what is recorded for the comparison. Changes nothing.
+
+use super::node::{Held, Kind, Node, is_object};
+use super::walk::{MOST_NAMES, Over};
+use super::{Allowed, Area, Guard, Level, MOST_HELD, MOST_MOUNTS, at, told};
+use crate::base::grant::{WriteKind, WritePath, Writes};
+use crate::process::Confinement;
+use crate::process::confine::spec::Reach;
+use crate::process::live;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// One entry of a directory, as a listing tells it.
+struct Listed {
+    path: PathBuf,
+    name: Vec<u8>,
+    kind: FileType,
+    number: u64,
+}
+
+impl Guard {
+    /// `None` where nothing is to be compared.
+    pub(super) fn take(confinement: &Confinement, writes: &Writes) -> Result<(Option<Self>, Reach), String> {
+        let root =
+            at::root(&confinement.workspace).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
+        let mut guard = Self {
+            root,
+            closed: Arc::clone(&confinement.closed),
+            own: confinement
+                .hidden
+                .iter()
+                .filter_map(|dir| dir.strip_prefix(&confinement.workspace).ok())
+                .map(Path::to_path_buf)
+                .collect(),
+            allowed: Allowed::default(),
+            areas: Vec::new(),
+            mounted: BTreeSet::new(),
+            before: BTreeMap::new(),
+            held: Held::default(),
+            taken: SystemTime::now(),
+            most_names: MOST_NAMES,
+            lived: live::begin(&confinement.workspace, writes),
+        };
+        let whole_tree = |path: &WritePath| path.kind == WriteKind::Entry && matches!(path.path.as_str(), "" | ".");
+        let reach = match writes {
+            Writes::Paths { paths, maybe } if confinement.level != Level::None && !paths.iter().any(whole_tree) => {
+                guard.allowed.paths.clone_from(paths);
+                guard.prepare_paths(confinement.level, paths, maybe)
+            }
+            _ => {
+                guard.allowed.tree = true;
+                guard.prepare_tree(confinement.level)
+            }
+        };
+        let reach = reach.map_err(|over| told(&over))?;
+        Ok((Some(guard), reach))
+    }
+
+    fn prepare_tree(&mut self, level: Level) -> Result<Reach, Over> {
+        let mut reach = Reach {
+            tree: true,
+            sockets: true,
+            ..Reach::default()
+        };
+        if self.closed.is_empty() && level != Level::Full {
+            return Ok(reach);
+        }
+        self.prepare_closed(level, Path::new(""), &mut reach)?;
+        Ok(reach)
+    }
+
+    /// Finds closed paths, records them, and names those that can be mounted read-only; and sockets, which are covered.
+    fn prepare_closed(&mut self, level: Level, top: &Path, reach: &mut Reach) -> Result<(), Over> {
+        let found = self.walk().find(top);
+        if let Some(over) = found.over.into_iter().next() {
+            return Err(over);
+        }
+        for path in found.closed {
+            if self.is_own(&path) {
+                continue;
+            }
+            let data = at::stat_below(&self.root, &path);
+            let mountable = data.is_ok_and(|data| {
+                let kind = FileType::from_raw_mode(data.st_mode);
+                kind.is_dir() || kind.is_file()
+            });
+            let freeze = level == Level::Full && mountable && reach.read_only.len() < MOST_MOUNTS;
+            if freeze {
+                reach.read_only.push(path.clone());
+            }
+            // A mount point cannot be moved, nor can the root that it lies in; a directory between them can.
+            let held_by_mount = freeze && path.components().count() == 1;
+            if held_by_mount {
+                self.mounted.insert(path.clone());
+                self.record_shared(&path)?;
+            } else {
+                self.record(&path, true)?;
+            }
+        }
+        if level == Level::Full {
+            self.cover_sockets(found.sockets, reach);
+        }
+        self.areas.push(Area::Closed(top.to_path_buf()));
+        Ok(())
+    }
+
+    /// Sockets on which somebody listens are covered; one that nobody holds any more is an entry like another.
+    fn cover_sockets(&self, sockets: Vec<PathBuf>, reach: &mut Reach) {
+        let living = sockets.into_iter().filter(|path| live_socket::is(&self.root, path));
+        for path in living {
+            if reach.covered.len() < MOST_MOUNTS {
+                reach.covered.push(path);
+            } else {
+                reach.sockets = false;
+            }
+        }
+    }
+
+    /// What the grant of single places gives, and what has to be compared for it.
+    fn prepare_paths(&mut self, level: Level, paths: &[WritePath], maybe: &[String]) -> Result<Reach, Over> {
+        let mut reach = Reach::default();
+        // Directories in which entries are made, replaced or removed; directories in which anything may turn out granted.
+        let mut dirs: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut whole: BTreeSet<PathBuf> = maybe.iter().filter_map(|dir| self.nearest(Path::new(dir))).collect();
+        let mut below: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut shared = false;
+        let entry = |path: &Path| {
+            let mut entries = paths.iter().filter(|granted| granted.kind == WriteKind::Entry);
+            entries.any(|granted| path.starts_with(&granted.path))
+        };
+        for granted in paths {
+            let path = PathBuf::from(&granted.path);
+            if !is_plain(&path) || self.closed.closed(&granted.path, false) {
+                continue;
+            }
+            let data = at::stat_below(&self.root, &path).ok();
+            let kind = data.map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode));
+            shared |= kind.is_file() && data.is_some_and(|data| data.st_nlink > 1);
+            match granted.kind {
+                // Its own mount would keep an entry from being replaced.
+                WriteKind::InPlace if kind.is_file() && !entry(&path) => reach.writable.push(path),
+                WriteKind::InPlace => {}
+                WriteKind::Entry => {
+                    let parent = path.parent().unwrap_or(Path::new(""));
+                    dirs.extend(self.nearest(parent));
+                    if kind.is_dir() {
+                        below.insert(path);
+                    }
+                }
+            }
+        }
+        for dir in dirs {
+            if whole.iter().any(|top| dir.starts_with(top)) || below.iter().any(|top| dir.starts_with(top)) {
+                continue;
+            }
+            if level != Level::Full || !self.shut_in(&dir, &mut reach)? {
+                whole.insert(dir);
+            }
+        }
+        let tops: Vec<PathBuf> = outermost(&whole);
+        for dir in &tops {
+            self.record(dir, true)?;
+            if self.held.full {
+                return Err(Over::whole("limit:guard_bytes"));
+            }
+            reach.writable.push(dir.clone());
+            self.areas.push(Area::Whole(dir.clone()));
+        }
+        // Behind a further name of a granted file may lie a closed one.
+        if shared && !self.closed.is_empty() {
+            let mut unused = Reach::default();
+            self.prepare_closed(Level::None, Path::new(""), &mut unused)?;
+        } else if !self.closed.is_empty() {
+            for dir in outermost(&below) {
+                if !tops.iter().any(|top| dir.starts_with(top)) {
+                    self.prepare_closed(level, &dir, &mut reach)?;
+                }
+            }
+        }
+        // Sockets in the workspace are out of reach when none can be made.
+        reach.covered.clear();
+        reach.sockets = false;
+        Ok(reach)
+    }
+
+    /// The nearest directory at or above `path` that exists and is reached through no link. `None` when it is closed or ours.
+    fn nearest(&self, path: &Path) -> Option<PathBuf> {
+        if !is_plain(path) && !path.as_os_str().is_empty() {
+            return None;
+        }
+        for dir in path.ancestors() {
+            match at::dir(&self.root, dir) {
+                Ok(_) => {
+                    let closed = !dir.as_os_str().is_empty() && self.closed.closed(&dir.to_string_lossy(), true);
+                    return (!closed && !self.is_own(dir)).then(|| dir.to_path_buf());
+                }
+                Err(Errno::NOENT) => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Makes a directory writable and all in it that is not granted read-only. `false` when that would be too many mounts.
+    fn shut_in(&mut self, dir: &Path, reach: &mut Reach) -> Result<bool, Over> {
+        let listed = self.listed(dir)?;
+        let granted = |entry: &Listed| {
+            self.allowed
+                .paths
+                .iter()
+                .any(|path| Path::new(&path.path) == entry.path)
+                && !self.closed.closed(&entry.path.to_string_lossy(), entry.kind.is_dir())
+        };
+        let (mounted, other): (Vec<&Listed>, Vec<&Listed>) = listed
+            .iter()
+            .filter(|entry| !granted(entry))
+            .partition(|entry| entry.kind.is_dir() || entry.kind.is_file());
+        if reach.read_only.len() + mounted.len() > MOST_MOUNTS {
+            return Ok(false);
+        }
+        // Its mode could be changed through the mount that makes it writable.
+        if let Ok(node) = Node::take(&self.root, dir, &mut self.held, false) {
+            self.before.insert(dir.to_path_buf(), node);
+        }
+        reach.writable.push(dir.to_path_buf());
+        reach
+            .read_only
+            .extend(mounted.into_iter().map(|entry| entry.path.clone()));
+        // A link, FIFO or socket cannot be mounted over: it is compared.
+        let other: Vec<PathBuf> = other.into_iter().map(|entry| entry.path.clone()).collect();
+        let numbers = listed.into_iter().map(|entry| (entry.name, entry.number)).collect();
+        for path in other {
+            self.record(&path, true)?;
+        }
+        self.areas.push(Area::Names(dir.to_path_buf(), numbers));
+        Ok(true)
+    }
+
+    fn listed(&self, dir: &Path) -> Result<Vec<Listed>, Over> {
+        let cannot = |_| Over {
+            code: "limit:guard_unreadable",
+            path: dir.to_path_buf(),
+        };
+        let handle = match at::dir(&self.root, dir) {
+            // A directory of somebody else that this user cannot read cannot be written by a command of this user.
+            Err(Errno::ACCESS) if !self.is_mine(dir) => return Ok(Vec::new()),
+            handle => handle.map_err(cannot)?,
+        };
+        let mut listed = Vec::new();
+        at::list(&handle, &mut Vec::new(), |name, kind, number| {
+            let name = name.to_bytes();
+            let kind = match kind {
+                FileType::Unknown => at::stat(&handle, OsStr::from_bytes(name))
+                    .map_or(kind, |data| FileType::from_raw_mode(data.st_mode)),
+                kind => kind,
+            };
+            listed.push(Listed {
+                path: dir.join(OsStr::from_bytes(name)),
+                name: name.to_vec(),
+                kind,
+                number,
+            });
+        })
+        .map_err(cannot)?;
+        Ok(listed)
+    }
+
+    fn is_mine(&self, path: &Path) -> bool {
+        let me = rustix::process::geteuid().as_raw();
+        at::stat_below(&self.root, path).is_ok_and(|data| data.st_uid == me)
+    }
+
+    /// Records an entry and all below it; what is ours is left out.
+    fn record(&mut self, path: &Path, contents: bool) -> Result<(), Over> {
+        let mut waiting = vec![path.to_path_buf()];
+        while let Some(path) = waiting.pop() {
+            if self.is_own(&path) {
+                continue;
+            }
+            if self.before.len() >= MOST_HELD {
+                return Err(Over::whole("limit:guard_entries"));
+            }
+            let node = match Node::take(&self.root, &path, &mut self.held, contents) {
+                Ok(node) => node,
+                // Removed meanwhile.
+                Err(Errno::NOENT) => continue,
+                Err(_) => {
+                    return Err(Over {
+                        code: "limit:guard_unreadable",
+                        path,
+                    });
+                }
+            };
+            if matches!(node.kind, Kind::Dir) {
+                waiting.extend(self.listed(&path)?.into_iter().map(|entry| entry.path));
+            }
+            self.before.insert(path, node);
+        }
+        Ok(())
+    }
+
+    /// Records those files at or below a mounted path that have a further name, through which they could be written.
+    fn record_shared(&mut self, path: &Path) -> Result<(), Over> {
+        let mut waiting = vec![path.to_path_buf()];
+        while let Some(path) = waiting.pop() {
+            if is_object(&path) || self.is_own(&path) {
+                continue;
+            }
+            let Ok(data) = at::stat_below(&self.root, &path) else {
+                continue;
+            };
+            let kind = FileType::from_raw_mode(data.st_mode);
+            if kind.is_dir() {
+                waiting.extend(self.listed(&path)?.into_iter().map(|entry| entry.path));
+            } else if kind.is_file() && data.st_nlink > 1 {
+                self.record(&path, true)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Relative, without `.` or `..`, not empty.
+fn is_plain(path: &Path) -> bool {
+    !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Those that lie in no other.
+fn outermost(dirs: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let inside = |dir: &PathBuf| dirs.iter().any(|other| other != dir && dir.starts_with(other));
+    dirs.iter().filter(|dir| !inside(dir)).cloned().collect()
+}
+
+mod live_socket {
+    //! Whether a process holds a socket of the file system.
+
+    use super::at;
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::path::Path;
+
+    /// Asks with a type of socket that hardly anybody serves, so that a server notices nothing: it is refused either as the wrong
+    /// type or because nobody is there. In doubt somebody is.
+    pub fn is(root: &OwnedFd, path: &Path) -> bool {
+        let Ok(handle) = at::handle(root, path) else {
+            return true;
+        };
+        let ask = || -> rustix::io::Result<()> {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            let place = SocketAddrUnix::new(format!("/proc/self/fd/{}", handle.as_raw_fd()))?;
+            connect(&socket, &place)
+        };
+        !matches!(ask(), Err(Errno::CONNREFUSED))
+    }
+}

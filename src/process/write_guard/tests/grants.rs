@@ -1,0 +1,83 @@
+//! What single places that are granted mean for the comparison.
+
+use super::*;
+
+fn entry(path: &str) -> WritePath {
+    WritePath {
+        path: path.to_owned(),
+        kind: WriteKind::Entry,
+    }
+}
+
+fn paths(paths: &[WritePath], maybe: &[&str]) -> Writes {
+    Writes::Paths {
+        paths: paths.to_vec(),
+        maybe: maybe.iter().map(|dir| (*dir).to_owned()).collect(),
+    }
+}
+
+/// What is undone of a change at a level under a grant, and whether the tree is as before.
+fn granted(level: Level, writes: &Writes, at_exec: &[WritePath], change: impl FnOnce(&Path)) -> (Vec<String>, bool) {
+    let (dir, mut confinement) = tree(&PROTECTED);
+    confinement.level = level;
+    let before = picture(dir.path());
+    let (mut guard, _) = Guarded::take(&confinement, writes).unwrap();
+    change(dir.path());
+    let undone = guard.compare(at_exec);
+    assert!(undone.iter().all(|one| one.restored), "{undone:?}");
+    let names = undone.into_iter().map(|one| one.path).collect();
+    (names, picture(dir.path()) == before)
+}
+
+#[test]
+fn what_was_not_granted_is_undone() {
+    let two = paths(&[entry("sub/new/x"), entry("free")], &[]);
+    // At `full` mounts keep existing entries: only new names are compared.
+    let (undone, _) = granted(Level::Full, &two, &[], |dir| {
+        fs::create_dir_all(dir.join("sub/new/x")).unwrap();
+        fs::write(dir.join("sub/new/x/kept"), "x").unwrap();
+        fs::write(dir.join("sub/new/other"), "x").unwrap();
+        fs::write(dir.join("more"), "x").unwrap();
+        fs::create_dir_all(dir.join("sub/new/x/a")).unwrap();
+        fs::write(dir.join("sub/new/x/a/.npmrc"), "x").unwrap();
+        assert!(dir.join("sub/new/x/kept").exists());
+    });
+    assert_eq!(undone, ["more", "sub/new/other", "sub/new/x/a/.npmrc"]);
+    let (undone, whole) = granted(Level::Landlock, &two, &[], |dir| {
+        fs::write(dir.join(".git/config"), "evil").unwrap();
+        fs::remove_file(dir.join("sub/.npmrc")).unwrap();
+        fs::remove_dir(dir.join("sub/deep")).unwrap();
+        symlink("/etc/passwd", dir.join("sub/deep")).unwrap();
+    });
+    assert_eq!(undone, [".git/config", "sub/.npmrc", "sub/deep"]);
+    assert!(whole);
+    let (undone, whole) = granted(Level::Landlock, &two, &[], |dir| {
+        fs::write(dir.join("free"), "new").unwrap()
+    });
+    assert_eq!((undone.len(), whole), (0, false), "the granted one is written");
+}
+
+#[test]
+fn what_is_granted_at_exec_counts_and_the_rest_is_undone() {
+    for level in [Level::Full, Level::Landlock] {
+        let change = |dir: &Path| {
+            fs::create_dir(dir.join("sub/made")).unwrap();
+            fs::write(dir.join("sub/made/a"), "a").unwrap();
+            fs::write(dir.join("sub/other"), "b").unwrap();
+        };
+        let (undone, _) = granted(level, &paths(&[], &["sub"]), &[entry("sub/made/a")], change);
+        assert_eq!(undone, ["sub/other"], "{level:?}");
+        let (undone, whole) = granted(level, &paths(&[], &["sub"]), &[], change);
+        assert_eq!((undone.len(), whole), (2, true), "{level:?}: {undone:?}");
+    }
+}
+
+#[test]
+fn nothing_granted_looks_at_nothing() {
+    let (dir, mut confinement) = tree(&PROTECTED);
+    confinement.level = Level::Full;
+    let (mut guard, reach) = Guarded::take(&confinement, &Writes::Nothing).unwrap();
+    assert!(guard.0.is_none() && !reach.tree && !reach.sockets && reach.writable.is_empty());
+    fs::write(dir.path().join(".git/config"), "by somebody else").unwrap();
+    assert!(guard.compare(&[]).is_empty());
+}
