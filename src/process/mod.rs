@@ -9,6 +9,7 @@ mod capture;
 mod channel;
 pub mod confine;
 pub mod env;
+mod exec_witness;
 pub mod jobs;
 mod own;
 pub mod plain;
@@ -27,7 +28,7 @@ pub use sandbox::{Probe, choose, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};
 
 use crate::base::call::ExitInfo;
-use crate::base::grant::{ExecDenial, ExecJudge, JudgedExec, Undone, Writes};
+use crate::base::grant::{ExecDenial, ExecJudge, JudgedExec, Undone, WritePath, Writes};
 use crate::base::secret::Redactor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct Confinement {
     /// directory, a last `*` for names that begin so, `!a/b` for what a rule opened by name. Case does not count.
     pub protected: Vec<String>,
     pub network: Network,
+    /// Whether programs can be judged at their exec here: whether a [`Spawn`] may have a judge.
+    pub witness: bool,
     /// The whole environment of children.
     pub env: Vec<(String, String)>,
 }
@@ -66,6 +69,7 @@ impl Confinement {
             hidden: Vec::new(),
             protected: Vec::new(),
             network: Network::Open,
+            witness: false,
             env: Vec::new(),
         }
     }
@@ -122,7 +126,8 @@ pub struct Spawn {
     pub redactor: Arc<Redactor>,
     /// What the command may write in the workspace.
     pub writes: Writes,
-    /// Judges each program at its exec; `None` for commands of a recipe's author, which are only confined.
+    /// Judges each program at its exec; `None` for commands of a recipe's author, which are only confined. At level `none` nobody
+    /// is asked; elsewhere it is an error when programs cannot be judged (see [`Confinement::witness`]), and nothing runs.
     pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
@@ -143,12 +148,15 @@ pub struct Finished {
     pub stderr: Captured,
     /// Changes that were not granted; each was put back where that was possible.
     pub undone: Vec<Undone>,
-    /// Programs that were judged at their exec, in order; at most 1,000.
+    /// Programs that were judged at their exec, in order; at most 1,000, of each at most 100 words and 8 KiB. What programs below
+    /// [`crate::base::grant::Starts::Anything`] execute is not among them.
     pub execs: Vec<JudgedExec>,
     /// Judged programs that are not in `execs`.
     pub execs_omitted: u64,
     /// The exec that was denied; the whole tree was killed for it.
     pub denied: Option<(JudgedExec, ExecDenial)>,
+    /// Places that answers to execs granted, in addition to `Spawn::writes`; each once.
+    pub granted: Vec<WritePath>,
     pub took: Duration,
 }
 

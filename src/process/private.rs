@@ -47,6 +47,8 @@ pub struct Wishes<'a> {
     /// In the words of `Confinement::protected`.
     pub protected: &'a [String],
     pub network: &'a Network,
+    /// Whether programs can be judged at their exec: see `Probe::witness`.
+    pub witness: bool,
     /// Names of `toolchains::NAMES`.
     pub toolchains: &'a [String],
     /// Names of variables that the policy passes on.
@@ -76,6 +78,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         hidden: wishes.hidden.to_vec(),
         protected: wishes.protected.to_vec(),
         network: wishes.network.clone(),
+        witness: wishes.witness && wishes.level != Level::None,
     })
 }
 

@@ -53,6 +53,7 @@ fn house(level: Level) -> House {
             "**/.npmrc".to_owned(),
         ],
         network: Network::None,
+        witness: true,
         env: vec![
             env("PATH", Path::new("/usr/local/bin:/usr/bin:/bin")),
             env("HOME", &at("home")),

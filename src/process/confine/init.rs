@@ -1,7 +1,7 @@
 //! The first process of a confined tree: starts the command, adopts orphans, ends all, tells how it ended. Builds no sandbox.
 
 use super::spec::{Message, Spec, Task};
-use super::{filter, leave, limits, rules, step, tell, trial};
+use super::{filter, leave, limits, notify, rules, step, tell, trial};
 use crate::process::tree::{below, send, table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
@@ -38,7 +38,10 @@ fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes) -> i32 {
         }
     }
     match &spec.task {
-        Task::Probe => 0,
+        Task::Probe => {
+            tell(channel, &Message::Witnessed(notify::trial(spec.level, channel)));
+            0
+        }
         Task::Trial(acts) => {
             tell(channel, &Message::Tried(trial::succeeded(acts)));
             0
@@ -47,12 +50,17 @@ fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes) -> i32 {
             let (name, words) = argv
                 .split_first()
                 .map_or(("", argv.as_slice()), |(name, rest)| (name.as_str(), rest));
-            let error = Command::new(name)
+            let mut program = Command::new(name);
+            program
                 .args(words)
                 .env_clear()
                 .envs(env.iter().map(|(name, value)| (name, value)))
-                .current_dir(dir)
-                .exec();
+                .current_dir(dir);
+            if let Err(error) = notify::apply(spec.level, spec.witness, channel) {
+                tell(channel, &Message::Failed(error));
+                return 126;
+            }
+            let error = program.exec();
             tell(
                 channel,
                 &Message::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),

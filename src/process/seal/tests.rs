@@ -27,6 +27,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         hidden: Vec::new(),
         protected: protected.iter().map(|name| (*name).to_owned()).collect(),
         network: Network::Open,
+        witness: false,
         env: Vec::new(),
     };
     (dir, confinement)
