@@ -33,6 +33,7 @@ fn sandbox(bench: &mut Criterion) {
             hidden: &[],
             protected: &[".git".to_owned()],
             network: &network,
+            witness: true,
             toolchains: &[],
             pass: &[],
             parent: &[],
