@@ -108,7 +108,7 @@ impl ExecJudge for Recorder {
 
 /// A workspace with files of unpleasant names, scripts, and the test programs in `aux`.
 struct House {
-    top: TempDir,
+    _top: TempDir,
     confinement: Confinement,
 }
 
@@ -152,7 +152,7 @@ fn house(level: Level) -> House {
             env("LC_ALL", Path::new("C")),
         ],
     };
-    House { top, confinement }
+    House { _top: top, confinement }
 }
 
 fn script(path: &Path, text: &str) {

@@ -318,7 +318,7 @@ fn fits(want: &[&str], got: &[String]) -> bool {
 }
 
 /// Every case at every level; all that is wrong together.
-pub async fn all(tables: &[&[Case]]) {
+async fn all(tables: &[&[Case]]) {
     let mut wrong = Vec::new();
     let mut runs = 0;
     for level in CONFINED {

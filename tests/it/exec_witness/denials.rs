@@ -81,10 +81,7 @@ async fn a_script_without_an_interpreter_is_denied() {
             let house = house(level);
             let got = house.run(&format!("{text}; touch after"), &Recorder::new()).await;
             let (exec, denial) = got.denied.unwrap();
-            assert_eq!(
-                exec.path,
-                house.ws().join("plain").display().to_string().replace("src/../", "")
-            );
+            assert!(exec.path.ends_with("/plain"), "{}", exec.path);
             assert_eq!(denial.code, "exec_denied", "{level:?}");
             assert!(denial.fix.contains("add a `#!` line"), "{}", denial.fix);
             assert!(!got.stdout.text.contains("in-plain") && !house.ws().join("after").exists());

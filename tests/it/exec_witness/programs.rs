@@ -9,7 +9,7 @@ const SOURCES: &[(&str, &str)] = &[
     // A program that runs a shell of its own, as cargo does.
     (
         "runner",
-        "#include <stdlib.h>\nint main(int c,char**v){ return system(v[1])?1:0; }",
+        "#include <stdlib.h>\nint main(int c,char**v){ return c>1&&system(v[1])?1:0; }",
     ),
     // Double-forks; the grandchild is an orphan when it executes argv[1..].
     (
@@ -30,8 +30,9 @@ const SOURCES: &[(&str, &str)] = &[
         "#include <sys/prctl.h>\n#include <unistd.h>\nint main(int c,char**v){ prctl(PR_SET_DUMPABLE,0); execv(v[1],v+1); return 9; }",
     ),
     (
+        // A handler runs while the exec waits; the signal means nothing to the program that follows.
         "sigexec",
-        "#include <signal.h>\n#include <unistd.h>\n#include <sys/time.h>\nstatic void h(int s){ if(write(1,\"handler\\n\",8)){} }\nint main(int c,char**v){ struct sigaction a={0}; a.sa_handler=h; sigaction(SIGALRM,&a,0); struct itimerval t={{0,50000},{0,50000}}; setitimer(ITIMER_REAL,&t,0); execv(v[1],v+1); if(write(1,\"exec failed\\n\",12)){} return 9; }",
+        "#include <signal.h>\n#include <unistd.h>\nstatic void h(int s){ if(write(1,\"handler\\n\",8)){} }\nint main(int c,char**v){ struct sigaction a={0}; a.sa_handler=h; sigaction(SIGURG,&a,0); int p=getpid(); if(fork()==0){ for(int i=0;i<4;i++){ usleep(40000); kill(p,SIGURG); } _exit(0); } execv(v[1],v+1); if(write(1,\"exec failed\\n\",12)){} return 9; }",
     ),
     (
         "spin",

@@ -56,7 +56,7 @@ const WAYS: &[Way] = &[
         "tar compressor",
         "tar",
         "tar cf x.tar --use-compress-program=./evil lib.sh",
-        "tar tf /dev/null",
+        "tar cf x.tar lib.sh && tar tf x.tar",
     ),
     way(
         "sort",
@@ -64,7 +64,7 @@ const WAYS: &[Way] = &[
         "seq 200000 | sort -S 32k --compress-program=./evil >/dev/null",
         "seq 200000 | sort -S 32k | tail -n1",
     ),
-    way("a search program's preprocessor", "rg", "aux/rg './evil'", "aux/rg ':'"),
+    way("a search program's preprocessor", "rg", "aux/rg './evil'", "aux/rg"),
     way(
         "git external diff",
         "git",
@@ -80,7 +80,7 @@ const WAYS: &[Way] = &[
     way(
         "git pager",
         "git",
-        "cd repo && git -c core.pager='touch pwned' --paginate log",
+        "cd repo && git grep -O'touch pwned' c",
         "cd repo && git log --oneline",
     ),
     way(
