@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use wanted::{Nothing, Wanted, wanted};
 
 /// When the images of programs are looked for after the last exec, in milliseconds.
-const LOOKS: [u64; 4] = [1, 2, 4, 8];
+const LOOKS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// What is asked of a listener when it comes.
 pub(super) enum Order {

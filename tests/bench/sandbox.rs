@@ -1,4 +1,5 @@
-//! What a sandbox costs a command: the same `true` without this program, and at each level.
+//! What a sandbox costs a command: the same `true` without this program, and at each level; and what it costs a program that executes
+//! others, when each exec is asked about and when not.
 
 #![expect(clippy::disallowed_methods, reason = "the bare spawn is what is compared with")]
 

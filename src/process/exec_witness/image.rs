@@ -138,18 +138,16 @@ impl Images {
     /// Learns the images of programs that were let go, so that their forks are known when they themselves have ended.
     /// `done`: the last look, what is not known by now is asked for when it matters.
     pub fn look(&mut self, done: bool) {
-        for process in self.fresh.clone() {
-            if let Some(now) = Caller::read(process.number)
-                && now.process == process
-                && let Some(image) = now.image
-            {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.retain(|process| {
+            let now = Caller::read(process.number).filter(|now| now.process == *process);
+            if let Some(image) = now.and_then(|now| now.image) {
                 // An image in the making may be seen; it is nobody's and does no harm. So the note stays.
-                self.note(process, image, false);
+                self.note(*process, image, false);
             }
-        }
-        if done {
-            self.fresh.clear();
-        }
+            now.is_some() && !done
+        });
+        self.fresh = fresh;
     }
 
     /// Forgets what no living process can ask about. An error when that does not help.

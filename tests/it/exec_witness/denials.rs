@@ -219,3 +219,87 @@ async fn what_answers_grant_is_collected_once() {
         assert_eq!(got.granted, [place("a"), place("b")], "{level:?}");
     }
 }
+
+/// The tool that models call, with a judge.
+async fn shell(
+    house: &House,
+    judge: Arc<Recorder>,
+    args: serde_json::Value,
+) -> (overnight::tools::ToolContext, overnight::base::call::ToolOutput) {
+    use overnight::tools::{LiveSender, Registry, Scope, ToolContext};
+    let workspace = Arc::new(overnight::workspace::Workspace::open(house.ws()).unwrap());
+    let context = ToolContext {
+        call: overnight::base::ids::CallId::nth(1),
+        workspace: Arc::clone(&workspace),
+        scope: Arc::new(Scope {
+            confinement: house.confinement.clone().into(),
+            jobs: overnight::process::jobs::Jobs::default(),
+            results: house.ws().join("../results"),
+            redactor: Arc::default(),
+            memory: house.ws().join("../memory"),
+            web: overnight::tools::web::Web::default(),
+            servers: overnight::tools::mcp::Servers::default(),
+            notices: overnight::tools::notices::Notices::default(),
+        }),
+        cancel: tokio_util::sync::CancellationToken::new(),
+        deadline: Instant::now() + Duration::from_secs(30),
+        live: LiveSender::none(),
+        writes: overnight::base::grant::Writes::Tree,
+        judge: Some(judge),
+    };
+    let registry = Registry::builtin().unwrap();
+    let tool = &registry.find("run_shell_command").unwrap().tool;
+    let prepared = tool.prepare(&args, &workspace).unwrap();
+    let output = (prepared.work)(context.clone()).await.unwrap();
+    (context, output)
+}
+
+#[tokio::test]
+async fn the_model_is_told_what_was_denied_and_what_had_run() {
+    for level in CONFINED {
+        let house = house(level);
+        let args =
+            serde_json::json!({ "command": "echo early; ls src/d; cd src; rm -- \"$(ls | grep one)\"; touch after" });
+        let (_, output) = shell(&house, denies("rm"), args).await;
+        let error = output.error.as_ref().unwrap();
+        assert_eq!(error.denial(), Some("exec_denied"));
+        let text = output.model_text();
+        assert!(text.starts_with("early\n"), "{level:?}: {text}");
+        for part in [
+            "[denied (exec_denied) by rule `test`: `/usr/bin/rm -- 'x one'` in src was not executed: the test denies it.",
+            "Before it had run: `/usr/bin/ls src/d`, `",
+            "`/usr/bin/ls`",
+            "`/usr/bin/grep one`",
+            "Instead: write another test.]",
+        ] {
+            assert!(text.contains(part), "{level:?}: {part}\n{text}");
+        }
+        assert!(!text.contains("signal 9") && !text.contains("still running"), "{text}");
+        assert_eq!(output.summary, "denied (exec_denied)");
+    }
+}
+
+#[tokio::test]
+async fn a_background_command_tells_its_denial_when_it_is_read() {
+    for level in CONFINED {
+        let house = house(level);
+        let args =
+            serde_json::json!({ "command": "ls src/d; rm src/x-two", "is_background": true, "delay_ms": 10_000 });
+        let (context, output) = shell(&house, denies("rm"), args).await;
+        let text = output.model_text();
+        assert!(
+            text.contains("[denied (exec_denied) by rule `test`: `/usr/bin/rm src/x-two`"),
+            "{level:?}: {text}"
+        );
+        assert!(text.contains("Before it had run: `/usr/bin/ls src/d`."), "{text}");
+        let registry = overnight::tools::Registry::builtin().unwrap();
+        let list = &registry.find("list_background_processes").unwrap().tool;
+        let listed = list.prepare(&serde_json::json!({}), &context.workspace).unwrap();
+        let listed = (listed.work)(context).await.unwrap();
+        assert_eq!(
+            listed.model_text(),
+            "job1: denied (exec_denied): ls src/d; rm src/x-two"
+        );
+        assert!(house.ws().join("src/x-two").exists());
+    }
+}

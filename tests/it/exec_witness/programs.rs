@@ -16,10 +16,10 @@ const SOURCES: &[(&str, &str)] = &[
         "dfork",
         "#include <unistd.h>\n#include <sys/wait.h>\nint main(int c,char**v){ if(fork()==0){ setsid(); if(fork()==0){ usleep(80000); execvp(v[1],v+1); _exit(9);} _exit(0);} int s; wait(&s); usleep(200000); return 0; }",
     ),
-    // Ends at once; its fork executes argv[1..] as an orphan.
+    // Ends soon; its fork executes argv[1..] as an orphan.
     (
         "orphan",
-        "#include <unistd.h>\nint main(int c,char**v){ if(fork()==0){ usleep(60000); execvp(v[1],v+1); _exit(9);} usleep(20000); return 0; }",
+        "#include <unistd.h>\nint main(int c,char**v){ if(fork()==0){ usleep(150000); execvp(v[1],v+1); _exit(9);} usleep(100000); return 0; }",
     ),
     (
         "fexec",
