@@ -138,8 +138,8 @@ pub async fn confinement(
         (true, _) => Network::None,
         (false, _) => Network::Hosts(wish.network.clone()),
     };
-    let (level, detail) = match wanted {
-        Some(Level::None) => (Level::None, "switched off by the policy".to_owned()),
+    let (level, detail, witness) = match wanted {
+        Some(Level::None) => (Level::None, "switched off by the policy".to_owned(), false),
         _ => {
             let probe = process::probe().await;
             let level = process::choose(probe, wanted, &network)?;
@@ -147,7 +147,15 @@ pub async fn confinement(
                 Level::Full => probe.full.clone(),
                 _ => probe.landlock.clone(),
             };
-            (level, detail.unwrap_or_else(|why| why))
+            let detail = detail.unwrap_or_else(|why| why);
+            match probe.witness(level) {
+                Ok(()) => (level, detail, true),
+                Err(why) => (
+                    level,
+                    format!("{detail}; programs cannot be judged at exec: {why}"),
+                    false,
+                ),
+            }
         }
     };
     let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
@@ -164,6 +172,7 @@ pub async fn confinement(
         hidden: &unseen,
         closed: &closed,
         network: &network,
+        witness,
         toolchains: &wish.toolchains,
         pass: &policies.env_pass(),
         parent: &environment(),

@@ -1,10 +1,12 @@
 //! What a confined child says to its parent while it runs: progress of the sandbox, the proxy's socket, how the command ended.
 
 use super::confine::spec::Message;
+use super::exec_witness::{Order, Record, Witness};
 use super::proxy::{self, Rules};
 use super::spawn::{SpawnError, set_status, start_error};
 use crate::base::call::ExitInfo;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Both ends of the talk with a confined child, until theirs is closed.
 pub(super) struct Channel {
@@ -28,10 +31,26 @@ pub(super) struct Channel {
     all_gone: Arc<AtomicBool>,
     /// The proxy; ends with the channel.
     serving: JoinSet<io::Result<()>>,
+    /// Descriptors that came, in the order of the messages that they belong to.
+    came: VecDeque<OwnedFd>,
+    witness: Watching,
+    /// Cancelled when the tree must die at once.
+    halt: CancellationToken,
+}
+
+/// The judge of the tree's execs.
+enum Watching {
+    /// Nobody judges them.
+    No,
+    /// The listener has not come yet.
+    Wanted(Order),
+    Runs(Witness),
+    /// It could not be started; why.
+    Failed(String),
 }
 
 impl Channel {
-    pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>) -> io::Result<Self> {
+    pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>, witness: Option<Order>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         Ok(Self {
@@ -42,6 +61,9 @@ impl Channel {
             hosts,
             all_gone: Arc::default(),
             serving: JoinSet::new(),
+            came: VecDeque::new(),
+            witness: witness.map_or(Watching::No, Watching::Wanted),
+            halt: CancellationToken::new(),
         })
     }
 
@@ -63,6 +85,19 @@ impl Channel {
         Arc::clone(&self.all_gone)
     }
 
+    /// Cancelled when the tree must die at once.
+    pub fn halt(&self) -> CancellationToken {
+        self.halt.clone()
+    }
+
+    /// What was seen of the tree's execs. Whole once the tree is gone.
+    pub fn witnessed(&self) -> Option<Record> {
+        match &self.witness {
+            Watching::Runs(witness) => Some(witness.take()),
+            Watching::No | Watching::Wanted(_) | Watching::Failed(_) => None,
+        }
+    }
+
     /// Takes what the child says until it has nothing more to say.
     pub async fn listen(&mut self) {
         let mut buffer = vec![0; 4096];
@@ -75,13 +110,9 @@ impl Channel {
                 .try_io(Interest::READABLE, || receive(&self.ours, &mut buffer));
             match taken {
                 Ok((0, _)) => return,
-                Ok((count, listener)) => {
+                Ok((count, came)) => {
                     self.text.extend_from_slice(&buffer[..count]);
-                    if let Some(listener) = listener
-                        && let Some((hosts, rules)) = self.hosts.take()
-                    {
-                        self.serving.spawn(proxy::serve(listener, hosts, rules));
-                    }
+                    self.came.extend(came);
                     self.split();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -94,10 +125,32 @@ impl Channel {
         while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.text.drain(..=end).collect();
             let message = serde_json::from_slice(&line).ok();
-            if matches!(message, Some(Message::Ended { .. })) {
-                self.all_gone.store(true, Ordering::Release);
+            match message {
+                Some(Message::Ended { .. }) => self.all_gone.store(true, Ordering::Release),
+                Some(Message::Listener) => self.serve_proxy(),
+                Some(Message::Witness) => self.watch_execs(),
+                _ => {}
             }
             self.messages.extend(message);
+        }
+    }
+
+    fn serve_proxy(&mut self) {
+        if let Some(listener) = self.came.pop_front()
+            && let Some((hosts, rules)) = self.hosts.take()
+        {
+            self.serving.spawn(proxy::serve(listener, hosts, rules));
+        }
+    }
+
+    /// Without a witness the listener closes here, and no exec of the tree succeeds.
+    fn watch_execs(&mut self) {
+        let Some(listener) = self.came.pop_front() else { return };
+        if let Watching::Wanted(order) = std::mem::replace(&mut self.witness, Watching::No) {
+            self.witness = match Witness::start(listener, order, self.halt.clone()) {
+                Ok(witness) => Watching::Runs(witness),
+                Err(error) => Watching::Failed(error.to_string()),
+            };
         }
     }
 
@@ -115,12 +168,23 @@ impl Channel {
         })
     }
 
+    /// A judge was given and nothing can have been asked: nothing was run.
+    fn waits_for_listener(&self) -> bool {
+        matches!(
+            self.witness,
+            Watching::Wanted(Order::Judge { .. }) | Watching::Failed(_)
+        )
+    }
+
     pub fn judged(&mut self, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         let mut ended = false;
+        if let Watching::Failed(why) = &self.witness {
+            return Err(SpawnError::Sandbox(format!("programs cannot be judged at exec: {why}")));
+        }
         for message in &self.messages {
             match message {
                 Message::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
-                Message::NotExecuted(number) => {
+                Message::NotExecuted(number) if !self.waits_for_listener() => {
                     return Err(start_error("", io::Error::from_raw_os_error(*number)));
                 }
                 Message::Ended {
@@ -133,8 +197,20 @@ impl Channel {
                     exit.memory_limit = *memory;
                     ended = true;
                 }
-                Message::Tried(_) | Message::Listener => {}
+                Message::NotExecuted(_)
+                | Message::Tried(_)
+                | Message::Listener
+                | Message::Witness
+                | Message::Witnessed(_) => {}
             }
+        }
+        if self.waits_for_listener() {
+            let why = "programs cannot be judged at exec: the listener did not come";
+            return Err(SpawnError::Sandbox(why.to_owned()));
+        }
+        if self.halt.is_cancelled() {
+            // The command's own end may have come first, when a process that it left behind was denied.
+            (exit.code, exit.signal) = (None, Some(libc::SIGKILL));
         }
         if ended || exit.signal.is_some() {
             Ok(())

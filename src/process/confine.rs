@@ -17,16 +17,19 @@ mod listener;
 pub(crate) mod mediate;
 mod memory;
 mod peek;
+pub(crate) mod notify;
 mod rules;
 pub(crate) mod spec;
 mod trial;
 mod view;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use spec::{Message, Spec};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -84,6 +87,18 @@ fn tell(channel: &OwnedFd, message: &Message) {
         line.push(b'\n');
         let _ = File::from(copy).write_all(&line);
     }
+}
+
+/// Sends one message together with a descriptor.
+fn tell_with(channel: &OwnedFd, message: &Message, fd: &impl AsFd) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let fds = [fd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(channel, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
+    Ok(())
 }
 
 /// Which step failed, and how.

@@ -3,7 +3,7 @@
 use super::spawn::{SpawnError, run};
 use super::{Confinement, Finished, Frozen, Spawn};
 use crate::base::call::ExitInfo;
-use crate::base::grant::Undone;
+use crate::base::grant::{ExecDenial, JudgedExec, Undone};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -56,6 +56,11 @@ pub enum End {
         exit: ExitInfo,
         /// Protected paths that it changed; each was put back.
         undone: Vec<Undone>,
+        /// Programs that were judged at their exec, as in [`super::Finished`].
+        execs: Vec<JudgedExec>,
+        execs_omitted: u64,
+        /// The exec that was denied; the command was killed for it.
+        denied: Option<Box<(JudgedExec, ExecDenial)>>,
     },
     /// It could not be started; the reason.
     NotStarted(String),
@@ -124,7 +129,13 @@ impl Jobs {
         tokio::spawn(async move {
             let ended = run(spawn, &confinement).await;
             lock(&shared).end = Some(match ended {
-                Ok(Finished { exit, undone, .. }) => End::Exited { exit, undone },
+                Ok(finished) => End::Exited {
+                    exit: finished.exit,
+                    undone: finished.undone,
+                    execs: finished.execs,
+                    execs_omitted: finished.execs_omitted,
+                    denied: finished.denied.map(Box::new),
+                },
                 Err(error) => End::NotStarted(error.to_string()),
             });
         })

@@ -9,6 +9,7 @@ mod capture;
 mod channel;
 pub mod confine;
 pub mod env;
+mod exec_witness;
 pub mod jobs;
 mod live;
 mod own;
@@ -31,7 +32,9 @@ pub use write_guard::names::Names;
 pub use write_guard::within_reach;
 
 use crate::base::call::ExitInfo;
-use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, Writes};
+use crate::base::grant::{
+    ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes,
+};
 use crate::base::secret::Redactor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +60,8 @@ pub struct Confinement {
     /// the control group of this process, has.
     pub memory: Option<u64>,
     pub network: Network,
+    /// Whether programs can be judged at their exec here: whether a [`Spawn`] may have a judge.
+    pub witness: bool,
     /// The whole environment of children.
     pub env: Vec<(String, String)>,
 }
@@ -73,6 +78,7 @@ impl Confinement {
             closed: Arc::new(NothingClosed),
             memory: None,
             network: Network::Open,
+            witness: false,
             env: Vec::new(),
         }
     }
@@ -129,7 +135,8 @@ pub struct Spawn {
     pub redactor: Arc<Redactor>,
     /// What the command may write in the workspace.
     pub writes: Writes,
-    /// Judges each program at its exec; `None` for commands of a recipe's author, which are only confined.
+    /// Judges each program at its exec; `None` for commands of a recipe's author, which are only confined. At level `none` nobody
+    /// is asked; elsewhere it is an error when programs cannot be judged (see [`Confinement::witness`]), and nothing runs.
     pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
@@ -150,12 +157,15 @@ pub struct Finished {
     pub stderr: Captured,
     /// Changes that were not granted; each was put back where that was possible.
     pub undone: Vec<Undone>,
-    /// Programs that were judged at their exec, in order; at most 1,000.
+    /// Programs that were judged at their exec, in order; at most 1,000, of each at most 100 words and 8 KiB. What programs below
+    /// [`crate::base::grant::Starts::Anything`] execute is not among them.
     pub execs: Vec<JudgedExec>,
     /// Judged programs that are not in `execs`.
     pub execs_omitted: u64,
     /// The exec that was denied; the whole tree was killed for it.
     pub denied: Option<(JudgedExec, ExecDenial)>,
+    /// Places that answers to execs granted, in addition to `Spawn::writes`; each once.
+    pub granted: Vec<WritePath>,
     pub took: Duration,
 }
 

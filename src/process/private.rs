@@ -48,6 +48,8 @@ pub struct Wishes<'a> {
     pub hidden: &'a [PathBuf],
     pub closed: &'a Arc<dyn ClosedPaths>,
     pub network: &'a Network,
+    /// Whether programs can be judged at their exec: see `Probe::witness`.
+    pub witness: bool,
     /// Names of `toolchains::NAMES`.
     pub toolchains: &'a [String],
     /// Names of variables that the policy passes on.
@@ -78,6 +80,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         closed: Arc::clone(wishes.closed),
         memory: None,
         network: wishes.network.clone(),
+        witness: wishes.witness && wishes.level != Level::None,
     })
 }
 

@@ -2,10 +2,13 @@
 
 use super::channel::Channel;
 use super::confine::ARGUMENT;
+use super::confine::mediate::Places;
 use super::confine::spec::{Message, Reach, Spec, Task, Trial};
+use super::exec_witness::Order;
 use super::proxy;
 use super::spawn::{self, SpawnError};
 use super::{Confinement, Level, Network};
+use crate::base::grant::ExecJudge;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -13,7 +16,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +48,9 @@ pub struct Probe {
     /// Why `full` cannot be had; `Ok` says what it rests on.
     pub full: Result<String, String>,
     pub landlock: Result<String, String>,
+    /// Why programs cannot be judged at their exec at each of the levels; found by a real trial.
+    pub witness_full: Result<(), String>,
+    pub witness_landlock: Result<(), String>,
 }
 
 impl Probe {
@@ -56,6 +62,16 @@ impl Probe {
             _ => None,
         }
     }
+
+    /// Whether programs can be judged at their exec at this level, and why not. Never without a sandbox: there a command's
+    /// processes can change each other's memory.
+    pub fn witness(&self, level: Level) -> Result<(), String> {
+        match level {
+            Level::Full => self.witness_full.clone(),
+            Level::Landlock => self.witness_landlock.clone(),
+            Level::None => Err("there is no sandbox".to_owned()),
+        }
+    }
 }
 
 /// Tries each level on an empty directory. Looked at once a process; some 10 ms.
@@ -64,22 +80,25 @@ pub async fn probe() -> &'static Probe {
     PROBE
         .get_or_init(|| async {
             let abi = landlock_abi();
+            let missing = || "landlock is not in this kernel, or is switched off".to_owned();
             let landlock = match abi {
-                0 => Err("landlock is not in this kernel, or is switched off".to_owned()),
+                0 => Err(missing()),
                 old @ 1..=3 => Err(format!(
                     "landlock ABI {old} cannot hold back the network; 4 (Linux 6.7) is needed"
                 )),
-                abi => try_level(Level::Landlock)
-                    .await
-                    .map(|()| format!("landlock ABI {abi}, seccomp")),
+                _ => try_level(Level::Landlock).await,
             };
             let full = match abi {
-                0 => Err("landlock is not in this kernel, or is switched off".to_owned()),
-                abi => try_level(Level::Full)
-                    .await
-                    .map(|()| format!("namespaces, landlock ABI {abi}, seccomp")),
+                0 => Err(missing()),
+                _ => try_level(Level::Full).await,
             };
-            Probe { full, landlock }
+            let witness = |tried: &Result<Result<(), String>, String>| tried.clone().and_then(|witness| witness);
+            Probe {
+                witness_full: witness(&full),
+                witness_landlock: witness(&landlock),
+                full: full.map(|_| format!("namespaces, landlock ABI {abi}, seccomp")),
+                landlock: landlock.map(|_| format!("landlock ABI {abi}, seccomp")),
+            }
         })
         .await
 }
@@ -130,14 +149,20 @@ fn landlock_abi() -> i64 {
     .max(0)
 }
 
-async fn try_level(level: Level) -> Result<(), String> {
+/// Whether the level can be had, and then whether programs can be judged at exec there.
+async fn try_level(level: Level) -> Result<Result<(), String>, String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let confinement = Confinement {
         level,
         network: Network::None,
         ..Confinement::unconfined(dir.path())
     };
-    ask(&confinement, Task::Probe).await.map(|_| ())
+    let said = ask(&confinement, Task::Probe).await?;
+    let witness = said.into_iter().find_map(|message| match message {
+        Message::Witnessed(tried) => Some(tried),
+        _ => None,
+    });
+    Ok(witness.unwrap_or_else(|| Err("the trial gave no answer".to_owned())))
 }
 
 /// Lets a confined child try six forbidden acts. An error names those that worked, or why it could not be tried: nothing may
@@ -184,13 +209,15 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, Stri
             ..Reach::default()
         },
         task,
+        None,
     )
     .map_err(|error| error.to_string())?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let (mut child, mut tree) = spawn::launch(&mut command, Some(&channel)).map_err(fail)?;
     channel.close_theirs();
     let cancel = CancellationToken::new();
-    let exit = spawn::watch(&mut child, &mut tree, (BUILD_TIME, &cancel), channel.listen()).await;
+    let halt = channel.halt();
+    let exit = spawn::watch(&mut child, &mut tree, (BUILD_TIME, &cancel, &halt), channel.listen()).await;
     let mut judged = exit.clone();
     channel.judged(&mut judged).map_err(|error| match error {
         SpawnError::Sandbox(why) => why,
@@ -199,8 +226,14 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, Stri
     Ok(channel.messages)
 }
 
-/// The helper with an order, and our end of the channel to it. The caller sets its outputs.
-pub(super) fn command(confinement: &Confinement, reach: Reach, task: Task) -> Result<(Command, Channel), SpawnError> {
+/// The helper with an order, and our end of the channel to it. The caller sets its outputs. A judge is asked about every exec of
+/// the command, but for level `none`.
+pub(super) fn command(
+    confinement: &Confinement,
+    reach: Reach,
+    task: Task,
+    judge: Option<Arc<dyn ExecJudge>>,
+) -> Result<(Command, Channel), SpawnError> {
     let sandbox = |error: io::Error| SpawnError::Sandbox(format!("cannot be prepared: {error}"));
     let Some(helper) = HELPER.get() else {
         return Err(SpawnError::Sandbox("this program cannot start itself again".to_owned()));
@@ -219,6 +252,8 @@ pub(super) fn command(confinement: &Confinement, reach: Reach, task: Task) -> Re
             return Err(SpawnError::Sandbox("an open network needs level `none`".to_owned()));
         }
     };
+    // Where processes can change each other's memory, words could differ after they were judged.
+    let asks = confinement.level != Level::None && (matches!(task, Task::Probe) || judge.is_some());
     let spec = Spec {
         level: confinement.level,
         workspace: confinement.workspace.clone(),
@@ -230,10 +265,21 @@ pub(super) fn command(confinement: &Confinement, reach: Reach, task: Task) -> Re
         proxy: proxy.is_some(),
         processes: processes(),
         memory: confinement.memory.unwrap_or_else(memory),
+        witness: asks,
         task,
     };
+    let places = || (confinement.level == Level::Landlock).then(|| Places::of(&spec));
+    let witness = match (&spec.task, judge) {
+        _ if !asks => None,
+        (Task::Probe, _) => Some(Order::Trial),
+        (_, judge) => judge.map(|judge| Order::Judge {
+            judge,
+            workspace: confinement.workspace.clone(),
+            places: places(),
+        }),
+    };
     let order = order(&spec).map_err(sandbox)?;
-    let channel = Channel::new(order, proxy).map_err(sandbox)?;
+    let channel = Channel::new(order, proxy, witness).map_err(sandbox)?;
     let mut command = Command::new(helper);
     command.arg(ARGUMENT).env_clear().current_dir("/");
     command.args(channel.handed().iter().map(i32::to_string));

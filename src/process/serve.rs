@@ -144,6 +144,7 @@ async fn see_through(
 ) -> End {
     let program = argv(&spawn.program).swap_remove(0);
     let mut err = Capture::new(&spawn.redactor, spawn.shown, None, None);
+    let halt = channel.as_ref().map(Channel::halt).unwrap_or_default();
     let mut exit = {
         let words = async {
             if let Some(channel) = &mut channel {
@@ -154,7 +155,7 @@ async fn see_through(
         let pump = async {
             tokio::join!(errors, words);
         };
-        watch(&mut child, &mut tree, (spawn.timeout, &spawn.cancel), pump).await
+        watch(&mut child, &mut tree, (spawn.timeout, &spawn.cancel, &halt), pump).await
     };
     let undone = guard.compare(&[]);
     let judged = channel.map(|channel| channel.judge(&program, &mut exit));

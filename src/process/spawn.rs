@@ -64,9 +64,10 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
     running.tell(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
     let mut finished = see_through(spawn, &mut running).await;
-    let granted = running.granted_at_exec.lock();
-    let granted = granted.map_or_else(|broken| broken.into_inner().clone(), |granted| granted.clone());
-    finished.undone = guard.compare(&granted);
+    if let Some(seen) = running.channel.as_ref().and_then(Channel::witnessed) {
+        seen.into_finished(&mut finished)?;
+    }
+    finished.undone = guard.compare(&finished.granted);
     if let Some(channel) = running.channel {
         channel.judge(&program, &mut finished.exit)?;
     }
@@ -83,8 +84,6 @@ pub(super) struct Running {
     pub stderr: Option<Receiver>,
     /// The confined child's own words; `None` when the command is our direct child.
     pub channel: Option<Channel>,
-    /// Places that were granted when a program of it was executed: whoever judges that puts them in before the program runs.
-    pub granted_at_exec: Arc<Mutex<Vec<WritePath>>>,
 }
 
 impl Running {
@@ -111,7 +110,8 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: Reach) -> R
         (command, None)
     } else {
         let dir = spawn.dir.clone();
-        let (command, channel) = sandbox::command(confinement, reach, Task::Run { argv, dir, env })?;
+        let (command, channel) =
+            sandbox::command(confinement, reach, Task::Run { argv, dir, env }, spawn.judge.clone())?;
         (command, Some(channel))
     };
     let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
@@ -130,7 +130,6 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: Reach) -> R
             channel.close_theirs();
             channel
         }),
-        granted_at_exec: Arc::default(),
     })
 }
 
@@ -259,6 +258,7 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     let tell: Option<OnOutput> = spawn.on_output.clone();
     let mut out = Capture::new(&spawn.redactor, spawn.shown, spawn.keep.clone(), tell.clone());
     let mut err = Capture::new(&spawn.redactor, spawn.shown, None, tell);
+    let halt = running.channel.as_ref().map(Channel::halt).unwrap_or_default();
     let exit = {
         let outputs = pump(
             (running.stdin.take(), spawn.stdin.as_deref()),
@@ -273,7 +273,7 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
         let pump = async {
             tokio::join!(outputs, words);
         };
-        let limits = (spawn.timeout, &spawn.cancel);
+        let limits = (spawn.timeout, &spawn.cancel, &halt);
         watch(&mut running.child, &mut running.tree, limits, pump).await
     };
     Finished {
@@ -288,11 +288,12 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     }
 }
 
-/// Waits for the end, the time limit or the cancellation while `pump` runs; then nothing of the tree lives.
+/// Waits for the end, the time limit or the cancellation while `pump` runs; then nothing of the tree lives. The last token asks for
+/// its end at once, without a polite signal first.
 pub(super) async fn watch(
     child: &mut Child,
     tree: &mut Tree,
-    (timeout, cancel): (Duration, &CancellationToken),
+    (timeout, cancel, halt): (Duration, &CancellationToken, &CancellationToken),
     pump: impl Future<Output = ()>,
 ) -> ExitInfo {
     let mut pump = std::pin::pin!(pump);
@@ -307,6 +308,10 @@ pub(super) async fn watch(
             () = &mut deadline => {
                 exit.timed_out = true;
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
+            }
+            () = halt.cancelled() => {
+                tree.end().await;
+                break child.wait().await.ok();
             }
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }

@@ -2,6 +2,7 @@
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names};
+use super::denial;
 use super::schema::{integer, object, string};
 use super::shell::{ends, protected};
 use super::{Prepared, ToolContext, ToolError};
@@ -161,6 +162,9 @@ fn state(job: &JobState) -> String {
     match &job.end {
         None => "running".to_owned(),
         Some(End::NotStarted(_)) => "not started".to_owned(),
+        Some(End::Exited {
+            denied: Some(denied), ..
+        }) => format!("denied ({})", denied.1.code),
         Some(End::Exited { exit, .. }) => match (exit.code, exit.signal) {
             (Some(code), _) => format!("ended with exit code {code}"),
             (None, Some(signal)) => format!("ended by signal {signal}"),
@@ -174,7 +178,18 @@ fn standing(job: &JobState) -> Vec<String> {
     match &job.end {
         None => vec![format!("[{} is running]", job.name())],
         Some(End::NotStarted(reason)) => vec![format!("[not started: {reason}]")],
-        Some(End::Exited { exit, undone }) => {
+        Some(End::Exited {
+            undone,
+            execs,
+            execs_omitted,
+            denied: Some(denied),
+            ..
+        }) => {
+            let mut lines = vec![denial::told(denied, execs, *execs_omitted)];
+            lines.extend(protected(undone));
+            lines
+        }
+        Some(End::Exited { exit, undone, .. }) => {
             let mut lines = ends(exit);
             if lines.is_empty() {
                 lines.push("[ended with exit code 0]".to_owned());

@@ -4,7 +4,8 @@
 pub mod args;
 pub mod background;
 pub mod builtin;
-pub mod diff;
+pub mod denial;
+mod diff;
 pub mod discovered;
 pub mod glob;
 pub mod grep_search;

@@ -3,6 +3,7 @@
 use super::args::{Args, invalid, shown};
 use super::background;
 use super::builtin::{Builtin, Names};
+use super::denial;
 use super::results::{PREFIX, SHOWN};
 use super::schema::{boolean, integer, object, string};
 use super::{Prepared, ToolContext, ToolError};
@@ -224,17 +225,28 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
     let kept = kept(&stdout, call);
     let mut lines = vec![said(&stdout)];
     lines.extend(kept.as_ref().map(rest_notice));
-    lines.extend(ends(&exit));
-    let failure = protected(&undone);
-    lines.extend(failure.clone());
-    ToolOutput {
-        summary: summary(&exit, stdout.bytes),
-        kept,
-        exit: Some(exit),
-        error: failure.map(|message| ToolFailure {
+    let denied = finished.denied.as_ref();
+    let denied = denied.map(|denied| denial::failure(denied, &finished.execs, finished.execs_omitted));
+    match &denied {
+        Some(denied) => lines.push(denied.message.clone()),
+        None => lines.extend(ends(&exit)),
+    }
+    let undone = protected(&undone);
+    lines.extend(undone.clone());
+    let failure = denied.or_else(|| {
+        undone.map(|message| ToolFailure {
             kind: "protected_path".to_owned(),
             message,
-        }),
+        })
+    });
+    ToolOutput {
+        summary: match failure.as_ref().and_then(ToolFailure::denial) {
+            Some(code) if code != "protected_path" => format!("denied ({code})"),
+            _ => summary(&exit, stdout.bytes),
+        },
+        kept,
+        exit: Some(exit),
+        error: failure,
         ..ToolOutput::text(lines.join("\n"), "")
     }
 }

@@ -9,6 +9,7 @@
 
 mod cases;
 mod cli;
+mod exec_witness;
 mod exit_codes;
 mod feedback;
 mod gemini;

@@ -51,6 +51,7 @@ fn house(level: Level) -> House {
         )),
         memory: None,
         network: Network::None,
+        witness: true,
         env: vec![
             env("PATH", Path::new("/usr/local/bin:/usr/bin:/bin")),
             env("HOME", &at("home")),

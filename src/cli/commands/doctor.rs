@@ -88,6 +88,17 @@ async fn sandbox() -> Vec<Finding> {
                     directory elsewhere with `--out`, and keep secrets out of the checkout";
         all.push(finding(Sign::Warning, "sandbox", text));
     }
+    if let Some(level) = probe.best() {
+        all.push(match probe.witness(level) {
+            Ok(()) => finding(Sign::Fine, "programs", "can be judged at their exec"),
+            Err(why) => {
+                let text = format!(
+                    "cannot be judged at their exec: {why}; commands with words that are only known when they run are refused here"
+                );
+                finding(Sign::Warning, "programs", text)
+            }
+        });
+    }
     if !usable {
         let text =
             "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy";

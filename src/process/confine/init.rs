@@ -4,7 +4,7 @@ use super::listener::{Handover, Listener};
 use super::mediate::Places;
 use super::memory::Memory;
 use super::spec::{Message, Spec, Task};
-use super::{filter, leave, limits, rules, step, tell, trial};
+use super::{filter, leave, limits, notify, rules, step, tell, trial};
 use crate::process::tree::{below, send, table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
@@ -21,7 +21,8 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
     step("adopting orphans", set_child_subreaper(Some(getpid())))?;
     block_signals();
     let limit = limits::processes(spec)?;
-    let mediated = spec.level == crate::process::Level::Landlock;
+    // A tree has one listener: where programs are judged at their exec, whoever does that answers these calls as well.
+    let mediated = spec.level == crate::process::Level::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
     let Some(command) = step("fork", fork())? else {
         leave(command(spec, channel, &limit, handover));
@@ -58,7 +59,10 @@ fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes, handover: 
         }
     }
     match &spec.task {
-        Task::Probe => 0,
+        Task::Probe => {
+            tell(channel, &Message::Witnessed(notify::trial(spec.level, channel)));
+            0
+        }
         Task::Trial(acts) => {
             tell(channel, &Message::Tried(trial::succeeded(acts)));
             0
@@ -67,12 +71,17 @@ fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes, handover: 
             let (name, words) = argv
                 .split_first()
                 .map_or(("", argv.as_slice()), |(name, rest)| (name.as_str(), rest));
-            let error = Command::new(name)
+            let mut program = Command::new(name);
+            program
                 .args(words)
                 .env_clear()
                 .envs(env.iter().map(|(name, value)| (name, value)))
-                .current_dir(dir)
-                .exec();
+                .current_dir(dir);
+            if let Err(error) = notify::apply(spec.level, spec.witness, channel) {
+                tell(channel, &Message::Failed(error));
+                return 126;
+            }
+            let error = program.exec();
             tell(
                 channel,
                 &Message::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),

@@ -26,6 +26,8 @@ pub(crate) struct Spec {
     pub processes: u64,
     /// Bytes of memory that they may use together.
     pub memory: u64,
+    /// Whether the parent judges each program at its exec; never at level `none`.
+    pub witness: bool,
     pub task: Task,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct Reach {
 /// What is done when all is in place.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Nothing: it was asked whether it can be done.
+    /// Nothing: it was asked whether it can be done, and whether programs can be judged at exec.
     Probe,
     Run {
         argv: Vec<String>,
@@ -82,6 +84,10 @@ pub(crate) enum Message {
     Tried(Vec<String>),
     /// The proxy's listening socket comes with this message.
     Listener,
+    /// The listener for execs comes with this message: from here on none succeeds without an answer.
+    Witness,
+    /// Built; whether programs can be judged at exec, and why not.
+    Witnessed(Result<(), String>),
     /// The command has ended: the kernel's status word, and how many processes were still alive.
     Ended {
         status: i32,

@@ -2,7 +2,7 @@
 
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{Message, PROXY_PORT, Spec};
-use super::{limits, step};
+use super::{limits, step, tell_with};
 use crate::process::write_guard::at;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -10,12 +10,10 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
     open_tree, unmount,
 };
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
@@ -362,12 +360,5 @@ fn loopback_up() -> io::Result<()> {
 /// A socket keeps the network in which it was made: the parent accepts in here and connects out there.
 fn hand_over_listener(channel: &OwnedFd) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;
-    let mut line = serde_json::to_vec(&Message::Listener)?;
-    line.push(b'\n');
-    let fds = [listener.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(channel, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
-    Ok(())
+    tell_with(channel, &Message::Listener, &listener)
 }

@@ -33,6 +33,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         closed: closed(protected),
         memory: None,
         network: Network::Open,
+        witness: false,
         env: Vec::new(),
     };
     (dir, confinement)

@@ -1,0 +1,218 @@
+//! The last filter of a confined command: each `execve` and `execveat` waits for the parent's answer. Judges nothing.
+
+use super::mediate;
+use super::spec::Message;
+use super::{step, tell_with};
+use crate::process::Level;
+use std::ffi::{CStr, c_ulong};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// Numbers from here on belong to the x32 interface, which runs on x86-64 under the same architecture number.
+const X32: u32 = 0x4000_0000;
+
+/// Offsets in `struct seccomp_data`; both architectures are little-endian, so an argument's low half comes first.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const FIRST_ARGUMENT: u32 = 16;
+
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// What the parent answers to the first exec of a trial when it could read the words of it, and when it could not.
+pub(crate) const TRIAL_READ: i32 = libc::EXDEV;
+pub(crate) const TRIAL_NOT_READ: i32 = libc::EIO;
+/// The words of the trial's exec. The program is on no machine.
+pub(crate) const TRIAL_PROGRAM: &CStr = c"/overnight-exec-trial/nothing";
+pub(crate) const TRIAL_WORD: &CStr = c"is this read?";
+
+/// Puts the filter in place and gives the listener to the parent. `asks`: whether execs wait for an answer; without, only foreign
+/// system call tables and changes of the memory image's marks are refused. Needs no-new-privileges and must be the last step
+/// before the command is executed.
+pub(super) fn apply(level: Level, asks: bool, channel: &OwnedFd) -> Result<(), String> {
+    if level == Level::None {
+        return Ok(());
+    }
+    if !asks {
+        return step("setting the last filter", install(&program(false, &[]), 0)).map(|_| ());
+    }
+    let mediated = if level == Level::Landlock { mediate::CALLS } else { &[] };
+    let listener = step("judging programs at exec", listen(mediated))?;
+    // Our copy is closed on return: were it kept, an exec would wait for ever for an answer of a dead parent.
+    step(
+        "handing over the listener",
+        tell_with(channel, &Message::Witness, &listener),
+    )
+}
+
+/// Tries the whole of it: filter, listener, a question, the parent's reading of this process, both kinds of answer.
+pub(super) fn trial(level: Level, channel: &OwnedFd) -> Result<(), String> {
+    apply(level, true, channel)?;
+    let answer = exec_nothing();
+    if answer == TRIAL_NOT_READ {
+        return Err("the parent cannot read the arguments of a confined process".to_owned());
+    }
+    if answer != TRIAL_READ {
+        return Err(format!("no answer came: {}", io::Error::from_raw_os_error(answer)));
+    }
+    match exec_nothing() {
+        libc::ENOENT => Ok(()),
+        other => Err(format!(
+            "an exec cannot be passed on: {}",
+            io::Error::from_raw_os_error(other)
+        )),
+    }
+}
+
+/// Executes what is not there; the error's number.
+#[expect(unsafe_code, reason = "the act is a system call that must fail in a certain way")]
+fn exec_nothing() -> i32 {
+    let words = [TRIAL_PROGRAM.as_ptr(), TRIAL_WORD.as_ptr(), std::ptr::null()];
+    let none = [std::ptr::null()];
+    // SAFETY: all texts end with NUL, both lists with a null pointer, and all outlive the call.
+    unsafe {
+        libc::execve(TRIAL_PROGRAM.as_ptr(), words.as_ptr(), none.as_ptr());
+    }
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+#[expect(unsafe_code, reason = "the listener has no owner yet")]
+fn listen(mediated: &[i64]) -> io::Result<OwnedFd> {
+    let program = program(true, mediated);
+    let plain = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // Before Linux 5.19 a signal that is handled makes a waiting exec fail, in plain sight.
+    let number = install(&program, plain | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => install(&program, plain),
+            _ => Err(error),
+        }
+    });
+    let number = number.map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => io::Error::other("another supervisor judges the system calls of this process already"),
+        Some(libc::EINVAL) => io::Error::other("this kernel cannot ask about system calls"),
+        _ => error,
+    })?;
+    let number = i32::try_from(number).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+#[expect(unsafe_code, reason = "filters are set by a system call")]
+fn install(program: &[libc::sock_filter], flags: c_ulong) -> io::Result<i64> {
+    let order = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the order and the program that it points to live through the call, which only reads them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const order,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(done)
+}
+
+/// `mediated`: further calls that wait for an answer.
+fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
+    let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
+    let on_exec = if asks {
+        libc::SECCOMP_RET_USER_NOTIF
+    } else {
+        libc::SECCOMP_RET_ALLOW
+    };
+    let mut program = vec![
+        line(LOAD, ARCH, 0, 0),
+        line(EQUAL, ARCHITECTURE, 1, 0),
+        line(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
+        line(LOAD, NUMBER, 0, 0),
+        line(AT_LEAST, X32, 0, 1),
+        line(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
+    ];
+    for call in [libc::SYS_execve, libc::SYS_execveat].iter().chain(mediated) {
+        program.push(line(EQUAL, number(*call), 0, 1));
+        program.push(line(RETURN, on_exec, 0, 0));
+    }
+    program.extend([
+        line(EQUAL, number(libc::SYS_prctl), 0, 3),
+        line(LOAD, FIRST_ARGUMENT, 0, 0),
+        // A process is known by where its memory image lies; nothing but an exec may change that.
+        line(EQUAL, libc::PR_SET_MM.unsigned_abs(), 0, 1),
+        line(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs(), 0, 0),
+        line(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ]);
+    program
+}
+
+fn line(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        // All codes have 16 bits.
+        code: (code & 0xffff) as u16,
+        jt,
+        jf,
+        k,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the filter says to one call.
+    fn verdict(asks: bool, arch: u32, number: u32, first: u32) -> u32 {
+        let program = program(asks, &[libc::SYS_fchmod]);
+        let (mut at, mut loaded) = (0, 0);
+        loop {
+            let now = &program[at];
+            at += 1;
+            let jump = |taken: bool| usize::from(if taken { now.jt } else { now.jf });
+            match u32::from(now.code) {
+                LOAD => {
+                    loaded = match now.k {
+                        NUMBER => number,
+                        ARCH => arch,
+                        FIRST_ARGUMENT => first,
+                        other => panic!("no such field: {other}"),
+                    }
+                }
+                EQUAL => at += jump(loaded == now.k),
+                AT_LEAST => at += jump(loaded >= now.k),
+                RETURN => return now.k,
+                other => panic!("no such code: {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn execs_ask_and_foreign_calls_die() {
+        let number = |call: i64| u32::try_from(call).unwrap();
+        let of = |number, first| verdict(true, ARCHITECTURE, number, first);
+        assert_eq!(of(number(libc::SYS_execve), 0), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(of(number(libc::SYS_execveat), 9), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(of(number(libc::SYS_fchmod), 0), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(of(number(libc::SYS_read), 35), libc::SECCOMP_RET_ALLOW);
+        let refused = libc::SECCOMP_RET_ERRNO | 1;
+        assert_eq!(of(number(libc::SYS_prctl), libc::PR_SET_MM.unsigned_abs()), refused);
+        assert_eq!(of(number(libc::SYS_prctl), 15), libc::SECCOMP_RET_ALLOW);
+        for call in [X32, X32 | 520, u32::MAX] {
+            assert_eq!(of(call, 0), libc::SECCOMP_RET_KILL_PROCESS);
+        }
+        assert_eq!(verdict(true, 0x4000_0003, 11, 0), libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(
+            verdict(false, ARCHITECTURE, number(libc::SYS_execve), 0),
+            libc::SECCOMP_RET_ALLOW
+        );
+    }
+}

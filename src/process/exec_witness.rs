@@ -1,0 +1,293 @@
+//! Judging each program of one command at the moment it is executed: a thread that takes the kernel's questions, reads what would be
+//! executed, asks the judge and answers. One thread a command, because who asks is learned from the order of the questions.
+//!
+//! The thread may end early in any way (an error, a panic): the listener closes, every later exec of the tree fails, and the command
+//! is ended as one whose sandbox has failed.
+
+mod file;
+mod image;
+mod listener;
+mod memory;
+mod record;
+mod wanted;
+
+use super::confine::mediate::{self, Places};
+use super::confine::notify;
+use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
+use file::Content;
+use image::{Caller, Class, Images};
+use listener::{Asked, Event, Listener};
+use memory::{Memory, Unread};
+pub(super) use record::Record;
+use record::{judged, limit, without_interpreter};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use wanted::{Nothing, Wanted, wanted};
+
+/// When the images of programs are looked for after the last exec, in milliseconds.
+const LOOKS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// What is asked of a listener when it comes.
+pub(super) enum Order {
+    /// Whether judging works at all: one question and two answers.
+    Trial,
+    Judge {
+        judge: Arc<dyn ExecJudge>,
+        workspace: PathBuf,
+        /// Level `landlock`: where the calls of `mediate::CALLS` may be aimed at, which wait for an answer here too.
+        places: Option<Places>,
+    },
+}
+
+/// A running witness; its thread ends when this is dropped.
+pub(super) struct Witness {
+    record: Arc<Mutex<Record>>,
+    _stop: OwnedFd,
+}
+
+impl Witness {
+    /// Answers the questions that come through `listener`. `halt` is cancelled when the whole tree must die at once: after a denial,
+    /// and when the witness fails.
+    pub fn start(listener: OwnedFd, order: Order, halt: CancellationToken) -> io::Result<Self> {
+        let (listener, stop) = Listener::new(listener)?;
+        let record = Arc::new(Mutex::new(Record::default()));
+        let guard = Guard {
+            record: Arc::clone(&record),
+            halt,
+        };
+        std::thread::Builder::new()
+            .name("exec-witness".to_owned())
+            .spawn(move || match order {
+                Order::Trial => guard.end(trial(&listener)),
+                Order::Judge {
+                    judge,
+                    workspace,
+                    places,
+                } => {
+                    let mut work = Work {
+                        places: places.as_ref(),
+                        listener: &listener,
+                        judge: &*judge,
+                        workspace: &workspace,
+                        images: Images::default(),
+                        guard: &guard,
+                    };
+                    let ended = work.serve();
+                    guard.end(ended);
+                }
+            })?;
+        Ok(Self { record, _stop: stop })
+    }
+
+    /// What was seen until now. Whole when the tree is gone: everything is noted before it is answered.
+    pub fn take(&self) -> Record {
+        std::mem::take(&mut lock(&self.record))
+    }
+}
+
+/// A panic elsewhere while the lock was held is told by the guard.
+fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells when the thread ends otherwise than it should.
+struct Guard {
+    record: Arc<Mutex<Record>>,
+    halt: CancellationToken,
+}
+
+impl Guard {
+    fn end(self, ended: Result<(), String>) {
+        if let Err(why) = ended {
+            self.fail(why);
+        }
+    }
+
+    fn fail(&self, why: String) {
+        lock(&self.record).failed.get_or_insert(why);
+        self.halt.cancel();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fail("its thread ended by a panic".to_owned());
+        }
+    }
+}
+
+/// The parent's half of `notify::trial`.
+fn trial(listener: &Listener) -> Result<(), String> {
+    let mut first = true;
+    loop {
+        let asked = match listener.next(None).map_err(|error| error.to_string())? {
+            Event::Asked(asked) => asked,
+            Event::Quiet => continue,
+            Event::Over => return Ok(()),
+        };
+        let answered = if first {
+            let words = Memory::of(asked.thread).and_then(|mut memory| memory.words(asked.arguments[1]));
+            let expected = [notify::TRIAL_PROGRAM, notify::TRIAL_WORD].map(|word| word.to_string_lossy());
+            let read = words.is_ok_and(|words| words == expected) && file::working_directory(asked.thread).is_some();
+            let readable = read && Caller::read(asked.thread).is_some_and(|caller| caller.is_readable());
+            let answer = match readable && listener.waits(&asked) {
+                true => notify::TRIAL_READ,
+                false => notify::TRIAL_NOT_READ,
+            };
+            listener.fail(&asked, answer)
+        } else {
+            listener.go_on(&asked)
+        };
+        answered.map_err(|error| error.to_string())?;
+        first = false;
+    }
+}
+
+/// Whether more questions are taken.
+enum Next {
+    More,
+    /// The command was denied: nothing is answered any more, the tree dies.
+    Denied,
+}
+
+/// One command's witness at work.
+struct Work<'a> {
+    listener: &'a Listener,
+    judge: &'a dyn ExecJudge,
+    workspace: &'a Path,
+    places: Option<&'a Places>,
+    images: Images,
+    guard: &'a Guard,
+}
+
+impl Work<'_> {
+    fn serve(&mut self) -> Result<(), String> {
+        let mut looks = LOOKS.iter();
+        loop {
+            let patience = if self.images.has_fresh() { looks.next() } else { None };
+            let patience = patience.map(|millis| Duration::from_millis(*millis));
+            match self.listener.next(patience).map_err(|error| error.to_string())? {
+                Event::Asked(asked) => {
+                    looks = LOOKS.iter();
+                    if let Next::Denied = self.answer(&asked)? {
+                        // Whoever asked stays in its call until it is killed: no fallback of a shell runs.
+                        self.guard.halt.cancel();
+                        self.listener.hold();
+                        return Ok(());
+                    }
+                }
+                Event::Quiet => self.images.look(looks.len() == 0),
+                Event::Over => return Ok(()),
+            }
+        }
+    }
+
+    fn answer(&mut self, asked: &Asked) -> Result<Next, String> {
+        if !matches!(asked.call, libc::SYS_execve | libc::SYS_execveat) {
+            return self.mediate(asked);
+        }
+        let Some(caller) = Caller::read(asked.thread) else {
+            return self.unreadable(asked, Starts::Judged, Unread::Memory);
+        };
+        let starts = match self.images.class(&caller) {
+            Class::Initial => return self.go_on(asked),
+            Class::Known(starts) | Class::Unreadable(Some(starts)) => starts,
+            Class::Unreadable(None) => return self.unreadable(asked, Starts::Judged, Unread::Memory),
+        };
+        if starts == Starts::Anything && !self.judge.asks_below_anything() {
+            self.images.let_go(&caller, None, starts);
+            self.images.bound()?;
+            return self.go_on(asked);
+        }
+        match wanted(asked, starts.clone()) {
+            Ok(_) if !self.listener.waits(asked) => Ok(Next::More),
+            Ok(wanted) => self.judged(asked, &caller, starts, wanted),
+            Err(Nothing::Fails(errno)) => self.fail(asked, errno),
+            Err(Nothing::Unread(unread)) => self.unreadable(asked, starts, unread),
+        }
+    }
+
+    fn judged(&mut self, asked: &Asked, caller: &Caller, starts: Starts, wanted: Wanted) -> Result<Next, String> {
+        let Wanted { exec, content, image } = wanted;
+        let (given, writes) = match self.judge.judge(&exec) {
+            ExecAnswer::Deny(denial) => return Ok(self.deny(&exec, denial)),
+            ExecAnswer::Allow { starts: given, writes } => (given, writes),
+        };
+        if starts == Starts::Anything {
+            self.images.let_go(caller, Some(image), Starts::Anything);
+        } else {
+            if content == Content::Neither {
+                return Ok(self.deny(&exec, without_interpreter(&exec.path)));
+            }
+            if !lock(&self.guard.record).grant(writes) {
+                return Ok(self.deny(&exec, limit("its programs write more places than can be remembered")));
+            }
+            lock(&self.guard.record).push(judged(&exec, self.workspace, None));
+            self.images.let_go(caller, Some(image), given);
+        }
+        self.images.bound()?;
+        self.go_on(asked)
+    }
+
+    /// A call that changes modes, owners, times or attributes is carried out here, or refused.
+    fn mediate(&self, asked: &Asked) -> Result<Next, String> {
+        let waits = || self.listener.waits(asked);
+        let process = asked.thread.unsigned_abs();
+        let error = match self.places {
+            Some(places) => mediate::answer(places, process, asked.call, &asked.arguments, waits),
+            None => -libc::EPERM,
+        };
+        let answered = match error {
+            0 => self.listener.succeed(asked),
+            error => self.listener.fail(asked, error),
+        };
+        answered.map_err(|error| error.to_string())?;
+        Ok(Next::More)
+    }
+
+    /// What cannot be read is denied, unless its process is gone.
+    fn unreadable(&mut self, asked: &Asked, caller: Starts, why: Unread) -> Result<Next, String> {
+        if !self.listener.waits(asked) {
+            return Ok(Next::More);
+        }
+        let reason = match why {
+            Unread::Memory => "its arguments cannot be read",
+            Unread::TooLong => "its arguments are more than can be judged",
+            Unread::Shared => "its arguments lie in memory that other processes can change",
+        };
+        let exec = Exec {
+            caller,
+            path: PathBuf::from("?"),
+            real: PathBuf::from("?"),
+            argv: Vec::new(),
+            cwd: file::working_directory(asked.thread).unwrap_or_else(|| PathBuf::from("?")),
+            interpreter: None,
+        };
+        Ok(self.deny(&exec, limit(reason)))
+    }
+
+    fn deny(&self, exec: &Exec, denial: ExecDenial) -> Next {
+        let exec = judged(exec, self.workspace, Some(denial.clone()));
+        let mut record = lock(&self.guard.record);
+        record.denied = Some((exec.clone(), denial));
+        record.push(exec);
+        Next::Denied
+    }
+
+    fn go_on(&self, asked: &Asked) -> Result<Next, String> {
+        self.listener.go_on(asked).map_err(|error| error.to_string())?;
+        Ok(Next::More)
+    }
+
+    fn fail(&self, asked: &Asked, errno: Errno) -> Result<Next, String> {
+        let answered = self.listener.fail(asked, errno.raw_os_error());
+        answered.map_err(|error| error.to_string())?;
+        Ok(Next::More)
+    }
+}

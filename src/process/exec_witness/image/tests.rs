@@ -1,0 +1,161 @@
+//! Classes without processes: what cannot be had at will from real ones.
+
+use super::*;
+
+fn helpers(name: &str) -> Starts {
+    Starts::Helpers(name.to_owned())
+}
+
+/// A process that exists nowhere: numbers above any limit.
+fn caller(number: i32, stack: u64) -> Caller {
+    let file = image_of(rustix::process::getpid().as_raw_nonzero().get()).unwrap();
+    Caller {
+        process: Process {
+            number: (1 << 30) + number,
+            started: 7,
+        },
+        parent: 1 << 30,
+        image: (stack > 0).then_some(Image {
+            code: 5,
+            stack,
+            heap: 5,
+            arguments: 5,
+            environment: 5,
+            file,
+        }),
+    }
+}
+
+/// After the helper (stack 1) has become the shell (stack 2).
+fn rooted() -> Images {
+    let mut images = Images::default();
+    assert_eq!(images.class(&caller(1, 1)), Class::Initial);
+    assert_eq!(images.class(&caller(1, 1)), Class::Initial);
+    assert_eq!(images.class(&caller(1, 2)), Class::Known(Starts::Judged));
+    images
+}
+
+#[test]
+fn the_stricter_of_two() {
+    use Starts::{Anything, Judged, Nothing};
+    let order = [Nothing, helpers("git"), Judged, Anything];
+    for (at, one) in order.iter().enumerate() {
+        for (beside, other) in order.iter().enumerate() {
+            assert_eq!(stricter(one, other), order[at.min(beside)]);
+        }
+    }
+    assert_eq!(stricter(&helpers("git"), &helpers("tar")), Nothing);
+}
+
+#[test]
+fn the_helper_is_nobody_once_the_shell_runs() {
+    let mut images = rooted();
+    assert_eq!(images.class(&caller(1, 1)), Class::Known(Starts::Judged));
+}
+
+#[test]
+fn a_first_caller_that_was_killed_teaches_nothing() {
+    let mut images = Images::default();
+    assert_eq!(images.class(&caller(1, 1)), Class::Initial);
+    assert_eq!(images.class(&caller(2, 0)), Class::Unreadable(None));
+    assert_eq!(images.class(&caller(1, 2)), Class::Known(Starts::Judged));
+    let free = caller(3, 9);
+    images.let_go(&caller(3, 2), free.image.map(|image| image.file), Starts::Anything);
+    assert_eq!(images.class(&free), Class::Known(Starts::Anything));
+}
+
+#[test]
+fn an_exec_that_failed_changes_nothing() {
+    let mut images = rooted();
+    let shell = caller(1, 2);
+    let other = FileId::of_test(3);
+    images.let_go(&shell, Some(other), Starts::Anything);
+    assert_eq!(images.class(&shell), Class::Known(Starts::Judged));
+    assert_eq!(images.class(&caller(9, 2)), Class::Known(Starts::Judged));
+}
+
+#[test]
+fn equal_addresses_mean_the_stricter_of_both() {
+    for (second, want) in [(Starts::Anything, Starts::Judged), (Starts::Nothing, Starts::Nothing)] {
+        let mut images = rooted();
+        let file = caller(1, 2).image.map(|image| image.file);
+        images.let_go(&caller(4, 2), file, second);
+        assert_eq!(images.class(&caller(4, 2)), Class::Known(want));
+    }
+}
+
+#[test]
+fn at_fixed_addresses_the_strictest_of_a_file_holds() {
+    let mut images = rooted();
+    let fixed = 0x7fff_ffff_e000;
+    let file = caller(1, 2).image.map(|image| image.file);
+    images.let_go(&caller(4, 2), None, Starts::Anything);
+    assert_eq!(images.class(&caller(4, 3)), Class::Known(Starts::Anything));
+    images.let_go(&caller(4, 3), None, Starts::Anything);
+    images.class(&caller(4, fixed));
+    images.let_go(&caller(5, 2), file, Starts::Nothing);
+    // A fork of the second program, whose own exec nobody has seen.
+    assert_eq!(images.class(&caller(6, fixed)), Class::Known(Starts::Nothing));
+    assert_eq!(images.class(&caller(4, 3)), Class::Known(Starts::Anything));
+}
+
+#[test]
+fn a_file_that_was_swapped_is_judged() {
+    let mut images = rooted();
+    images.let_go(&caller(4, 2), Some(FileId::of_test(3)), Starts::Anything);
+    assert_eq!(images.class(&caller(4, 8)), Class::Known(Starts::Judged));
+    images.let_go(&caller(5, 2), Some(FileId::of_test(3)), Starts::Nothing);
+    assert_eq!(images.class(&caller(5, 9)), Class::Known(Starts::Nothing));
+}
+
+#[test]
+fn a_number_that_is_used_again_is_another_process() {
+    let mut images = rooted();
+    images.let_go(&caller(4, 2), None, Starts::Anything);
+    let mut later = caller(4, 8);
+    later.process.started += 1;
+    assert_eq!(images.class(&later), Class::Known(Starts::Judged));
+}
+
+#[test]
+fn orphans_get_the_strictest_of_their_file_and_never_freedom() {
+    let mut images = rooted();
+    images.let_go(&caller(4, 2), None, Starts::Anything);
+    assert_eq!(images.class(&caller(4, 8)), Class::Known(Starts::Anything));
+    assert_eq!(images.class(&caller(5, 9)), Class::Known(Starts::Judged));
+    images.let_go(&caller(6, 2), None, Starts::Nothing);
+    assert_eq!(images.class(&caller(6, 10)), Class::Known(Starts::Nothing));
+    assert_eq!(images.class(&caller(7, 11)), Class::Known(Starts::Nothing));
+}
+
+#[test]
+fn what_cannot_be_read_is_known_by_its_number_and_start() {
+    let mut images = rooted();
+    images.let_go(&caller(4, 2), None, Starts::Anything);
+    assert_eq!(images.class(&caller(4, 0)), Class::Unreadable(Some(Starts::Anything)));
+    assert_eq!(images.class(&caller(5, 0)), Class::Unreadable(None));
+}
+
+#[test]
+fn the_dead_are_forgotten_at_the_limit() {
+    let mut images = rooted();
+    for number in 0..10_000 {
+        images.let_go(&caller(number, 2), None, Starts::Anything);
+        images.class(&caller(number, 100 + u64::try_from(number).unwrap()));
+        images.bound().unwrap();
+        assert!(images.known.len() + images.let_go.len() <= MOST);
+    }
+}
+
+#[test]
+fn the_own_process_is_read() {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let own = Caller::read(me).unwrap();
+    assert!(own.image.is_some());
+    assert_eq!(own.process.number, me);
+    // A thread that does not lead belongs to the same process and has the same image.
+    let thread = std::thread::spawn(|| Caller::read(rustix::thread::gettid().as_raw_nonzero().get()).unwrap());
+    let thread = thread.join().unwrap();
+    assert_eq!((thread.process, thread.image), (own.process, own.image));
+    assert!(Caller::read(i32::MAX).is_none());
+}

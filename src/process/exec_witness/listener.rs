@@ -1,0 +1,175 @@
+//! The kernel's questions about system calls, and the answers. Knows no programs.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::PipeFlags;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Words of 8 bytes for what the kernel writes: a later kernel's structures may be longer than ours.
+const ROOM: usize = 64;
+
+/// The end of a tree's questions.
+pub(super) struct Listener {
+    fd: OwnedFd,
+    /// Closes when nobody wants answers any more.
+    stop: OwnedFd,
+}
+
+/// One thread waits in a system call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    id: u64,
+    /// The thread, in our process namespace.
+    pub thread: i32,
+    pub call: i64,
+    pub arguments: [u64; 6],
+}
+
+/// What came of waiting.
+pub(super) enum Event {
+    Asked(Asked),
+    /// Nothing, for as long as was to be waited.
+    Quiet,
+    /// No process is left that could ask, or nobody wants answers.
+    Over,
+}
+
+impl Listener {
+    /// Takes a listener over. The second value stops it when it is dropped.
+    pub fn new(fd: OwnedFd) -> io::Result<(Self, OwnedFd)> {
+        let (question, answer) = sizes()?;
+        let most = ROOM * size_of::<u64>();
+        if question > most || answer > most {
+            return Err(io::Error::other("this kernel's questions are longer than any we know"));
+        }
+        let (stop, stopper) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Self { fd, stop }, stopper))
+    }
+
+    /// Waits for the next question, `patience` at most.
+    pub fn next(&self, patience: Option<Duration>) -> io::Result<Event> {
+        let mut fds = [
+            PollFd::new(&self.fd, PollFlags::IN),
+            PollFd::new(&self.stop, PollFlags::empty()),
+        ];
+        let timeout = patience.and_then(|time| Timespec::try_from(time).ok());
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Event::Quiet),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [asked, stopped] = fds.map(|fd| fd.revents());
+        if stopped.intersects(PollFlags::HUP | PollFlags::ERR) {
+            return Ok(Event::Over);
+        }
+        if asked.contains(PollFlags::IN) {
+            return Ok(self.receive()?.map_or(Event::Quiet, Event::Asked));
+        }
+        Ok(Event::Over)
+    }
+
+    /// Waits until nobody wants answers, or nobody is left who could ask.
+    pub fn hold(&self) {
+        let mut fds = [
+            PollFd::new(&self.stop, PollFlags::empty()),
+            PollFd::new(&self.fd, PollFlags::empty()),
+        ];
+        while matches!(poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
+    }
+
+    /// `None` when the asker was killed meanwhile.
+    #[expect(unsafe_code, reason = "questions are taken by ioctl")]
+    fn receive(&self) -> io::Result<Option<Asked>> {
+        let mut space = [0_u64; ROOM];
+        // SAFETY: the kernel writes its structure, which fits as seen at the start, into zeroed memory that lives through the call.
+        let done = unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_RECV,
+                space.as_mut_ptr().cast::<libc::seccomp_notif>(),
+            )
+        };
+        if done != 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => Ok(None),
+                _ => Err(error),
+            };
+        }
+        // SAFETY: the space is larger than the structure, aligned for it, and all bit patterns are valid numbers.
+        let asked = unsafe { &*space.as_ptr().cast::<libc::seccomp_notif>() };
+        Ok(Some(Asked {
+            id: asked.id,
+            thread: i32::try_from(asked.pid).unwrap_or(0),
+            call: i64::from(asked.data.nr),
+            arguments: asked.data.args,
+        }))
+    }
+
+    /// Whether the asker still waits: what was read of it in `/proc` was then its own and not that of a later process.
+    #[expect(unsafe_code, reason = "questions are asked after by ioctl")]
+    pub fn waits(&self, asked: &Asked) -> bool {
+        // SAFETY: the call only reads the number.
+        unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+                &raw const asked.id,
+            ) == 0
+        }
+    }
+
+    /// The call goes on as if nobody had asked.
+    pub fn go_on(&self, asked: &Asked) -> io::Result<()> {
+        self.answer(asked, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE)
+    }
+
+    /// The call is done: it gives 0 without being made.
+    pub fn succeed(&self, asked: &Asked) -> io::Result<()> {
+        self.answer(asked, 0, 0)
+    }
+
+    /// The call fails with this error.
+    pub fn fail(&self, asked: &Asked, errno: i32) -> io::Result<()> {
+        self.answer(asked, -errno.abs().max(1), 0)
+    }
+
+    #[expect(unsafe_code, reason = "questions are answered by ioctl")]
+    fn answer(&self, asked: &Asked, error: i32, flags: libc::c_ulong) -> io::Result<()> {
+        let mut space = [0_u64; ROOM];
+        let answer = space.as_mut_ptr().cast::<libc::seccomp_notif_resp>();
+        // SAFETY: the space is larger than the structure and aligned for it; the kernel reads no more than fits, as seen at the start.
+        let done = unsafe {
+            (*answer).id = asked.id;
+            (*answer).error = error;
+            (*answer).flags = flags as u32;
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, answer)
+        };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // The asker was killed, or a signal has taken it out of the call (before Linux 5.19): it asks again.
+            Some(libc::ENOENT) => Ok(()),
+            _ => Err(error),
+        }
+    }
+}
+
+/// Bytes of the kernel's question and of its answer.
+#[expect(unsafe_code, reason = "sizes are asked for by a system call")]
+fn sizes() -> io::Result<(usize, usize)> {
+    let mut sizes = libc::seccomp_notif_sizes {
+        seccomp_notif: 0,
+        seccomp_notif_resp: 0,
+        seccomp_data: 0,
+    };
+    // SAFETY: the kernel fills the structure, which lives through the call.
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((usize::from(sizes.seccomp_notif), usize::from(sizes.seccomp_notif_resp)))
+}

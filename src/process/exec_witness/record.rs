@@ -1,0 +1,143 @@
+//! What is told of a command's execs. Bounded, asks nobody.
+
+use crate::base::grant::{Exec, ExecDenial, JudgedExec, WritePath};
+use crate::process::{Finished, SpawnError};
+use std::path::Path;
+
+/// Execs that are kept for the journal.
+const MOST_RECORDED: usize = 1_000;
+/// Of each, so many words, and so many bytes of them together.
+const RECORDED_WORDS: usize = 100;
+const RECORDED_BYTES: usize = 8 << 10;
+/// Places that execs of one command may be granted in addition.
+const MOST_GRANTED: usize = 2_000;
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(in crate::process) struct Record {
+    /// The first 1,000, in order, and how many more there were.
+    pub execs: Vec<JudgedExec>,
+    pub omitted: u64,
+    pub denied: Option<(JudgedExec, ExecDenial)>,
+    /// Places that answers granted, each once.
+    pub granted: Vec<WritePath>,
+    /// Why the witness gave up.
+    pub failed: Option<String>,
+}
+
+impl Record {
+    pub fn push(&mut self, exec: JudgedExec) {
+        if self.execs.len() < MOST_RECORDED {
+            self.execs.push(exec);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// `false` when it is too much to be remembered.
+    pub fn grant(&mut self, writes: Vec<WritePath>) -> bool {
+        for path in writes {
+            if !self.granted.contains(&path) {
+                self.granted.push(path);
+            }
+        }
+        self.granted.len() <= MOST_GRANTED
+    }
+
+    /// Hands over what was seen. An error when the witness gave up: not every exec was judged, and none after.
+    pub fn into_finished(self, finished: &mut Finished) -> Result<(), SpawnError> {
+        if let Some(why) = self.failed {
+            let why = format!("programs could not be judged at exec any more ({why}); the command was ended");
+            return Err(SpawnError::Sandbox(why));
+        }
+        finished.execs = self.execs;
+        finished.execs_omitted = self.omitted;
+        finished.denied = self.denied;
+        finished.granted = self.granted;
+        Ok(())
+    }
+}
+
+/// An exec as the journal holds it: bounded, its directory relative to the workspace.
+pub(super) fn judged(exec: &Exec, workspace: &Path, denied: Option<ExecDenial>) -> JudgedExec {
+    let mut left = RECORDED_BYTES;
+    let mut argv = Vec::new();
+    for word in exec.argv.iter().take(RECORDED_WORDS) {
+        let end = word.floor_char_boundary(left);
+        let whole = end == word.len();
+        left -= end;
+        argv.push(if whole {
+            word.clone()
+        } else {
+            format!("{}…", &word[..end])
+        });
+        if !whole {
+            break;
+        }
+    }
+    if argv.len() < exec.argv.len() {
+        argv.push(format!("… ({} more)", exec.argv.len() - argv.len()));
+    }
+    let cwd = match exec.cwd.strip_prefix(workspace) {
+        Ok(inside) if inside.as_os_str().is_empty() => ".".to_owned(),
+        Ok(inside) => inside.display().to_string(),
+        Err(_) => exec.cwd.display().to_string(),
+    };
+    JudgedExec {
+        path: exec.path.display().to_string(),
+        argv,
+        cwd,
+        denied,
+    }
+}
+
+/// A shell reads such a file as its own script, without an exec that could be judged.
+pub(super) fn without_interpreter(path: &Path) -> ExecDenial {
+    let name = path.file_name().unwrap_or_default().display();
+    ExecDenial {
+        rule: None,
+        code: "exec_denied".to_owned(),
+        reason: format!(
+            "`{name}` is neither a binary nor a script that names its interpreter, so the shell would run it itself"
+        ),
+        fix: "add a `#!` line, for example `#!/bin/sh`, or run it as `bash FILE`".to_owned(),
+    }
+}
+
+/// Something cannot be looked at, or not within its limit.
+pub(super) fn limit(reason: &str) -> ExecDenial {
+    ExecDenial {
+        rule: None,
+        code: "exec_denied".to_owned(),
+        reason: format!("the program cannot be judged: {reason}"),
+        fix: "run it in a simpler way: as a command of its own, with fewer arguments".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::grant::Starts;
+
+    #[test]
+    fn a_record_is_bounded_and_its_directory_relative() {
+        let exec = |argv: Vec<String>, cwd: &str| Exec {
+            caller: Starts::Judged,
+            path: "/bin/x".into(),
+            real: "/bin/x".into(),
+            argv,
+            cwd: cwd.into(),
+            interpreter: None,
+        };
+        let of = |argv, cwd| judged(&exec(argv, cwd), Path::new("/ws"), None);
+        assert_eq!(of(vec![], "/ws").cwd, ".");
+        assert_eq!(of(vec![], "/ws/a/b").cwd, "a/b");
+        assert_eq!(of(vec![], "/wsx").cwd, "/wsx");
+        let many = of(vec!["w".to_owned(); 250], "/");
+        assert_eq!((many.argv.len(), many.argv[100].as_str()), (101, "… (150 more)"));
+        let long = of(vec!["é".repeat(RECORDED_BYTES), "b".to_owned()], "/");
+        assert_eq!(long.argv.len(), 2);
+        assert!(long.argv[0].len() <= RECORDED_BYTES + 3 && long.argv[0].ends_with('…'));
+        assert_eq!(long.argv[1], "… (1 more)");
+    }
+}

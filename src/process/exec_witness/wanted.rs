@@ -1,0 +1,67 @@
+//! What a waiting process wants to execute, in full. Judges nothing.
+
+use super::file::{self, Content, FileId, Program, Start};
+use super::listener::Asked;
+use super::memory::{Memory, Unread};
+use crate::base::grant::{Exec, Starts};
+use rustix::io::Errno;
+
+/// An exec in full, and the file that would run.
+pub(super) struct Wanted {
+    pub exec: Exec,
+    pub content: Content,
+    /// The file that the process runs when it has happened.
+    pub image: FileId,
+}
+
+/// Why there is nothing to judge.
+pub(super) enum Nothing {
+    /// The exec fails, with this error.
+    Fails(Errno),
+    Unread(Unread),
+}
+
+impl From<Unread> for Nothing {
+    fn from(unread: Unread) -> Self {
+        Nothing::Unread(unread)
+    }
+}
+
+/// Reads an exec. The arguments are those of `execve` (path, words, …) or `execveat` (directory, path, words, …).
+pub(super) fn wanted(asked: &Asked, caller: Starts) -> Result<Wanted, Nothing> {
+    let process = asked.thread;
+    let mut memory = Memory::of(process)?;
+    let [first, second, third, ..] = asked.arguments;
+    let (name, words, start) = if asked.call == libc::SYS_execveat {
+        // The kernel takes the low half.
+        let number = (first & 0xffff_ffff) as u32 as i32;
+        let start = match number {
+            libc::AT_FDCWD => Start::Directory,
+            number => Start::Descriptor(number),
+        };
+        (second, third, start)
+    } else {
+        (first, second, Start::Directory)
+    };
+    let name = memory.path(name)?.ok_or(Nothing::Fails(Errno::NAMETOOLONG))?;
+    let found = file::find(process, &name, start).map_err(Nothing::Fails)?;
+    let argv = memory.words(words)?;
+    let Program {
+        path,
+        real,
+        content,
+        image,
+    } = found;
+    let exec = Exec {
+        caller,
+        path,
+        real,
+        argv,
+        cwd: file::working_directory(process).ok_or(Unread::Memory)?,
+        interpreter: match &content {
+            Content::Script(line) => Some(line.clone()),
+            Content::Binary | Content::Neither => None,
+        },
+    };
+    Ok(Wanted { exec, content, image })
+}

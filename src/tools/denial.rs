@@ -1,0 +1,129 @@
+//! What a model reads when a program was denied at its exec. Decides nothing.
+
+use crate::base::call::ToolFailure;
+use crate::base::grant::{ExecDenial, JudgedExec};
+
+/// Programs that are told to have run before.
+const MOST_TOLD: usize = 20;
+/// Characters of one program and its words.
+const MOST_WORDS: usize = 500;
+
+/// The denial as the failure of a call.
+pub(super) fn failure(denied: &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> ToolFailure {
+    ToolFailure {
+        kind: format!("denied:{}", denied.1.code),
+        message: told(denied, execs, omitted),
+    }
+}
+
+/// Rule, program, directory, what had run before, and what to write instead. `execs` are all that were judged, in order.
+pub(super) fn told((exec, denial): &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> String {
+    let rule = denial
+        .rule
+        .as_ref()
+        .map(|rule| format!(" by rule `{rule}`"))
+        .unwrap_or_default();
+    let place = match exec.cwd.as_str() {
+        "." => String::new(),
+        dir => format!(" in {dir}"),
+    };
+    format!(
+        "[denied ({}){rule}: `{}`{place} was not executed: {}. The command was ended there. {} Instead: {}.]",
+        denial.code,
+        line(exec),
+        denial.reason.trim_end_matches('.'),
+        before(execs, omitted),
+        denial.fix.trim_end_matches('.'),
+    )
+}
+
+fn before(execs: &[JudgedExec], omitted: u64) -> String {
+    let ran: Vec<&JudgedExec> = execs.iter().filter(|exec| exec.denied.is_none()).collect();
+    if ran.is_empty() {
+        return "No other program had run before.".to_owned();
+    }
+    let told: Vec<String> = ran
+        .iter()
+        .take(MOST_TOLD)
+        .map(|exec| format!("`{}`", line(exec)))
+        .collect();
+    let more = (ran.len() - told.len()) as u64 + omitted;
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("Before it had run: {}{more}.", told.join(", "))
+}
+
+/// A program by its file and its words, which cannot forge a line.
+fn line(exec: &JudgedExec) -> String {
+    let mut text = exec.path.clone();
+    for word in exec.argv.iter().skip(1) {
+        text.push(' ');
+        text.push_str(&quoted(word));
+    }
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    match text.char_indices().nth(MOST_WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A word as it would be typed.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exec(words: &[&str], cwd: &str) -> JudgedExec {
+        JudgedExec {
+            path: format!("/usr/bin/{}", words[0]),
+            argv: words.iter().map(|word| (*word).to_owned()).collect(),
+            cwd: cwd.to_owned(),
+            denied: None,
+        }
+    }
+
+    fn denial(rule: Option<&str>) -> ExecDenial {
+        ExecDenial {
+            rule: rule.map(str::to_owned),
+            code: "exec_denied".to_owned(),
+            reason: "`rm` is denied".to_owned(),
+            fix: "leave the file alone".to_owned(),
+        }
+    }
+
+    #[test]
+    fn all_that_matters_is_told() {
+        let denied = (exec(&["rm", "-rf", "a b", "it's\n"], "src"), denial(Some("no-rm")));
+        let before = [exec(&["git", "status"], "."), exec(&["date"], ".")];
+        assert_eq!(
+            told(&denied, &before, 0),
+            "[denied (exec_denied) by rule `no-rm`: `/usr/bin/rm -rf 'a b' 'it'\\''s\u{fffd}'` in src was not executed: `rm` is denied. \
+             The command was ended there. Before it had run: `/usr/bin/git status`, `/usr/bin/date`. Instead: leave the file alone.]"
+        );
+        assert_eq!(failure(&denied, &before, 0).denial(), Some("exec_denied"));
+    }
+
+    #[test]
+    fn no_more_than_twenty_and_no_long_ones() {
+        let denied = (exec(&["rm"], "."), denial(None));
+        let many = vec![exec(&["date"], "."); 30];
+        let text = told(&denied, &many, 5);
+        assert_eq!(text.matches("date").count(), 20);
+        assert!(text.contains(" and 15 more."), "{text}");
+        assert!(told(&denied, &[], 0).contains("No other program had run before."));
+        let long = line(&exec(&["x", &"y".repeat(9_000)], "."));
+        assert_eq!(long.chars().count(), MOST_WORDS + 1);
+    }
+}
