@@ -239,10 +239,10 @@ async fn honest_writes_of_granted_places_work() {
             Some("new"),
         ),
         (
-            "ls | tee out.txt >/dev/null; chmod 755 out.txt",
+            "echo old | tee out.txt >/dev/null; chmod 755 out.txt",
             entries(&["out.txt"]),
             "ws/out.txt",
-            Some("Makefile\nout.txt\nsrc\n"),
+            Some("old\n"),
         ),
         (
             "echo new > src/b.txt",
