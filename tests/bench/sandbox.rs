@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "the bare spawn is what is compared with")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use overnight::base::grant::{Exec, ExecAnswer, ExecJudge, Starts, Writes};
 use overnight::base::secret::Redactor;
 use overnight::process::private::{Private, Wishes, confinement};
 use overnight::process::{self, Level, Network, Program, Spawn};
@@ -55,7 +56,7 @@ fn sandbox(bench: &mut Criterion) {
                     keep: None,
                     shown: 1024,
                     redactor: Arc::new(Redactor::default()),
-                    writes: overnight::base::grant::Writes::Tree,
+                    writes: Writes::Tree,
                     judge: None,
                 };
                 runtime.block_on(process::run(spawn, &confinement))
@@ -64,5 +65,83 @@ fn sandbox(bench: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, sandbox);
+/// Judges by the name of the file only: `sh` may start anything, the rest nothing.
+#[derive(Debug)]
+struct ByName;
+
+impl ExecJudge for ByName {
+    fn judge(&self, exec: &Exec) -> ExecAnswer {
+        let free = exec.path.ends_with("sh");
+        ExecAnswer::Allow {
+            starts: if free { Starts::Anything } else { Starts::Nothing },
+            writes: Vec::new(),
+        }
+    }
+
+    fn asks_below_anything(&self) -> bool {
+        false
+    }
+}
+
+/// 500 execs in one command: not asked about, passed on below a free program, judged. The difference to the first, divided by 500, is
+/// what one costs.
+fn execs(bench: &mut Criterion) {
+    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return;
+    };
+    let (Ok(top), Ok(private)) = (tempfile::tempdir(), Private::create()) else {
+        return;
+    };
+    let many = "i=0; while [ $i -lt 500 ]; do /bin/true; i=$((i+1)); done";
+    let below = format!("sh -c '{many}'; true");
+    let mut group = bench.benchmark_group("500 execs");
+    group.sample_size(10);
+    for level in [Level::Landlock, Level::Full] {
+        let wishes = Wishes {
+            level,
+            workspace: top.path(),
+            hidden: &[],
+            protected: &[],
+            network: &Network::None,
+            witness: true,
+            toolchains: &[],
+            pass: &[],
+            parent: &[],
+        };
+        let Ok(confinement) = confinement(&wishes, &private) else {
+            return;
+        };
+        for (name, text, judged) in [
+            ("not asked about", below.as_str(), false),
+            ("passed on", below.as_str(), true),
+            ("not asked about, by the shell", many, false),
+            ("judged", many, true),
+        ] {
+            group.bench_function(format!("{}: {name}", level.as_str()), |bench| {
+                bench.iter(|| {
+                    let judge: Option<Arc<dyn ExecJudge>> = if judged { Some(Arc::new(ByName)) } else { None };
+                    let spawn = Spawn {
+                        program: Program::Shell(text.to_owned()),
+                        dir: top.path().to_path_buf(),
+                        env: Vec::new(),
+                        stdin: None,
+                        timeout: Duration::from_secs(60),
+                        cancel: CancellationToken::new(),
+                        on_output: None,
+                        keep: None,
+                        shown: 1024,
+                        redactor: Arc::new(Redactor::default()),
+                        writes: Writes::Tree,
+                        judge,
+                    };
+                    runtime.block_on(process::run(spawn, &confinement))
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sandbox, execs);
 criterion_main!(benches);
