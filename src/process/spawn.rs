@@ -288,8 +288,7 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     }
 }
 
-/// Waits for the end, the time limit or the cancellation while `pump` runs; then nothing of the tree lives. The last token asks for
-/// its end at once, without a polite signal first.
+/// Waits for the end, the time limit, the cancellation or (third) the order to die at once while `pump` runs; then nothing lives.
 pub(super) async fn watch(
     child: &mut Child,
     tree: &mut Tree,
@@ -309,10 +308,7 @@ pub(super) async fn watch(
                 exit.timed_out = true;
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
             }
-            () = halt.cancelled() => {
-                tree.end().await;
-                break child.wait().await.ok();
-            }
+            () = halt.cancelled() => break tree.end_at_once(child).await,
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }
     };

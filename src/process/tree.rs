@@ -211,6 +211,12 @@ impl Tree {
         }
     }
 
+    /// Kills all without asking first; `child` is its first process. How that ended.
+    pub async fn end_at_once(&mut self, child: &mut tokio::process::Child) -> Option<std::process::ExitStatus> {
+        self.end().await;
+        child.wait().await.ok()
+    }
+
     /// Kills all that is left and waits until it is gone, at most two seconds. Gives how many were found first.
     pub async fn end(&mut self) -> usize {
         if self.is_gone() {

@@ -64,45 +64,6 @@ fn sandbox(bench: &mut Criterion) {
                 });
             }
         }
-    for level in [Level::None, Level::Landlock, Level::Full] {
-        let network = if level == Level::None {
-            Network::Open
-        } else {
-            Network::None
-        };
-        let wishes = Wishes {
-            level,
-            workspace: top.path(),
-            hidden: &[],
-            protected: &[".git".to_owned()],
-            network: &network,
-            witness: true,
-            toolchains: &[],
-            pass: &[],
-            parent: &[],
-        };
-        let Ok(confinement) = confinement(&wishes, &private) else {
-            return;
-        };
-        bench.bench_function(level.as_str(), |bench| {
-            bench.iter(|| {
-                let spawn = Spawn {
-                    program: Program::Argv(vec!["true".to_owned()]),
-                    dir: top.path().to_path_buf(),
-                    env: Vec::new(),
-                    stdin: None,
-                    timeout: Duration::from_secs(10),
-                    cancel: CancellationToken::new(),
-                    on_output: None,
-                    keep: None,
-                    shown: 1024,
-                    redactor: Arc::new(Redactor::default()),
-                    writes: overnight::base::grant::Writes::Tree,
-                    judge: None,
-                };
-                runtime.block_on(process::run(spawn, &confinement))
-            });
-        });
     }
     group.finish();
 }
@@ -119,6 +80,7 @@ async fn run(level: Level, writes: Writes, top: &Path, private: &Private) -> boo
         hidden: &[],
         closed: &closed,
         network: &network,
+        witness: true,
         toolchains: &[],
         pass: &[],
         parent: &[],

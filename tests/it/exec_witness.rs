@@ -142,7 +142,6 @@ fn house(level: Level) -> House {
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
         hidden: Vec::new(),
-        protected: Vec::new(),
         network: Network::None,
         witness: true,
         env: vec![
