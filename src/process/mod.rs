@@ -9,6 +9,7 @@ mod capture;
 mod channel;
 pub mod confine;
 pub mod env;
+pub mod held;
 pub mod jobs;
 mod own;
 pub mod plain;

@@ -36,6 +36,7 @@ mod scheduler;
 mod secrets;
 mod server_prompts;
 mod service;
+mod store;
 mod tools;
 mod traces;
 mod trust;
