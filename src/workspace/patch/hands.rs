@@ -1,8 +1,8 @@
 //! Making, replacing and removing files beneath one directory, by handles: no component of a path is ever a link. Knows no
 //! snapshot.
 
+use super::names::open_dir;
 use super::object::{EXECUTABLE, LINK};
-use super::scan::open_dir;
 use crate::workspace::fs::TEMP_PREFIX;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;

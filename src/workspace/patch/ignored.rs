@@ -13,7 +13,7 @@ const MOST_PATTERNS: u64 = 4 << 20;
 
 /// The `.gitignore` of a directory. A link, a directory or a pipe of this name is none, to git neither.
 pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, String> {
-    let Ok(file) = super::scan::open_file(dir, &CString::from(c".gitignore")) else {
+    let Ok(file) = super::names::open_file(dir, &CString::from(c".gitignore")) else {
         return Ok(None);
     };
     if !file.metadata().is_ok_and(|data| data.is_file()) {

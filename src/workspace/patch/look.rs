@@ -2,8 +2,9 @@
 
 use super::cache::{Entry, Stat, What};
 use super::index::{Index, Seen};
+use super::names::{open_dir, open_file};
 use super::object::{Digest, Id, Kind};
-use super::scan::{LARGE, MOST_FILE, Scan, TICK, open_file};
+use super::scan::{LARGE, MOST_FILE, Scan, TICK};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -23,6 +24,8 @@ pub(super) struct Look<'a, 'b> {
     pub stat: &'a rustix::fs::Stat,
     /// As it was in the last snapshot.
     pub old: Option<&'a Entry>,
+    /// As it was in the first one.
+    pub first: Option<&'a Entry>,
     /// The index, where it has an entry for the name, and which.
     pub index: Option<&'a Index>,
     pub seen: usize,
@@ -35,7 +38,7 @@ impl Look<'_, '_> {
             _ if refused => self.metadata("a name that git refuses"),
             FileType::RegularFile => self.file(),
             FileType::Symlink => self.link(),
-            FileType::Directory => match super::scan::open_dir(self.at, self.name) {
+            FileType::Directory => match open_dir(self.at, self.name) {
                 Err(Errno::ACCESS | Errno::PERM) => self.metadata("a directory that cannot be read"),
                 _ => Ok(None),
             },
@@ -133,8 +136,11 @@ impl Look<'_, '_> {
             };
         }
         // Only a content that is kept somewhere already has an id to compare with.
-        let old = self.old.filter(|old| old.what != What::Metadata).map(|old| old.id);
-        let known: Vec<Id> = old.into_iter().chain(elsewhere).collect();
+        let before = [self.old, self.first].into_iter().flatten();
+        let before = before
+            .filter(|entry| entry.what != What::Metadata)
+            .map(|entry| entry.id);
+        let known: Vec<Id> = before.chain(elsewhere).collect();
         if known.is_empty() {
             return Ok(Content::Large);
         }

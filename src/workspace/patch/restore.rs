@@ -59,6 +59,9 @@ impl Shadow {
     /// # Errors
     /// One sentence: the patch does not fit, or a file cannot be written.
     pub async fn apply(&self, patch: &[u8]) -> Result<(), String> {
+        if patch.is_empty() {
+            return Ok(());
+        }
         let now = self.snapshot().await?;
         let scratch = Scratch::make(self.format == Format::Sha256)?;
         let mut alternates = quoted(&self.dir.join("objects"));
