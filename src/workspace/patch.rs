@@ -221,7 +221,7 @@ impl Shadow {
             base: state.base.as_ref(),
             index: index.map_or(0..0, |index| index.below(self.prefix.as_bytes(), 0..index.len())),
         };
-        let found = self.from_top(&mut |handle, rules, ignored| {
+        let found = self.at_workspace(&mut |handle, rules, ignored| {
             let place = Place {
                 handle,
                 path: self.prefix.clone().into_bytes(),
@@ -257,7 +257,10 @@ impl Shadow {
 
     /// Opens the workspace from the top of the repository, and calls `then` with the rules of the directories above it and
     /// whether they ignore it.
-    fn from_top<T>(&self, then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>) -> Result<T, String> {
+    fn at_workspace<T>(
+        &self,
+        then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>,
+    ) -> Result<T, String> {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
         let top = rustix::fs::open(&self.top, flags, rustix::fs::Mode::empty());
         let top = top.map_err(|error| format!("{}: {error}", self.top.display()))?;

@@ -30,8 +30,8 @@ impl Stat {
         };
         Self {
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: time(stat.st_mtime, stat.st_mtime_nsec as u64),
-            changed: time(stat.st_ctime, stat.st_ctime_nsec as u64),
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
             // Another file system's file may have the same number.
             inode: stat.st_ino ^ stat.st_dev.rotate_left(32),
         }

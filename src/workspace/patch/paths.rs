@@ -85,7 +85,7 @@ impl Shadow {
             for path in paths.into_iter().filter(|path| !known(path)) {
                 let own = path.starts_with(".overnight/");
                 if own
-                    || shadow.from_top(&mut |handle, rules, ignored| {
+                    || shadow.at_workspace(&mut |handle, rules, ignored| {
                         Ok(ignored || shadow.ignores(&handle, shadow.prefix.len(), rules, &path)?)
                     })?
                 {

@@ -21,6 +21,9 @@ pub(super) struct Objects<'a> {
 /// Mode and id of a file or link.
 pub(super) type Leaf = (u32, Id);
 
+/// What takes contents, with their ids.
+pub(super) type Take<'a> = &'a mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>;
+
 /// A path that differs between two trees: a file or link, never a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
@@ -66,12 +69,7 @@ impl<'a> Objects<'a> {
     }
 
     /// The contents of many objects, in any order.
-    pub fn each(
-        &mut self,
-        ids: &[Id],
-        kind: Kind,
-        take: &mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>,
-    ) -> Result<(), String> {
+    pub fn each(&mut self, ids: &[Id], kind: Kind, take: Take<'_>) -> Result<(), String> {
         let mut others = Vec::new();
         for id in ids {
             match self.store.read(id, kind)? {
@@ -85,12 +83,7 @@ impl<'a> Objects<'a> {
         self.foreign(&others, kind, take)
     }
 
-    fn foreign(
-        &mut self,
-        ids: &[Id],
-        kind: Kind,
-        take: &mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>,
-    ) -> Result<(), String> {
+    fn foreign(&mut self, ids: &[Id], kind: Kind, take: Take<'_>) -> Result<(), String> {
         let format = self.format;
         let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
         let batch = match (&mut self.batch, &self.elsewhere) {
