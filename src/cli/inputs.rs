@@ -2,7 +2,7 @@
 
 use super::refusal::Refusal;
 use crate::policy::{Source, presets};
-use crate::process::plain;
+use crate::process::held::{self, May};
 use crate::workspace::patch;
 use std::io::Read;
 use std::path::Path;
@@ -129,7 +129,7 @@ async fn committed(spec: &str, workspace: &Path) -> Result<String, Refusal> {
     let git_dir = repository.git_dir.to_string_lossy();
     let object = format!("{revision}:{path}");
     let args = ["--git-dir", git_dir.as_ref(), "cat-file", "blob", &object];
-    let printed = plain::git(&args, &repository.top, &[], None)
+    let printed = held::git(&args, Path::new("/"), &[], None, May::Read)
         .await
         .map_err(Refusal::Environment)?;
     if !printed.ok {

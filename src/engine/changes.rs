@@ -31,6 +31,17 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
         false => deps.shadow.without(&now, baseline, &left).await.map_err(trouble)?,
     };
     let delta = deps.shadow.delta(baseline, &own).await.map_err(trouble)?;
+    if !delta.unpatched.is_empty() {
+        let told: BTreeSet<String> = delta
+            .unpatched
+            .iter()
+            .map(|one| format!("{} ({})", one.path, one.why))
+            .collect();
+        ledger.record(EventKind::Warned {
+            code: "unpatched".to_owned(),
+            message: format!("changed, and no patch can hold it: {}", names(&told)),
+        })?;
+    }
     let secret = deps.redactor.find(&delta.patch).map(str::to_owned);
     let blob = match (delta.patch.is_empty(), &secret) {
         (false, None) => Some(artefacts::keep_blob(&deps.run_dir, &delta.patch)?),

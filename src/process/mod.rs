@@ -10,6 +10,7 @@ mod channel;
 pub mod confine;
 pub mod env;
 mod exec_witness;
+pub mod held;
 pub mod jobs;
 mod live;
 mod own;

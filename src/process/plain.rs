@@ -19,13 +19,25 @@ pub struct Printed {
 
 /// Runs `git` with `args` in `dir` with an environment of `PATH` and `env` only.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
-    let mut command = Command::new("git");
+    run_git(std::process::Command::new("git"), args, dir, env, stdin).await
+}
+
+/// As [`git`], with a command that was prepared before.
+pub(super) async fn run_git(
+    command: std::process::Command,
+    args: &[&str],
+    dir: &Path,
+    env: &[(String, String)],
+    stdin: Option<&[u8]>,
+) -> Result<Printed, String> {
+    let mut command = Command::from(command);
     command
         .args(args)
         .current_dir(dir)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
+        .env("GIT_NO_LAZY_FETCH", "1")
         .envs(neutral().iter().map(|(name, value)| (name, value)))
         .envs(env.iter().map(|(name, value)| (name, value)))
         .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
@@ -33,12 +45,14 @@ pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Opt
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
-    if let (Some(bytes), Some(mut pipe)) = (stdin, child.stdin.take()) {
-        pipe.write_all(bytes)
-            .await
-            .map_err(|error| format!("git took no input: {error}"))?;
-    }
-    let ended = tokio::time::timeout(GIT_TIME, child.wait_with_output()).await;
+    let pipe = child.stdin.take();
+    let feed = async {
+        if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {
+            // What it needs of its input, its result tells.
+            let _ = pipe.write_all(bytes).await;
+        }
+    };
+    let ended = tokio::time::timeout(GIT_TIME, async { tokio::join!(feed, child.wait_with_output()).1 }).await;
     let output = ended
         .map_err(|_| format!("git {} took longer than {} s", args.join(" "), GIT_TIME.as_secs()))?
         .map_err(|error| format!("git cannot be waited for: {error}"))?;
@@ -58,6 +72,23 @@ pub fn neutral() -> Vec<(String, String)> {
         ("core.attributesFile", "/dev/null"),
         ("core.quotePath", "true"),
         ("safe.directory", "*"),
+        // A directory that only looks like a repository brings its own settings.
+        ("safe.bareRepository", "explicit"),
+        ("core.pager", "cat"),
+        ("core.editor", "false"),
+        ("sequence.editor", "false"),
+        ("core.askPass", "false"),
+        ("core.sshCommand", "ssh"),
+        ("core.gitProxy", "none"),
+        ("credential.helper", ""),
+        ("gpg.program", "false"),
+        ("gpg.openpgp.program", "false"),
+        ("gpg.x509.program", "false"),
+        ("gpg.ssh.program", "false"),
+        ("log.showSignature", "false"),
+        ("init.templateDir", ""),
+        ("uploadpack.packObjectsHook", ""),
+        ("submodule.recurse", "false"),
         ("protocol.ext.allow", "never"),
         ("gc.auto", "0"),
         ("maintenance.auto", "false"),

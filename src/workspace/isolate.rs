@@ -1,7 +1,7 @@
 //! A throw-away git worktree, so that the user's tree is left alone. Gone at the end.
 
 use super::patch;
-use crate::process::plain;
+use crate::process::held::{self, May};
 use std::path::{Path, PathBuf};
 
 /// A worktree of our own.
@@ -10,8 +10,10 @@ pub struct Isolated {
     /// Holds the worktree; removed with it.
     dir: tempfile::TempDir,
     workspace: PathBuf,
-    git_dir: PathBuf,
-    top: PathBuf,
+    repository: patch::Repository,
+    /// Where git may write for it.
+    places: [PathBuf; 2],
+    pointers: usize,
 }
 
 /// Makes a worktree of `HEAD` for the repository that `workspace` lies in.
@@ -24,43 +26,81 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
         .tempdir()
         .map_err(|error| format!("no temporary directory: {error}"))?;
     let tree = dir.path().join("tree");
-    let git_dir = repository.git_dir.clone();
     let name = tree.to_string_lossy();
-    let own = git_dir.to_string_lossy();
+    let own = repository.git_dir.to_string_lossy().into_owned();
+    let commit = patch::head(&repository).await?;
+    let commit = commit.ok_or("--isolate needs a commit, and the repository has none")?;
+    // Git notes the worktree and writes no file of it: filters and hooks of the repository would run.
     let args = [
         "--git-dir",
-        own.as_ref(),
+        own.as_str(),
         "worktree",
         "add",
         "--quiet",
+        "--no-checkout",
         "--detach",
         name.as_ref(),
-        "HEAD",
+        commit.as_str(),
     ];
-    let made = plain::git(&args, &repository.top, &[], None).await?;
+    let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
+    let places = [common, dir.path().to_owned()];
+    let made = held::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&places)).await?;
     if !made.ok {
         return Err(format!("no worktree could be made: {}", made.stderr));
     }
-    let below = root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""));
-    Ok(Isolated {
-        workspace: tree.join(below),
+    let mut isolated = Isolated {
+        workspace: tree.join(root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""))),
         dir,
-        git_dir,
-        top: repository.top,
-    })
+        repository,
+        places,
+        pointers: 0,
+    };
+    match isolated.fill(tree.clone(), commit).await {
+        Ok(pointers) => {
+            isolated.pointers = pointers;
+            Ok(isolated)
+        }
+        Err(why) => {
+            isolated.remove().await;
+            Err(format!("no worktree could be made: {why}"))
+        }
+    }
 }
 
 impl Isolated {
+    async fn fill(&self, tree: PathBuf, commit: String) -> Result<usize, String> {
+        let repository = self.repository.clone();
+        let filled = tokio::task::spawn_blocking(move || {
+            let checkout = patch::checkout(&repository, &commit, &tree)?;
+            let own = patch::repository(&tree).ok_or("git made no worktree")?;
+            let index = own.git_dir.join("index");
+            std::fs::write(&index, checkout.index).map_err(|error| format!("{}: {error}", index.display()))?;
+            Ok(checkout.pointers)
+        });
+        filled.await.map_err(|error| error.to_string())?
+    }
+
     /// The directory of the worktree that stands for the user's workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace
+    }
+
+    /// What the worktree lacks, for people: filters do not run, so files of Git LFS are pointers.
+    pub fn lacks(&self) -> Option<String> {
+        (self.pointers > 0).then(|| {
+            format!(
+                "{} files of the worktree are pointers of Git LFS: filters of the repository do not run for --isolate",
+                self.pointers
+            )
+        })
     }
 
     /// Removes the worktree and what git knows of it.
     pub async fn remove(self) {
         let tree = self.dir.path().join("tree");
         let name = tree.to_string_lossy().into_owned();
-        let own = self.git_dir.to_string_lossy().into_owned();
+        let own = self.repository.git_dir.to_string_lossy().into_owned();
+        let may = May::WriteAndStart(&self.places);
         let args = [
             "--git-dir",
             own.as_str(),
@@ -70,8 +110,9 @@ impl Isolated {
             name.as_str(),
         ];
         // What git cannot remove, the removal of the directory and a prune do.
-        let _ = plain::git(&args, &self.top, &[], None).await;
+        let _ = held::git(&args, Path::new("/"), &[], None, may).await;
         drop(self.dir);
-        let _ = plain::git(&["--git-dir", own.as_str(), "worktree", "prune"], &self.top, &[], None).await;
+        let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
+        let _ = held::git(&prune, Path::new("/"), &[], None, may).await;
     }
 }

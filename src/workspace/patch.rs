@@ -1,32 +1,68 @@
-//! The run's own changes: a baseline of the tree, and the patch against it. Git does the work with our own object
-//! directory, index and configuration; nothing is written to the repository's `.git`. Knows no event.
+//! The run's own changes: a baseline of the tree, and the patch against it. Our own walk and our own store of objects; no program
+//! ever runs with the tree as its work tree, and no setting, attribute, filter or hook of the tree is read. Nothing is written to
+//! the repository's `.git`. Knows no event.
 
-mod nested;
-mod own;
+mod cache;
+mod checkout;
+mod delta;
+mod hands;
+mod ignored;
+mod index;
+mod look;
+mod names;
+mod object;
+mod packer;
+mod paths;
+mod repository;
+mod restore;
+mod scan;
+mod store;
+mod trees;
 
-use crate::process::plain::{self, Printed};
+pub(super) use checkout::checkout;
+pub use delta::{Delta, Unpatched};
+pub use repository::{Repository, head, repository};
+pub use restore::Restored;
+pub use scan::MOST_FILE;
+
+use crate::process::held;
+use cache::Dir;
+use ignored::{Rules, read_patterns};
+use index::Index;
+use names::open_dir;
+use object::{Format, Id, Kind};
+use scan::{Before, Place, STACK, Scan};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+use store::Store;
+use trees::Objects;
 
-/// Our own git directory for one tree.
+/// Our own store for one tree.
 #[derive(Clone, Debug)]
 pub struct Shadow {
-    /// Holds objects, index and configuration; lies in the run directory.
+    /// A bare git directory with our objects; lies in the run directory.
     dir: PathBuf,
     /// Top of the repository, or the workspace where there is none.
     top: PathBuf,
     /// The workspace below `top`: `""` or `sub/dir/`.
     prefix: String,
     repository: Option<Repository>,
+    format: Format,
+    /// Paths from `top` that are no part of any snapshot.
+    hidden: Vec<Vec<u8>>,
+    state: Arc<Mutex<State>>,
 }
 
-/// Where a repository keeps its things.
-#[derive(Clone, Debug)]
-pub struct Repository {
-    pub top: PathBuf,
-    /// The directory of this worktree: `index`, `HEAD`.
-    pub git_dir: PathBuf,
-    /// The directory that all worktrees share: `objects`, `info`.
-    pub common_dir: PathBuf,
+#[derive(Debug)]
+struct State {
+    store: Store,
+    /// The first snapshot of the workspace, and the last.
+    base: Option<Arc<Dir>>,
+    last: Option<Arc<Dir>>,
 }
 
 /// The tree's state at one time.
@@ -36,93 +72,12 @@ pub struct Snapshot {
     pub tree: String,
 }
 
-/// What lies between two snapshots.
-#[derive(Clone, Debug, Default)]
-pub struct Delta {
-    /// A patch that `git apply` takes; empty when nothing changed.
-    pub patch: Vec<u8>,
-    pub files: Vec<crate::base::event::FileChange>,
-}
-
-/// The repository that a directory lies in, found without running anything.
-pub fn repository(workspace: &Path) -> Option<Repository> {
-    for top in workspace.ancestors() {
-        let dot_git = top.join(".git");
-        let git_dir = if dot_git.is_dir() {
-            dot_git
-        } else {
-            let Ok(text) = std::fs::read_to_string(&dot_git) else {
-                continue;
-            };
-            top.join(text.strip_prefix("gitdir:")?.trim())
-        };
-        let common_dir = match std::fs::read_to_string(git_dir.join("commondir")) {
-            Ok(text) => git_dir.join(text.trim()),
-            Err(_) => git_dir.clone(),
-        };
-        return Some(Repository {
-            top: top.to_owned(),
-            git_dir,
-            common_dir,
-        });
-    }
-    None
-}
-
-/// The commit that `HEAD` names; `None` before the first one.
-pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
-    if let Some(id) = branch_head(repository) {
-        return Ok(Some(id));
-    }
-    let dir = repository.git_dir.to_string_lossy();
-    let args = [
-        "--git-dir",
-        dir.as_ref(),
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "HEAD^{commit}",
-    ];
-    let printed = plain::git(&args, &repository.top, &[], None).await?;
-    let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
-    Ok((printed.ok && !id.is_empty()).then_some(id))
-}
-
-/// The commit of a branch or a detached `HEAD` as it stands in the files of git: a process less at every start. `None`
-/// leaves the question to git itself (no commit yet, another way of keeping references).
-fn branch_head(repository: &Repository) -> Option<String> {
-    let id = |text: &str| {
-        let text = text.trim();
-        let hex = matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        hex.then(|| text.to_owned())
-    };
-    let head = std::fs::read_to_string(repository.git_dir.join("HEAD")).ok()?;
-    let Some(name) = head.trim().strip_prefix("ref: ") else {
-        return id(&head);
-    };
-    if !name.starts_with("refs/heads/") || name.split('/').any(|part| part == "..") {
-        return None;
-    }
-    if let Ok(text) = std::fs::read_to_string(repository.common_dir.join(name)) {
-        return id(&text);
-    }
-    let packed = std::fs::read_to_string(repository.common_dir.join("packed-refs")).ok()?;
-    packed.lines().find_map(|line| {
-        let (commit, at) = line.split_once(' ')?;
-        (at == name).then(|| id(commit)).flatten()
-    })
-}
-
-/// How often, and after which pause, an index that is locked is tried again: two seconds in all.
-const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-
-/// A branch without commits.
-const HEAD: &[u8] = b"ref: refs/heads/none\n";
+/// The file of our store that names the tree of the first snapshot.
+const BASELINE: &str = "baseline";
 
 impl Shadow {
-    /// Prepares a git directory of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run
-    /// directory, when it lies in the tree) are never part of a snapshot.
+    /// Prepares a store of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run directory, when it lies in
+    /// the tree) are never part of a snapshot.
     pub fn open(dir: &Path, workspace: &Path, hidden: &[PathBuf]) -> std::io::Result<Self> {
         let repository = repository(workspace);
         let top = repository.as_ref().map_or(workspace, |found| &found.top).to_owned();
@@ -130,268 +85,212 @@ impl Shadow {
             Ok(below) if !below.as_os_str().is_empty() => format!("{}/", below.to_string_lossy()),
             _ => String::new(),
         };
-        let shadow = Self {
+        let format = repository.as_ref().map_or(Format::Sha1, Repository::format);
+        // A process that was killed may have left it half made.
+        if !dir.join("HEAD").exists() {
+            held::lay_out(dir, format == Format::Sha256)?;
+        }
+        let below = |path: &PathBuf| {
+            use std::os::unix::ffi::OsStrExt;
+            Some(path.strip_prefix(&top).ok()?.as_os_str().as_bytes().to_vec())
+        };
+        let store = Store::open(dir, format).map_err(std::io::Error::other)?;
+        Ok(Self {
             dir: dir.to_owned(),
+            hidden: hidden.iter().filter_map(below).collect(),
             top,
             prefix,
             repository,
-        };
-        // A process that was killed may have left it half made.
-        if !std::fs::read(dir.join("HEAD")).is_ok_and(|text| text == HEAD) {
-            shadow.lay_out(hidden)?;
-        }
-        Ok(shadow)
-    }
-
-    fn lay_out(&self, hidden: &[PathBuf]) -> std::io::Result<()> {
-        let info = self.dir.join("info");
-        let objects = self.dir.join("objects");
-        std::fs::create_dir_all(&info)?;
-        std::fs::create_dir_all(objects.join("info"))?;
-        std::fs::create_dir_all(self.dir.join("refs"))?;
-        let sha256 = self.uses_sha256();
-        let format = if sha256 { "1" } else { "0" };
-        let mut config = format!("[core]\n\trepositoryformatversion = {format}\n\tbare = false\n\tsymlinks = true\n");
-        if sha256 {
-            config.push_str("[extensions]\n\tobjectformat = sha256\n");
-        }
-        std::fs::write(self.dir.join("config"), config)?;
-        // Highest precedence: whatever the tree's own attributes say, bytes go in and out as they are.
-        std::fs::write(
-            info.join("attributes"),
-            "* -text !eol -filter -ident !working-tree-encoding !diff !merge\n",
-        )?;
-        let mut excludes = String::from("/.overnight/\n.overnight-tmp-*\n");
-        for path in hidden {
-            if let Ok(below) = path.strip_prefix(&self.top) {
-                excludes.push_str(&format!("/{}/\n", escape_pattern(&below.to_string_lossy())));
-            }
-        }
-        if let Some(repository) = &self.repository {
-            if !self.prefix.is_empty() {
-                excludes.push_str(&format!("/{}.overnight/\n", escape_pattern(&self.prefix)));
-            }
-            excludes.push_str(&std::fs::read_to_string(repository.common_dir.join("info/exclude")).unwrap_or_default());
-            let shared = repository.common_dir.join("objects");
-            let shared = std::fs::canonicalize(&shared).unwrap_or(shared);
-            std::fs::write(objects.join("info/alternates"), format!("{}\n", shared.display()))?;
-        }
-        std::fs::write(info.join("exclude"), excludes)?;
-        // Last, because its presence says that all of the above is there.
-        std::fs::write(self.dir.join("HEAD"), HEAD)
-    }
-
-    fn uses_sha256(&self) -> bool {
-        let config = self.repository.as_ref().map(|found| found.common_dir.join("config"));
-        config
-            .and_then(|path| std::fs::read_to_string(path).ok())
-            .is_some_and(|text| text.to_ascii_lowercase().contains("objectformat = sha256"))
-    }
-
-    async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, String> {
-        self.git_with(args, &[], stdin).await
-    }
-
-    async fn git_with(
-        &self,
-        args: &[&str],
-        more: &[(String, String)],
-        stdin: Option<&[u8]>,
-    ) -> Result<Printed, String> {
-        let own = [("GIT_DIR", &self.dir), ("GIT_WORK_TREE", &self.top)];
-        let own = own.map(|(name, path)| (name.to_owned(), path.to_string_lossy().into_owned()));
-        plain::git(args, &self.top, &[&own, more].concat(), stdin).await
-    }
-
-    /// The first snapshot. Starts from the repository's index where that is safe, so that unchanged files are not read.
-    pub async fn baseline(&self) -> Result<Snapshot, String> {
-        let Some(repository) = &self.repository else {
-            return self.snapshot().await;
-        };
-        // The index may have megabytes: another thread copies it, so that the first request need not wait.
-        let (shadow, theirs) = (self.clone(), repository.clone());
-        let copied = tokio::task::spawn_blocking(move || shadow.copy_index(&theirs)).await;
-        if copied.unwrap_or(false) {
-            if let Ok(snapshot) = self.snapshot().await {
-                return Ok(snapshot);
-            }
-            // An index that our git cannot use; whatever it was, the names alone will do.
-            let _ = std::fs::remove_file(self.dir.join("index"));
-        }
-        // Files that are tracked although an ignore file names them are known from the list of names only.
-        let names = self.tracked(repository).await?;
-        self.git(&["update-index", "--add", "-z", "--stdin"], Some(&names))
-            .await?;
-        self.snapshot().await
-    }
-
-    /// Takes over the repository's index, unless its entries may say less than the files. Gives whether it did.
-    fn copy_index(&self, repository: &Repository) -> bool {
-        let index = std::fs::read(repository.git_dir.join("index")).unwrap_or_default();
-        let usable = !index.is_empty() && !self.bytes_may_differ(repository, &index);
-        usable && std::fs::write(self.dir.join("index"), index).is_ok()
-    }
-
-    /// Whether the repository's attributes or settings let a stored file differ from the one in the tree.
-    fn bytes_may_differ(&self, repository: &Repository, index: &[u8]) -> bool {
-        let config = std::fs::read_to_string(repository.common_dir.join("config")).unwrap_or_default();
-        let config = config.to_ascii_lowercase();
-        let converts = ["autocrlf", "[filter", "eol", "attributesfile", "splitindex", "sparse"]
-            .iter()
-            .any(|word| config.contains(word));
-        let names = |needle: &[u8]| memchr::memmem::find(index, needle).is_some();
-        converts
-            || names(b".gitattributes")
-            || names(b"link\0\0\0")
-            || repository.common_dir.join("info/attributes").exists()
-            || self.top.join(".gitattributes").exists()
-    }
-
-    async fn tracked(&self, repository: &Repository) -> Result<Vec<u8>, String> {
-        let dir = repository.git_dir.to_string_lossy();
-        let top = self.top.to_string_lossy();
-        let args = ["--git-dir", dir.as_ref(), "--work-tree", top.as_ref(), "ls-files", "-z"];
-        Ok(plain::git(&args, &self.top, &[], None).await?.stdout)
-    }
-
-    /// The tree as it is now.
-    pub async fn snapshot(&self) -> Result<Snapshot, String> {
-        let scope = if self.prefix.is_empty() {
-            "."
-        } else {
-            self.prefix.as_str()
-        };
-        let literal = format!(":(literal){scope}");
-        let pathspec = if self.prefix.is_empty() { "." } else { literal.as_str() };
-        let mut added = self.add(pathspec).await?;
-        for _ in 0..nested::DEPTH {
-            if !self.open_links(&added.stderr).await? {
-                break;
-            }
-            added = self.add(pathspec).await?;
-        }
-        let written = self.git(&["write-tree"], None).await?;
-        let tree = String::from_utf8_lossy(&written.stdout).trim().to_owned();
-        if !written.ok || tree.is_empty() {
-            return Err(format!("git write-tree: {} {}", added.stderr, written.stderr));
-        }
-        Ok(Snapshot { tree })
-    }
-
-    /// Brings the index up to the tree. A process of ours that was killed may have left git's lock behind, or git itself at
-    /// work for a moment more; without the lock the index would stay as it was, and pass for the tree.
-    async fn add(&self, pathspec: &str) -> Result<Printed, String> {
-        let args = ["add", "-A", "--ignore-errors", "--", pathspec];
-        let locked = |added: &Printed| !added.ok && added.stderr.contains("index.lock");
-        for _ in 0..LOCK_TRIES {
-            let added = self.git(&args, None).await?;
-            if !locked(&added) {
-                return Ok(added);
-            }
-            tokio::time::sleep(LOCK_PAUSE).await;
-        }
-        // Whoever holds the run directory is alone in it, and whoever held it before is gone by now.
-        let _ = std::fs::remove_file(self.dir.join("index.lock"));
-        let added = self.git(&args, None).await?;
-        match locked(&added) {
-            true => Err(format!("git add: {}", added.stderr)),
-            false => Ok(added),
-        }
-    }
-
-    /// What changed from one snapshot to another.
-    pub async fn delta(&self, from: &Snapshot, to: &Snapshot) -> Result<Delta, String> {
-        if from == to {
-            return Ok(Delta::default());
-        }
-        let common = ["diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv"];
-        let run = |extra: &'static [&'static str]| {
-            let args: Vec<&str> = common
-                .iter()
-                .chain(extra)
-                .copied()
-                .chain([from.tree.as_str(), to.tree.as_str()])
-                .collect();
-            async move { self.git(&args, None).await }
-        };
-        let patch = run(&["-p", "--binary", "--full-index"]).await?;
-        let raw = run(&["-z", "--raw", "--numstat"]).await?;
-        if !patch.ok || !raw.ok {
-            return Err(format!("git diff-tree: {} {}", patch.stderr, raw.stderr));
-        }
-        Ok(Delta {
-            patch: patch.stdout,
-            files: changes(&raw.stdout, &self.prefix),
+            format,
+            state: Arc::new(Mutex::new(State {
+                store,
+                base: None,
+                last: None,
+            })),
         })
     }
 
-    /// Applies a delta's patch to the tree.
-    pub async fn apply(&self, patch: &[u8]) -> Result<(), String> {
-        let applied = self
-            .git(&["apply", "--binary", "--whitespace=nowarn", "-"], Some(patch))
-            .await?;
-        if applied.ok { Ok(()) } else { Err(applied.stderr) }
+    /// Does work that blocks beside everything else, alone with the state.
+    async fn beside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self, &mut State) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let shadow = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let state = Arc::clone(&shadow.state);
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state: &mut State = &mut state;
+            // Each level of directories needs its part of the stack.
+            std::thread::scope(|scope| {
+                let work = || work(&shadow, state);
+                let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+                let thread = thread.map_err(|error| format!("no thread: {error}"))?;
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err("the work on the tree failed".to_owned()))
+            })
+        });
+        done.await.map_err(|error| error.to_string())?
     }
-}
 
-fn escape_pattern(path: &str) -> String {
-    let mut escaped = String::new();
-    for c in path.chars() {
-        if "\\*?[!# ".contains(c) {
-            escaped.push('\\');
-        }
-        escaped.push(c);
+    fn objects<'a>(&self, store: &'a Store) -> Objects<'a> {
+        Objects::new(self.format, store, self.repository.as_ref().map(Repository::objects))
     }
-    escaped
-}
 
-/// Reads `-z --raw --numstat`: records `:mode mode id id STATUS\0path\0[path\0]`, then `added\tremoved\tpath\0` or
-/// `added\tremoved\t\0from\0to\0`.
-fn changes(raw: &[u8], prefix: &str) -> Vec<crate::base::event::FileChange> {
-    let mut files = Vec::new();
-    let mut fields = raw
-        .split(|byte| *byte == 0)
-        .map(|field| String::from_utf8_lossy(field).into_owned());
-    let local = |path: String| path.strip_prefix(prefix).map(str::to_owned).unwrap_or(path);
-    while let Some(field) = fields.next() {
-        if let Some(record) = field.strip_prefix(':') {
-            let mut words = record.split(' ');
-            let (old_mode, new_mode) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let (old_id, new_id) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let status = words.next().unwrap_or_default();
-            let first = fields.next().unwrap_or_default();
-            let (from, path) = match status.chars().next() {
-                Some('R' | 'C') => (Some(local(first)), local(fields.next().unwrap_or_default())),
-                _ => (None, local(first)),
-            };
-            let kind = match status.chars().next() {
-                Some('A' | 'C') => "added",
-                Some('D') => "deleted",
-                Some('R') => "renamed",
-                _ if old_id == new_id && old_mode != new_mode => "mode",
-                _ => "modified",
-            };
-            files.push(crate::base::event::FileChange {
-                path,
-                kind: kind.to_owned(),
-                from,
-                added: None,
-                removed: None,
-            });
-        } else if let Some((counts, path)) = field.rsplit_once('\t') {
-            let path = if path.is_empty() {
-                fields.next();
-                fields.next().unwrap_or_default()
-            } else {
-                path.to_owned()
-            };
-            let path = local(path);
-            let (added, removed) = counts.split_once('\t').unwrap_or_default();
-            if let Some(file) = files.iter_mut().find(|file| file.path == path) {
-                file.added = added.parse().ok();
-                file.removed = removed.parse().ok();
-            }
-        }
+    fn id(&self, snapshot: &Snapshot) -> Result<Id, String> {
+        let id = self.format.parse(&snapshot.tree);
+        id.ok_or_else(|| format!("`{}` is no id of a tree", snapshot.tree))
     }
-    files
+
+    /// The first snapshot. Starts from the repository's index where that is safe, so that unchanged files are not read.
+    ///
+    /// # Errors
+    /// One sentence: the tree cannot be read, or a limit is reached.
+    pub async fn baseline(&self) -> Result<Snapshot, String> {
+        self.beside(|shadow, state| {
+            let index = shadow.index()?;
+            let snapshot = shadow.walk(state, index.as_ref())?;
+            let path = shadow.dir.join(BASELINE);
+            std::fs::write(&path, &snapshot.tree).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(snapshot)
+        })
+        .await
+    }
+
+    /// The tree as it is now.
+    ///
+    /// # Errors
+    /// As of [`Shadow::baseline`].
+    pub async fn snapshot(&self) -> Result<Snapshot, String> {
+        self.beside(Self::now).await
+    }
+
+    fn now(&self, state: &mut State) -> Result<Snapshot, String> {
+        if state.base.is_some() {
+            return self.walk(state, None);
+        }
+        // A process before this one took the baseline; what it knew is known.
+        if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
+            let base = self.id(&Snapshot { tree })?;
+            let mut objects = self.objects(&state.store);
+            let dir = match objects.below(&base, self.prefix.as_bytes())? {
+                Some(tree) => Some(Dir::of_tree(&mut |id| objects.tree(id), &tree, scan::MOST_DEPTH + 1)?),
+                None => None,
+            };
+            state.base = Some(Arc::new(dir.unwrap_or_default()));
+            state.last.clone_from(&state.base);
+            return self.walk(state, None);
+        }
+        // Nothing says that the index is older than the run: it gives names only.
+        let mut index = self.index()?;
+        if let Some(index) = &mut index {
+            index.trusted = false;
+        }
+        self.walk(state, index.as_ref())
+    }
+
+    fn index(&self) -> Result<Option<Index>, String> {
+        let Some(repository) = &self.repository else {
+            return Ok(None);
+        };
+        let mut index = Index::of(&repository.git_dir, self.format)?;
+        if let Some(index) = &mut index {
+            index.trusted &= !repository.bytes_may_differ(index.has_attributes());
+        }
+        Ok(index)
+    }
+
+    fn walk(&self, state: &mut State, index: Option<&Index>) -> Result<Snapshot, String> {
+        let own = format!("{}.overnight", self.prefix).into_bytes();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let scan = Scan {
+            format: self.format,
+            store: &state.store,
+            packer: Mutex::new(state.store.packer()),
+            index,
+            hidden: &self.hidden,
+            own: &[own],
+            started: Instant::now(),
+            now: now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)),
+            seen: AtomicUsize::new(0),
+            free: AtomicBool::new(true),
+            large: Mutex::new(()),
+        };
+        let before = Before {
+            last: state.last.as_ref(),
+            base: state.base.as_ref(),
+            index: index.map_or(0..0, |index| index.below(self.prefix.as_bytes(), 0..index.len())),
+        };
+        let found = self.at_workspace(&mut |handle, rules, ignored| {
+            let place = Place {
+                handle,
+                path: self.prefix.clone().into_bytes(),
+                before: before.clone(),
+                ignored,
+                depth: 0,
+            };
+            scan.dir(place, rules)
+        })?;
+        let mut id = match &found {
+            Some(dir) => dir.id,
+            None => scan.object(Kind::Tree, b"", None)?,
+        };
+        for name in self
+            .prefix
+            .split('/')
+            .rev()
+            .filter(|name| !name.is_empty() && found.is_some())
+        {
+            let mut tree = Vec::new();
+            object::push_entry(&mut tree, self.format, name.as_bytes(), object::DIRECTORY, &id);
+            id = scan.object(Kind::Tree, &tree, None)?;
+        }
+        let packer = scan.packer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.store.keep(packer)?;
+        let found = found.unwrap_or_default();
+        state.base.get_or_insert_with(|| Arc::clone(&found));
+        state.last = Some(found);
+        Ok(Snapshot {
+            tree: self.format.hex(&id),
+        })
+    }
+
+    /// Opens the workspace from the top of the repository, and calls `then` with the rules of the directories above it and
+    /// whether they ignore it.
+    fn at_workspace<T>(
+        &self,
+        then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let top = rustix::fs::open(&self.top, flags, rustix::fs::Mode::empty());
+        let top = top.map_err(|error| format!("{}: {error}", self.top.display()))?;
+        let excludes = self
+            .repository
+            .as_ref()
+            .map(|found| found.common_dir.join("info/exclude"));
+        let excludes = excludes.and_then(|path| repository::text(&path)).unwrap_or_default();
+        let rules = Rules::new(None, 0, excludes.as_bytes());
+        self.down(top, 0, &rules, false, then)
+    }
+
+    fn down<T>(
+        &self,
+        handle: OwnedFd,
+        base: usize,
+        rules: &Rules<'_>,
+        ignored: bool,
+        then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let Some((name, _)) = self.prefix.get(base..).and_then(|rest| rest.split_once('/')) else {
+            return then(handle, rules, ignored);
+        };
+        let text = read_patterns(handle.as_fd())?.unwrap_or_default();
+        let rules = Rules::new(Some(rules), base, &text);
+        let end = base + name.len();
+        let path = self.prefix.get(..end).unwrap_or_default();
+        let ignored = ignored || rules.ignores(path.as_bytes(), true);
+        let name = CString::new(name).map_err(|error| error.to_string())?;
+        let below = open_dir(handle.as_fd(), &name).map_err(|error| format!("{path}: {error}"))?;
+        self.down(below, end + 1, &rules, ignored, then)
+    }
 }

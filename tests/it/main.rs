@@ -37,6 +37,7 @@ mod scheduler;
 mod secrets;
 mod server_prompts;
 mod service;
+mod store;
 mod tools;
 mod traces;
 mod trust;

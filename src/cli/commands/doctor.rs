@@ -5,6 +5,7 @@ use crate::base::secret::is_secret_name;
 use crate::cli::args::DoctorArgs;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, wire};
+use crate::process::held::{self, May};
 use crate::process::{self, plain};
 use crate::workspace::patch;
 use std::path::Path;
@@ -127,7 +128,14 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
             "not a git repository: the patch is made against a copy of the tree",
         )];
     };
-    let listed = plain::git(&["config", "--list", "--local", "-z"], &repository.top, &[], None).await;
+    let listed = held::git(
+        &["config", "--list", "--local", "-z"],
+        &repository.top,
+        &[],
+        None,
+        May::Read,
+    )
+    .await;
     let settings = match listed {
         Ok(printed) if printed.ok => String::from_utf8_lossy(&printed.stdout).into_owned(),
         Ok(printed) => return vec![finding(Sign::Warning, "checkout", printed.stderr)],

@@ -102,6 +102,9 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     }
     if args.isolate {
         let isolated = isolate::make(&place.workspace).await.map_err(Refusal::Environment)?;
+        if let Some(lacks) = isolated.lacks() {
+            out::tell(&lacks);
+        }
         let ended = begin(&args.shared, settings, place, Some(&isolated), started).await;
         isolated.remove().await;
         return ended;

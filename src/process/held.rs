@@ -1,0 +1,275 @@
+//! Git processes of ours on data that others may have written: they read and start nothing, or write in named places only.
+//! Landlock and a system-call filter as far as the kernel has them, whatever level commands run at. Knows no tree.
+
+use super::plain::{GIT_TIME, Printed, run_git};
+use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+/// The newest rules that we know; an older kernel takes what it has.
+const NEWEST: ABI = ABI::V6;
+/// Requests that are on their way at once: their lines fit into a pipe, so that writing them never waits.
+const AHEAD: usize = 256;
+
+/// What a git process may do beside reading.
+#[derive(Clone, Copy, Debug)]
+pub enum May<'a> {
+    /// Nothing.
+    Read,
+    /// Write below these directories.
+    Write(&'a [PathBuf]),
+    /// Write below these directories, and start programs, which are held likewise.
+    WriteAndStart(&'a [PathBuf]),
+}
+
+/// Runs `git` as [`super::plain::git`] does, held to what it `may`.
+///
+/// # Errors
+/// One sentence: it cannot be started or held, or takes longer than [`GIT_TIME`].
+pub async fn git(
+    args: &[&str],
+    dir: &Path,
+    env: &[(String, String)],
+    stdin: Option<&[u8]>,
+    may: May<'_>,
+) -> Result<Printed, String> {
+    let mut command = Command::new("git");
+    hold(&mut command, may)?;
+    run_git(command, args, dir, env, stdin).await
+}
+
+/// Makes the process that `command` starts bound itself before its exec.
+#[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
+fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
+    let rules = rules(may).map_err(|error| format!("git cannot be held: {error}"))?;
+    let filter =
+        filter(!matches!(may, May::WriteAndStart(_))).map_err(|error| format!("git cannot be held: {error}"))?;
+    // Rules and filter live as long as the command does.
+    let held = Arc::new((rules, filter));
+    let hook = move || {
+        let (rules, filter) = held.as_ref();
+        // SAFETY: only system calls on plain numbers, which are safe after a fork.
+        unsafe {
+            // A program that waits on something that somebody put in its way ends by itself.
+            libc::alarm(GIT_TIME.as_secs() as u32);
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            if let Some(rules) = rules
+                && libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) != 0
+            {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        // A kernel without filters still has the neutral settings to hold git.
+        let _ = seccompiler::apply_filter(filter);
+        Ok(())
+    };
+    // SAFETY: the hook allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(hook);
+    }
+    Ok(())
+}
+
+fn rules(may: May<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
+    let writes = AccessFs::from_write(NEWEST);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(writes)?
+        .create()?;
+    let places = match may {
+        May::Read => &[],
+        May::Write(places) | May::WriteAndStart(places) => places,
+    };
+    if let Ok(null) = PathFd::new("/dev/null") {
+        ruleset = ruleset.add_rule(PathBeneath::new(null, AccessFs::WriteFile | AccessFs::Truncate))?;
+    }
+    for place in places {
+        if let Ok(place) = PathFd::new(place) {
+            ruleset = ruleset.add_rule(PathBeneath::new(place, writes))?;
+        }
+    }
+    Ok(ruleset.into())
+}
+
+/// Refuses sockets, and new processes where nothing may be started.
+fn filter(alone: bool) -> Result<BpfProgram, String> {
+    let mut refused = vec![libc::SYS_socket, libc::SYS_ptrace, libc::SYS_mount, libc::SYS_unshare];
+    if alone {
+        refused.extend([libc::SYS_clone, libc::SYS_clone3]);
+        #[cfg(target_arch = "x86_64")]
+        refused.extend([libc::SYS_fork, libc::SYS_vfork]);
+    }
+    let rules: BTreeMap<i64, Vec<_>> = refused.into_iter().map(|call| (call, Vec::new())).collect();
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
+    let deny = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, deny, arch).map_err(|error| error.to_string())?;
+    BpfProgram::try_from(filter).map_err(|error| error.to_string())
+}
+
+/// A git directory of our own in a private temporary place: no index, no hooks, no settings but ours. Gone with the value.
+#[derive(Debug)]
+pub struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    /// An empty one for objects of this form.
+    ///
+    /// # Errors
+    /// One sentence: the temporary directory cannot be written.
+    pub fn make(sha256: bool) -> Result<Self, String> {
+        let made = || -> std::io::Result<Self> {
+            let dir = tempfile::Builder::new().prefix("overnight-git-").tempdir()?;
+            lay_out(dir.path(), sha256)?;
+            Ok(Self { dir })
+        };
+        made().map_err(|error| format!("no temporary directory: {error}"))
+    }
+
+    /// The git directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The environment under which git uses it.
+    pub fn env(&self) -> Vec<(String, String)> {
+        vec![("GIT_DIR".to_owned(), self.path().to_string_lossy().into_owned())]
+    }
+}
+
+/// Writes what makes `dir` a bare git directory; its objects are left alone.
+///
+/// # Errors
+/// Those of the file system.
+pub fn lay_out(dir: &Path, sha256: bool) -> std::io::Result<()> {
+    for name in ["info", "objects/info", "objects/pack", "refs"] {
+        std::fs::create_dir_all(dir.join(name))?;
+    }
+    let format = if sha256 { "1" } else { "0" };
+    let mut config = format!("[core]\n\trepositoryformatversion = {format}\n\tbare = true\n");
+    if sha256 {
+        config.push_str("[extensions]\n\tobjectformat = sha256\n");
+    }
+    std::fs::write(dir.join("config"), config)?;
+    // Highest precedence: whatever attributes a tree has, bytes are shown as they are.
+    let attributes = "* -text !eol -filter -ident !working-tree-encoding !diff !merge\n";
+    std::fs::write(dir.join("info/attributes"), attributes)?;
+    // Last, because its presence says that all of the above is there. A branch without commits.
+    std::fs::write(dir.join("HEAD"), "ref: refs/heads/none\n")
+}
+
+/// One `git cat-file --batch` on an object directory that others write: it reads objects and does nothing else. What it says is
+/// to be held against the ids.
+#[derive(Debug)]
+pub struct Batch {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    _scratch: Scratch,
+}
+
+/// What an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its id, in hexadecimal.
+    pub id: String,
+    /// `blob`, `tree`, `commit` or `tag`.
+    pub kind: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What takes the objects of [`Batch::each`]: the number of the name, what it is (`None` when it is not there), its content.
+pub type Take<'a> = &'a mut dyn FnMut(usize, Option<&Header>, &mut dyn Read) -> Result<(), String>;
+
+impl Batch {
+    /// Starts it on the directory `objects` of a repository.
+    ///
+    /// # Errors
+    /// One sentence: git cannot be started or held.
+    pub fn open(objects: &Path, sha256: bool) -> Result<Self, String> {
+        let scratch = Scratch::make(sha256)?;
+        let mut command = Command::new("git");
+        hold(&mut command, May::Read)?;
+        command
+            .args(["cat-file", "--batch"])
+            .current_dir("/")
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .envs(super::plain::neutral())
+            .env("LC_ALL", "C")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_DIR", scratch.path())
+            .env("GIT_OBJECT_DIRECTORY", objects)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
+        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("git has no pipes".to_owned());
+        };
+        Ok(Self {
+            child,
+            requests,
+            answers: BufReader::with_capacity(1 << 16, answers),
+            _scratch: scratch,
+        })
+    }
+
+    /// Reads the objects of these names (ids, or `ID^{tree}`) one after the other.
+    ///
+    /// # Errors
+    /// One sentence: git ended, or `take` failed.
+    pub fn each(&mut self, names: &[String], take: Take<'_>) -> Result<(), String> {
+        let mut asked = 0;
+        for done in 0..names.len() {
+            while asked < names.len() && asked < done + AHEAD {
+                let line = names.get(asked).map(|name| format!("{name}\n")).unwrap_or_default();
+                self.requests
+                    .write_all(line.as_bytes())
+                    .map_err(|error| format!("git cat-file takes no request: {error}"))?;
+                asked += 1;
+            }
+            self.answer(done, take)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, number: usize, take: Take<'_>) -> Result<(), String> {
+        let ended = |error: std::io::Error| format!("git cat-file ended early: {error}");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(ended)?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let size = words.get(2).and_then(|size| size.parse().ok());
+        let (Some(size), &[id, kind, _]) = (size, words.as_slice()) else {
+            return match words.last() {
+                Some(_) => take(number, None, &mut std::io::empty()),
+                None => Err("git cat-file ended early".to_owned()),
+            };
+        };
+        let header = Header {
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            size,
+        };
+        let mut content = (&mut self.answers).take(size);
+        take(number, Some(&header), &mut content)?;
+        std::io::copy(&mut content, &mut std::io::sink()).map_err(ended)?;
+        let mut end = [0];
+        self.answers.read_exact(&mut end).map_err(ended)
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,87 @@
+//! The files of a commit, written without git: no filter, hook or attribute has a say in them, so each holds the bytes that are
+//! stored.
+
+use super::hands::Hands;
+use super::index::{Written, bytes_of};
+use super::object::{DIRECTORY, EXECUTABLE, FILE, Id, Kind, LINK, METADATA};
+use super::repository::Repository;
+use super::scan::MOST_DEPTH;
+use super::store::Store;
+use super::trees::{Leaf, Objects};
+use crate::process::held::Scratch;
+use std::path::Path;
+
+/// How the content of a file begins that stands for one of Git LFS.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What was written.
+pub(in crate::workspace) struct Checkout {
+    /// The bytes of an index for it.
+    pub index: Vec<u8>,
+    /// Files that stand for one of Git LFS.
+    pub pointers: usize,
+}
+
+/// Writes the files of `commit` into the directory `into`, which has none.
+pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into: &Path) -> Result<Checkout, String> {
+    let format = repository.format();
+    // Nothing is ours here: all objects are the repository's.
+    let scratch = Scratch::make(format == super::object::Format::Sha256)?;
+    let store = Store::open(scratch.path(), format)?;
+    let mut objects = Objects::new(format, &store, Some(repository.objects()));
+    let tree = objects.tree_of(commit)?;
+    let mut files = Vec::new();
+    list(&mut objects, &tree, &mut Vec::new(), &mut files, MOST_DEPTH)?;
+    files.sort();
+    let hands = Hands::open(into)?;
+    let said = |path: &[u8], why: String| format!("{}: {why}", String::from_utf8_lossy(path));
+    let mut blobs = Vec::new();
+    for (path, (mode, id)) in &files {
+        match *mode {
+            FILE | EXECUTABLE | LINK => blobs.push(*id),
+            // The place of a submodule.
+            METADATA => hands.make_dir(path).map_err(|why| said(path, why))?,
+            mode => return Err(said(path, format!("it has the mode {mode:o}"))),
+        }
+    }
+    let mut written = Vec::with_capacity(blobs.len());
+    let mut pointers = 0;
+    let mut next = files.iter().filter(|(_, (mode, _))| *mode != METADATA);
+    // Nothing is in our own store, so contents come in the order in which they are asked for.
+    objects.each(&blobs, Kind::Blob, &mut |id, content| {
+        let (path, (mode, _)) = next.next().ok_or("more objects than files")?;
+        pointers += usize::from(content.starts_with(POINTER));
+        let stat = hands.put(path, *mode, &content).map_err(|why| said(path, why))?;
+        written.push(Written {
+            path: path.clone(),
+            mode: *mode,
+            id: *id,
+            stat,
+        });
+        Ok(())
+    })?;
+    let index = bytes_of(format, &written)?;
+    Ok(Checkout { index, pointers })
+}
+
+fn list(
+    objects: &mut Objects<'_>,
+    tree: &Id,
+    path: &mut Vec<u8>,
+    files: &mut Vec<(Vec<u8>, Leaf)>,
+    depth: usize,
+) -> Result<(), String> {
+    let depth = depth.checked_sub(1).ok_or("a tree nested too deep")?;
+    for entry in objects.tree(tree)? {
+        let length = path.len();
+        path.extend_from_slice(&entry.name);
+        if entry.mode == DIRECTORY {
+            path.push(b'/');
+            list(objects, &entry.id, path, files, depth)?;
+        } else {
+            files.push((path.clone(), (entry.mode, entry.id)));
+        }
+        path.truncate(length);
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! What lies between two snapshots, as a patch. The program that writes it sees a private store with nothing in it but the files
+//! that differ, each held against its id before; it reads, starts nothing and knows no setting but ours.
+
+use super::object::{Format, Id, Kind, METADATA};
+use super::store::Store;
+use super::trees::{Change, Leaf, Objects};
+use super::{Shadow, Snapshot};
+use crate::base::event::FileChange;
+use crate::process::held::{self, May, Scratch};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What lies between two snapshots.
+#[derive(Clone, Debug, Default)]
+pub struct Delta {
+    /// A patch that `git apply` takes; empty when nothing changed that it can hold.
+    pub patch: Vec<u8>,
+    /// What changed, what no patch can hold included.
+    pub files: Vec<FileChange>,
+    /// What changed and is in no patch.
+    pub unpatched: Vec<Unpatched>,
+}
+
+/// A path that changed and whose content is not known: a large file that git does not know, a pipe, an unreadable file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpatched {
+    /// Relative to the workspace.
+    pub path: String,
+    /// What it is, as `a file over 32 MiB`.
+    pub why: String,
+}
+
+/// Whether a path is another one or lies below it.
+pub(super) fn lies_below(path: &[u8], top: &[u8]) -> bool {
+    path.strip_prefix(top)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+impl Shadow {
+    /// What changed from one snapshot to another.
+    ///
+    /// # Errors
+    /// One sentence: an object is missing or was altered, or git cannot be run.
+    pub async fn delta(&self, from: &Snapshot, to: &Snapshot) -> Result<Delta, String> {
+        if from == to {
+            return Ok(Delta::default());
+        }
+        let (from, to) = (self.id(from)?, self.id(to)?);
+        let (mut delta, scratch) = self
+            .beside(move |shadow, state| {
+                let mut objects = shadow.objects(&state.store);
+                let changes = objects.differences(&from, &to)?;
+                let (changes, delta) = shadow.sort_out(&mut objects, changes)?;
+                let scratch = match changes.is_empty() {
+                    true => None,
+                    false => Some(reduced(shadow.format, &mut objects, &changes)?),
+                };
+                Ok((delta, scratch))
+            })
+            .await?;
+        let Some((scratch, from, to)) = scratch else {
+            return Ok(delta);
+        };
+        let (from, to) = (self.format.hex(&from), self.format.hex(&to));
+        let args = [
+            "diff-tree",
+            "-r",
+            "-M",
+            "-z",
+            "--raw",
+            "--numstat",
+            "-p",
+            "--binary",
+            "--full-index",
+            "--no-ext-diff",
+            "--no-textconv",
+            &from,
+            &to,
+        ];
+        let printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+        if !printed.ok {
+            return Err(format!("git diff-tree: {}", printed.stderr));
+        }
+        let (raw, patch) = parts(&printed.stdout).ok_or("git diff-tree said something else than a patch")?;
+        delta.files.splice(0..0, changes(raw, &self.prefix));
+        delta.patch = patch.to_vec();
+        Ok(delta)
+    }
+
+    /// Sets aside what no patch can hold, with all below it.
+    fn sort_out(&self, objects: &mut Objects<'_>, changes: Vec<Change>) -> Result<(Vec<Change>, Delta), String> {
+        let unknown = |leaf: &Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
+        let mut delta = Delta::default();
+        let mut tops = BTreeSet::new();
+        for change in &changes {
+            let Some(id) = unknown(&change.new).or(unknown(&change.old)) else {
+                continue;
+            };
+            let text = objects.read(&id, Kind::Blob)?;
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let path = self.local(change.lossy());
+            let kind = match (&change.old, &change.new) {
+                (None, _) => "added",
+                (_, None) => "deleted",
+                _ => "modified",
+            };
+            delta.files.push(FileChange {
+                path: path.clone(),
+                kind: kind.to_owned(),
+                from: None,
+                added: None,
+                removed: None,
+            });
+            let why = text.lines().next().unwrap_or_default().to_owned();
+            delta.unpatched.push(Unpatched { path, why });
+            tops.insert(change.path.clone());
+        }
+        let apart = |path: &[u8]| {
+            let mut ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
+            !ends.any(|end| path.get(..end).is_some_and(|top| tops.contains(top)))
+        };
+        let kept = changes.into_iter().filter(|change| apart(&change.path)).collect();
+        Ok((kept, delta))
+    }
+
+    /// A path from the top of the repository as one of the workspace.
+    pub(super) fn local(&self, path: String) -> String {
+        path.strip_prefix(&self.prefix).map(str::to_owned).unwrap_or(path)
+    }
+}
+
+/// A store with two trees of nothing but what differs, and their ids.
+fn reduced(format: Format, objects: &mut Objects<'_>, changes: &[Change]) -> Result<(Scratch, Id, Id), String> {
+    let scratch = Scratch::make(format == Format::Sha256)?;
+    let mut store = Store::open(scratch.path(), format)?;
+    let mut packer = store.packer();
+    let wanted: BTreeSet<Id> = changes
+        .iter()
+        .flat_map(|change| [change.old, change.new])
+        .flatten()
+        .map(|(_, id)| id)
+        .collect();
+    let wanted: Vec<Id> = wanted.into_iter().collect();
+    objects.each(&wanted, Kind::Blob, &mut |id, content| {
+        packer.add(id, Kind::Blob, &content)
+    })?;
+    let mut tree = |side: &dyn Fn(&Change) -> Option<Leaf>| -> Result<Id, String> {
+        let edits: BTreeMap<_, _> = changes
+            .iter()
+            .map(|change| (change.path.clone(), side(change)))
+            .collect();
+        let mut put = |tree: &[u8]| packer.put(&store, Kind::Tree, tree);
+        match objects.edited(None, &edits, &mut put)? {
+            Some(id) => Ok(id),
+            None => put(b""),
+        }
+    };
+    let (from, to) = (tree(&|change| change.old)?, tree(&|change| change.new)?);
+    store.keep(packer)?;
+    Ok((scratch, from, to))
+}
+
+/// The records and the patch behind them; an empty field lies between.
+fn parts(printed: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut at = 0;
+    let mut renamed = 0_u32;
+    loop {
+        let rest = printed.get(at..)?;
+        let end = memchr::memchr(0, rest)?;
+        let field = rest.get(..end)?;
+        if field.is_empty() && renamed == 0 {
+            return Some((printed.get(..at)?, printed.get(at + 1..)?));
+        }
+        // Counts without a path are followed by two; `:` begins a record with one path or two, which are never empty.
+        renamed = match field.strip_suffix(b"\t") {
+            Some(counts) if renamed == 0 && counts.contains(&b'\t') => 2,
+            _ => renamed.saturating_sub(1),
+        };
+        at += end + 1;
+    }
+}
+
+/// Reads `-z --raw --numstat`: records `:mode mode id id STATUS\0path\0[path\0]`, then `added\tremoved\tpath\0` or
+/// `added\tremoved\t\0from\0to\0`.
+fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
+    let mut files: Vec<FileChange> = Vec::new();
+    let mut by_path: BTreeMap<String, usize> = BTreeMap::new();
+    let mut fields = raw
+        .split(|byte| *byte == 0)
+        .map(|field| String::from_utf8_lossy(field).into_owned());
+    let local = |path: String| path.strip_prefix(prefix).map(str::to_owned).unwrap_or(path);
+    while let Some(field) = fields.next() {
+        if let Some(record) = field.strip_prefix(':') {
+            let mut words = record.split(' ');
+            let (old_mode, new_mode) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let (old_id, new_id) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let status = words.next().unwrap_or_default();
+            let first = fields.next().unwrap_or_default();
+            let (from, path) = match status.chars().next() {
+                Some('R' | 'C') => (Some(local(first)), local(fields.next().unwrap_or_default())),
+                _ => (None, local(first)),
+            };
+            let kind = match status.chars().next() {
+                Some('A' | 'C') => "added",
+                Some('D') => "deleted",
+                Some('R') => "renamed",
+                _ if old_id == new_id && old_mode != new_mode => "mode",
+                _ => "modified",
+            };
+            by_path.insert(path.clone(), files.len());
+            files.push(FileChange {
+                path,
+                kind: kind.to_owned(),
+                from,
+                added: None,
+                removed: None,
+            });
+        } else if let Some((added, rest)) = field.split_once('\t')
+            && let Some((removed, path)) = rest.split_once('\t')
+        {
+            let path = if path.is_empty() {
+                fields.next();
+                fields.next().unwrap_or_default()
+            } else {
+                path.to_owned()
+            };
+            if let Some(file) = by_path.get(&local(path)).and_then(|at| files.get_mut(*at)) {
+                file.added = added.parse().ok();
+                file.removed = removed.parse().ok();
+            }
+        }
+    }
+    files
+}

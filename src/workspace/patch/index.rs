@@ -1,0 +1,293 @@
+//! The index of a repository: which names git knows, and what it last saw of their files. Read as data that anybody may have
+//! written; runs nothing and follows no setting.
+
+use super::cache::Stat;
+use super::object::{Digest, EXECUTABLE, FILE, Format, Id, LINK};
+use std::path::Path;
+
+/// Bytes of an index that are read.
+const MOST_INDEX: u64 = 1 << 30;
+
+const ASSUME_OR_EXTENDED: u16 = 0x4000;
+const STAGE: u16 = 0x3000;
+const INTENT_TO_ADD: u16 = 0x2000;
+
+/// An index, its entries in git's order (by the bytes of the whole path).
+#[derive(Debug)]
+pub(super) struct Index {
+    raw: Vec<u8>,
+    format: Format,
+    /// Where each entry begins in `raw`, and where its name lies: in `raw`, or for version 4 in `names`.
+    at: Vec<(u32, u32, u16)>,
+    names: Option<Vec<u8>>,
+    /// When it was written; later changes of a file within the same tick would not show. Nanoseconds since 1970.
+    written: i64,
+    /// Whether the ids of unchanged files may be taken without reading the files.
+    pub trusted: bool,
+}
+
+/// One file as git last saw it.
+pub(super) struct Seen {
+    pub id: Id,
+    pub mode: u32,
+    pub stat: Stat,
+    /// Its object was stored.
+    pub stored: bool,
+    /// The file was older than the index when this was noted.
+    pub settled: bool,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The number of git's variable-length form, and the bytes it took.
+fn offset(bytes: &[u8]) -> Option<(usize, usize)> {
+    let mut used = 1;
+    let mut byte = *bytes.first()?;
+    let mut value = usize::from(byte & 127);
+    while byte & 128 != 0 {
+        byte = *bytes.get(used)?;
+        used += 1;
+        value = (value.checked_add(1)?.checked_mul(128)?).checked_add(usize::from(byte & 127))?;
+    }
+    Some((value, used))
+}
+
+impl Index {
+    /// Reads the index of `git_dir`; `None` when there is none. A split index is completed by its shared part, names only.
+    pub fn of(git_dir: &Path, format: Format) -> Result<Option<Self>, String> {
+        let Some(mut index) = Self::load(&git_dir.join("index"), format)? else {
+            return Ok(None);
+        };
+        if let Some(shared) = index.shared() {
+            let path = git_dir.join(format!("sharedindex.{shared}"));
+            if let Some(base) = Self::load(&path, format)? {
+                index = index.joined(&base);
+            }
+            index.trusted = false;
+        }
+        match index.is_sorted() {
+            true => Ok(Some(index)),
+            false => Err(format!("{}: an index out of order", git_dir.join("index").display())),
+        }
+    }
+
+    fn load(path: &Path, format: Format) -> Result<Option<Self>, String> {
+        use std::os::unix::fs::MetadataExt;
+        let data = match std::fs::metadata(path) {
+            Ok(data) => data,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        if !data.is_file() || data.len() > MOST_INDEX {
+            return Err(format!("{}: no index of at most {MOST_INDEX} bytes", path.display()));
+        }
+        let raw = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let written = data
+            .mtime()
+            .saturating_mul(1_000_000_000)
+            .saturating_add(data.mtime_nsec());
+        let index = Self::parse(raw, format, written);
+        index.map(Some).ok_or_else(|| {
+            format!(
+                "{}: this program cannot read the index: `git update-index --index-version 2` writes another form",
+                path.display()
+            )
+        })
+    }
+
+    pub fn parse(raw: Vec<u8>, format: Format, written: i64) -> Option<Self> {
+        let version = word(&raw, 4)?;
+        if !raw.starts_with(b"DIRC") || !(2..=4).contains(&version) || u32::try_from(raw.len()).is_err() {
+            return None;
+        }
+        let count = word(&raw, 8)? as usize;
+        let mut at = Vec::with_capacity(count.min(raw.len() / 40));
+        let mut names = (version == 4).then(Vec::new);
+        let mut here = 12;
+        let mut before: (usize, usize) = (0, 0);
+        for _ in 0..count {
+            let flags_at = here + 40 + format.bytes();
+            let flags = u16::from_be_bytes(raw.get(flags_at..flags_at + 2)?.try_into().ok()?);
+            let extended = version > 2 && flags & ASSUME_OR_EXTENDED != 0;
+            let name_at = flags_at + if extended { 4 } else { 2 };
+            let rest = raw.get(name_at..)?;
+            if let Some(names) = &mut names {
+                let (strip, used) = offset(rest)?;
+                let tail = rest.get(used..)?;
+                let end = memchr::memchr(0, tail)?;
+                let keep = before.1.checked_sub(strip)?;
+                let start = names.len();
+                names.extend_from_within(before.0..before.0 + keep);
+                names.extend_from_slice(tail.get(..end)?);
+                before = (start, names.len() - start);
+                at.push((here as u32, u32::try_from(start).ok()?, u16::try_from(before.1).ok()?));
+                here = name_at + used + end + 1;
+            } else {
+                let end = memchr::memchr(0, rest)?;
+                at.push((here as u32, name_at as u32, u16::try_from(end).ok()?));
+                here += (name_at + end - here + 8) & !7;
+            }
+        }
+        Some(Self {
+            raw,
+            format,
+            at,
+            names,
+            written,
+            trusted: true,
+        })
+    }
+
+    fn is_sorted(&self) -> bool {
+        (1..self.len()).all(|i| self.name(i - 1) <= self.name(i))
+    }
+
+    pub fn len(&self) -> usize {
+        self.at.len()
+    }
+
+    /// The whole path of an entry.
+    pub fn name(&self, i: usize) -> &[u8] {
+        let Some((_, start, len)) = self.at.get(i).copied() else {
+            return &[];
+        };
+        let names = self.names.as_deref().unwrap_or(&self.raw);
+        names
+            .get(start as usize..start as usize + usize::from(len))
+            .unwrap_or_default()
+    }
+
+    /// What git knows of an entry; `None` for conflicts and directories of a sparse index.
+    pub fn seen(&self, i: usize) -> Option<Seen> {
+        let (at, ..) = *self.at.get(i)?;
+        let entry = self.raw.get(at as usize..)?;
+        let flags_at = 40 + self.format.bytes();
+        let flags = u16::from_be_bytes(entry.get(flags_at..flags_at + 2)?.try_into().ok()?);
+        let extended = match flags & ASSUME_OR_EXTENDED {
+            0 => 0,
+            _ => u16::from_be_bytes(entry.get(flags_at + 2..flags_at + 4)?.try_into().ok()?),
+        };
+        let mode = word(entry, 24)?;
+        if flags & STAGE != 0 || ![FILE, EXECUTABLE, LINK].contains(&mode) {
+            return None;
+        }
+        let time = |at: usize| Some(i64::from(word(entry, at)?) * 1_000_000_000 + i64::from(word(entry, at + 4)?));
+        let stat = Stat {
+            changed: time(0)?,
+            modified: time(8)?,
+            inode: u64::from(word(entry, 20)?),
+            size: u64::from(word(entry, 36)?),
+        };
+        // As git: a file that was written in the tick in which the index was may have changed since, unseen.
+        let settled = stat.modified < self.written && stat.changed < self.written;
+        Some(Seen {
+            id: self.format.read(entry.get(40..)?)?,
+            mode,
+            stat,
+            stored: extended & INTENT_TO_ADD == 0,
+            settled,
+        })
+    }
+
+    /// Whether one of the files is one of attributes.
+    pub fn has_attributes(&self) -> bool {
+        let names = self.names.as_deref().unwrap_or(&self.raw);
+        memchr::memmem::find(names, b".gitattributes").is_some()
+    }
+
+    /// The entries whose path begins with `prefix`, within `range`.
+    pub fn below(&self, prefix: &[u8], range: std::ops::Range<usize>) -> std::ops::Range<usize> {
+        let first = |after: &dyn Fn(&[u8]) -> bool| {
+            let (mut low, mut high) = (range.start, range.end);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match after(self.name(middle)) {
+                    true => high = middle,
+                    false => low = middle + 1,
+                }
+            }
+            low
+        };
+        let start = first(&|name| name >= prefix);
+        let end = first(&|name| name >= prefix && !name.starts_with(prefix));
+        start..end
+    }
+
+    /// The id of the shared index that a split one builds upon.
+    fn shared(&self) -> Option<String> {
+        let at = memchr::memmem::rfind(&self.raw, b"link\0\0")?;
+        let id = self.format.read(self.raw.get(at + 8..)?)?;
+        (id != [0; 32]).then(|| self.format.hex(&id))
+    }
+
+    /// The names of both, without what is known of their files. Entries of a split index that stand for one of the shared index
+    /// have no name.
+    fn joined(&self, base: &Self) -> Self {
+        let mut all: Vec<&[u8]> = (0..self.len()).map(|i| self.name(i)).collect();
+        all.extend((0..base.len()).map(|i| base.name(i)));
+        all.retain(|name| !name.is_empty());
+        all.sort_unstable();
+        all.dedup();
+        let mut names = Vec::new();
+        let mut at = Vec::new();
+        for name in all {
+            // An entry at the end of the file says nothing about it.
+            at.push((u32::MAX, names.len() as u32, name.len() as u16));
+            names.extend_from_slice(name);
+        }
+        Self {
+            raw: Vec::new(),
+            format: self.format,
+            at,
+            names: Some(names),
+            written: 0,
+            trusted: false,
+        }
+    }
+}
+
+/// A file of a new index.
+pub(super) struct Written {
+    pub path: Vec<u8>,
+    pub mode: u32,
+    pub id: Id,
+    pub stat: rustix::fs::Stat,
+}
+
+/// The bytes of an index (version 2) of these files, which come in the order of their paths.
+pub(super) fn bytes_of(format: Format, files: &[Written]) -> Result<Vec<u8>, String> {
+    let mut bytes = b"DIRC\0\0\0\x02".to_vec();
+    let count = u32::try_from(files.len()).map_err(|_| "too many files for an index".to_owned())?;
+    bytes.extend_from_slice(&count.to_be_bytes());
+    for file in files {
+        let start = bytes.len();
+        let stat = &file.stat;
+        let words = [
+            stat.st_ctime as u32,
+            stat.st_ctime_nsec as u32,
+            stat.st_mtime as u32,
+            stat.st_mtime_nsec as u32,
+            stat.st_dev as u32,
+            stat.st_ino as u32,
+            file.mode,
+            stat.st_uid,
+            stat.st_gid,
+            stat.st_size as u32,
+        ];
+        for word in words {
+            bytes.extend_from_slice(&word.to_be_bytes());
+        }
+        bytes.extend_from_slice(file.id.get(..format.bytes()).unwrap_or_default());
+        bytes.extend_from_slice(&(file.path.len().min(0xfff) as u16).to_be_bytes());
+        bytes.extend_from_slice(&file.path);
+        let length = (bytes.len() - start + 8) & !7;
+        bytes.resize(start + length, 0);
+    }
+    let mut digest = Digest::new(format);
+    digest.add(&bytes);
+    let sum = digest.finish()?;
+    bytes.extend_from_slice(sum.get(..format.bytes()).unwrap_or_default());
+    Ok(bytes)
+}

@@ -1,0 +1,203 @@
+//! One name that is no directory: whether it is as it was, and its content where it is not.
+
+use super::cache::{Entry, Stat, What};
+use super::index::{Index, Seen};
+use super::names::{open_dir, open_file};
+use super::object::{Digest, Id, Kind};
+use super::scan::{LARGE, MOST_FILE, Scan, TICK};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+use std::sync::PoisonError;
+
+/// What was found: what it is, what to know it by the next time, its id.
+type Made = (What, Stat, Id);
+
+/// A name and all that is known of it.
+pub(super) struct Look<'a, 'b> {
+    pub scan: &'a Scan<'b>,
+    pub at: BorrowedFd<'a>,
+    pub name: &'a CString,
+    pub stat: &'a rustix::fs::Stat,
+    /// As it was in the last snapshot.
+    pub old: Option<&'a Entry>,
+    /// As it was in the first one.
+    pub first: Option<&'a Entry>,
+    /// The index, where it has an entry for the name, and which.
+    pub index: Option<&'a Index>,
+    pub seen: usize,
+}
+
+impl Look<'_, '_> {
+    /// `None`: it turned into something else.
+    pub fn at(&self, kind: FileType, refused: bool) -> Result<Option<Made>, String> {
+        match kind {
+            _ if refused => self.metadata("a name that git refuses"),
+            FileType::RegularFile => self.file(),
+            FileType::Symlink => self.link(),
+            FileType::Directory => match open_dir(self.at, self.name) {
+                Err(Errno::ACCESS | Errno::PERM) => self.metadata("a directory that cannot be read"),
+                _ => Ok(None),
+            },
+            FileType::Fifo => self.metadata("a pipe"),
+            FileType::Socket => self.metadata("a socket"),
+            _ => self.metadata("a device"),
+        }
+    }
+
+    /// By what it is and when it changed, not by its content.
+    fn metadata(&self, why: &str) -> Result<Option<Made>, String> {
+        let stat = Stat::of(self.stat);
+        let mut text = format!("{why}\ninode {} mode {:o}\n", stat.inode, self.stat.st_mode);
+        if FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile {
+            // Its time changes with whatever is done to it, and no program can set it back.
+            text.push_str(&format!(
+                "bytes {} changed {} modified {}\n",
+                stat.size, stat.changed, stat.modified
+            ));
+        }
+        let id = self.scan.object(Kind::Blob, text.as_bytes(), None)?;
+        Ok(Some((What::Metadata, stat, id)))
+    }
+
+    /// What to know a file by: nothing when it is so young that it may change again without another time.
+    fn known_by(&self, stat: Stat) -> Stat {
+        match self.scan.now.saturating_sub(stat.changed.max(stat.modified)) > TICK {
+            true => stat,
+            false => Stat::UNKNOWN,
+        }
+    }
+
+    fn file(&self) -> Result<Option<Made>, String> {
+        let stat = Stat::of(self.stat);
+        let what = match self.stat.st_mode & 0o100 {
+            0 => What::File,
+            _ => What::Executable,
+        };
+        if let Some(old) = self.old
+            && old.stat == stat
+            && (old.what == what || old.what == What::Metadata)
+        {
+            return Ok(Some((old.what, stat, old.id)));
+        }
+        let seen = self
+            .index
+            .and_then(|index| index.seen(self.seen))
+            .filter(|seen| seen.stored);
+        if let Some(seen) = &seen
+            && self.index.is_some_and(|index| index.trusted)
+            && unchanged(seen, what, &stat)
+        {
+            return Ok(Some((what, stat, seen.id)));
+        }
+        let file = match open_file(self.at, self.name) {
+            Ok(file) => file,
+            Err(Errno::ACCESS | Errno::PERM) => return self.metadata("a file that cannot be read"),
+            Err(Errno::MFILE | Errno::NFILE) => return Err("too many open files".to_owned()),
+            Err(_) => return Ok(None),
+        };
+        let trouble = |error: Errno| error.to_string();
+        let opened = rustix::fs::fstat(&file).map_err(trouble)?;
+        let before = Stat::of(&opened);
+        if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile || before.inode != stat.inode {
+            return Ok(None);
+        }
+        let elsewhere = seen.map(|seen| seen.id);
+        let id = match self.content(&file, before.size, elsewhere)? {
+            Content::Known(id) => id,
+            Content::Changing => return Ok(None),
+            Content::Large => return self.metadata(&format!("a file over {} MiB", MOST_FILE >> 20)),
+        };
+        let after = Stat::of(&rustix::fs::fstat(&file).map_err(trouble)?);
+        let by = if after == before {
+            self.known_by(before)
+        } else {
+            Stat::UNKNOWN
+        };
+        Ok(Some((what, by, id)))
+    }
+
+    fn content(&self, mut file: &File, size: u64, elsewhere: Option<Id>) -> Result<Content, String> {
+        let trouble = |error: std::io::Error| error.to_string();
+        let _one = match size > LARGE {
+            true => Some(self.scan.large.lock().unwrap_or_else(PoisonError::into_inner)),
+            false => None,
+        };
+        if size <= MOST_FILE {
+            // Room for a byte more shows a file that grows.
+            let mut content = Vec::with_capacity(size as usize + 1);
+            file.take(MOST_FILE + 1).read_to_end(&mut content).map_err(trouble)?;
+            return match content.len() as u64 > MOST_FILE {
+                true => Ok(Content::Changing),
+                false => self.scan.object(Kind::Blob, &content, elsewhere).map(Content::Known),
+            };
+        }
+        // Only a content that is kept somewhere already has an id to compare with.
+        let before = [self.old, self.first].into_iter().flatten();
+        let before = before
+            .filter(|entry| entry.what != What::Metadata)
+            .map(|entry| entry.id);
+        let known: Vec<Id> = before.chain(elsewhere).collect();
+        if known.is_empty() {
+            return Ok(Content::Large);
+        }
+        let mut digest = Digest::of(self.scan.format, Kind::Blob, size);
+        let mut buffer = vec![0; 1 << 18];
+        let mut left = size;
+        while left > 0 {
+            let read = file.read(&mut buffer).map_err(trouble)?;
+            if read == 0 || read as u64 > left {
+                return Ok(Content::Changing);
+            }
+            digest.add(buffer.get(..read).unwrap_or_default());
+            left -= read as u64;
+        }
+        let id = digest.finish()?;
+        Ok(match known.contains(&id) {
+            true => Content::Known(id),
+            false => Content::Large,
+        })
+    }
+
+    fn link(&self) -> Result<Option<Made>, String> {
+        let stat = Stat::of(self.stat);
+        if let Some(old) = self.old
+            && old.stat == stat
+            && old.what == What::Link
+        {
+            return Ok(Some((What::Link, stat, old.id)));
+        }
+        let target = match rustix::fs::readlinkat(self.at, self.name.as_c_str(), Vec::new()) {
+            Ok(target) => target,
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let seen = self
+            .index
+            .and_then(|index| index.seen(self.seen))
+            .filter(|seen| seen.stored);
+        let id = self
+            .scan
+            .object(Kind::Blob, target.as_bytes(), seen.map(|seen| seen.id))?;
+        Ok(Some((What::Link, self.known_by(stat), id)))
+    }
+}
+
+enum Content {
+    Known(Id),
+    Large,
+    /// It grew or shrank while it was read.
+    Changing,
+}
+
+/// Whether a file is as git saw it. Where git noted no fractions of seconds, it is read.
+fn unchanged(seen: &Seen, what: What, now: &Stat) -> bool {
+    let short = |number: u64| number & u64::from(u32::MAX);
+    seen.settled
+        && seen.mode == what.mode()
+        && (seen.stat.modified, seen.stat.changed) == (now.modified, now.changed)
+        && (seen.stat.size, seen.stat.inode) == (short(now.size), short(now.inode))
+}

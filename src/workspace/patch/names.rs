@@ -1,0 +1,129 @@
+//! The names of a directory: those that lie in it and those that are known from before.
+
+use super::scan::{MOST_ENTRIES, Place, Scan, said};
+use crate::workspace::fs::TEMP_PREFIX;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// A name of a directory, and what it stood for when it was listed.
+pub(super) struct Name {
+    pub name: CString,
+    pub kind: FileType,
+}
+
+/// Opens a directory by its name, no link followed.
+pub(super) fn open_dir(at: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())
+}
+
+/// Opens what is to be a file, without waiting for the other end of a pipe.
+pub(super) fn open_file(at: BorrowedFd<'_>, name: &CString) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty()).map(File::from)
+}
+
+/// Names that git refuses in any tree, so that no patch with them could be applied.
+pub(super) fn refused(name: &[u8]) -> bool {
+    name.split(|byte| *byte == b'\\').any(|part| {
+        let part = part.to_ascii_lowercase();
+        let rest = part.strip_prefix(b".git").or_else(|| part.strip_prefix(b"git~1"));
+        rest.is_some_and(|rest| {
+            let end = rest.iter().position(|byte| !matches!(byte, b' ' | b'.'));
+            end.is_none_or(|end| rest.get(end) == Some(&b':'))
+        })
+    })
+}
+
+impl Scan<'_> {
+    /// The entries of the index for a name; `at` moves on to them.
+    pub(super) fn advance(&self, place: &Place<'_>, at: &mut usize, name: &[u8], dir: bool) -> Range<usize> {
+        let Some(index) = self.index else { return 0..0 };
+        let tail = |i: usize| index.name(i).get(place.path.len()..).unwrap_or_default();
+        let end = place.before.index.end;
+        let mut key = name.to_vec();
+        if dir {
+            key.push(b'/');
+        }
+        while *at < end && tail(*at) < key.as_slice() {
+            *at += 1;
+        }
+        let start = *at;
+        if dir {
+            *at = index.below(&[&place.path, key.as_slice()].concat(), start..end).end;
+        } else {
+            while *at < end && tail(*at) == name {
+                *at += 1;
+            }
+        }
+        start..*at
+    }
+
+    /// The names that are known of a directory, whatever lies in it.
+    pub(super) fn known(&self, place: &Place<'_>) -> Vec<Name> {
+        let mut all = std::collections::BTreeSet::new();
+        for dir in place.before.dirs() {
+            all.extend(dir.entries().map(|(name, _)| name.to_vec()));
+        }
+        if let Some(index) = self.index {
+            let mut at = place.before.index.start;
+            while at < place.before.index.end {
+                let tail = index.name(at).get(place.path.len()..).unwrap_or_default();
+                let Some(slash) = memchr::memchr(b'/', tail) else {
+                    all.insert(tail.to_vec());
+                    at += 1;
+                    continue;
+                };
+                let (name, _) = tail.split_at(slash);
+                all.insert(name.to_vec());
+                let prefix = [&place.path, name, b"/"].concat();
+                at = index.below(&prefix, at..place.before.index.end).end.max(at + 1);
+            }
+        }
+        let look = |name: Vec<u8>| {
+            let name = CString::new(name).ok()?;
+            let stat = rustix::fs::statat(&place.handle, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            Some(Name { name, kind })
+        };
+        all.into_iter().filter_map(look).collect()
+    }
+
+    /// All names of a directory that may count.
+    pub(super) fn list(&self, place: &Place<'_>) -> Result<Vec<Name>, String> {
+        let mut names = Vec::new();
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 16 << 10];
+        let mut listed = RawDir::new(&place.handle, &mut buffer);
+        while let Some(entry) = listed.next() {
+            let entry = entry.map_err(|error| said(&place.path, error))?;
+            let name = entry.file_name();
+            let bytes = name.to_bytes();
+            if matches!(bytes, b"." | b".." | b".git") || bytes.starts_with(TEMP_PREFIX.as_bytes()) {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => match rustix::fs::statat(&place.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    Err(_) => continue,
+                },
+                kind => kind,
+            };
+            names.push(Name {
+                name: name.to_owned(),
+                kind,
+            });
+            if names.len() > MOST_ENTRIES {
+                return Err(said(
+                    &place.path,
+                    format!("more than {MOST_ENTRIES} names in a directory"),
+                ));
+            }
+        }
+        Ok(names)
+    }
+}

@@ -1,0 +1,190 @@
+//! Objects in git's form: ids, their digests, and trees. Reads and writes no file.
+
+use sha1_checked::Digest as _;
+use std::fmt::Write as _;
+
+/// How a repository names its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Sha1,
+    Sha256,
+}
+
+/// The name of an object; with `Sha1` the last 12 bytes are zero.
+pub(super) type Id = [u8; 32];
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Commit = 1,
+    Tree = 2,
+    Blob = 3,
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Commit => "commit",
+            Kind::Tree => "tree",
+            Kind::Blob => "blob",
+        }
+    }
+}
+
+/// Modes of entries, as they stand in trees.
+pub(super) const FILE: u32 = 0o100_644;
+pub(super) const EXECUTABLE: u32 = 0o100_755;
+pub(super) const LINK: u32 = 0o120_000;
+pub(super) const DIRECTORY: u32 = 0o040_000;
+/// In git a submodule. In our trees, where repositories are directories, what is known by its metadata only: the id is that of a
+/// text that tells them.
+pub(super) const METADATA: u32 = 0o160_000;
+
+enum State {
+    /// With detection of collisions, as in git: two contents with one id would hide a change.
+    Sha1(Box<sha1_checked::Sha1>),
+    Sha256(Box<sha2::Sha256>),
+}
+
+/// A digest in the making.
+pub(super) struct Digest(State);
+
+impl Digest {
+    pub fn new(format: Format) -> Self {
+        Self(match format {
+            Format::Sha1 => State::Sha1(Box::new(sha1_checked::Sha1::new())),
+            Format::Sha256 => State::Sha256(Box::new(<sha2::Sha256 as sha2::Digest>::new())),
+        })
+    }
+
+    /// For an object of this kind with `size` bytes, which must follow.
+    pub fn of(format: Format, kind: Kind, size: u64) -> Self {
+        let mut digest = Self::new(format);
+        digest.add(format!("{} {size}\0", kind.word()).as_bytes());
+        digest
+    }
+
+    pub fn add(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            State::Sha1(digest) => digest.update(bytes),
+            State::Sha256(digest) => sha2::Digest::update(digest.as_mut(), bytes),
+        }
+    }
+
+    pub fn finish(self) -> Result<Id, String> {
+        let mut id = [0; 32];
+        match self.0 {
+            State::Sha1(digest) => {
+                let found = digest.try_finalize();
+                if found.has_collision() {
+                    return Err("a content made to collide with another one's SHA-1".to_owned());
+                }
+                id[..20].copy_from_slice(found.hash());
+            }
+            State::Sha256(digest) => id.copy_from_slice(&sha2::Digest::finalize(*digest)),
+        }
+        Ok(id)
+    }
+}
+
+impl Format {
+    /// Bytes of an id.
+    pub fn bytes(self) -> usize {
+        match self {
+            Format::Sha1 => 20,
+            Format::Sha256 => 32,
+        }
+    }
+
+    pub fn hex(self, id: &Id) -> String {
+        let mut text = String::with_capacity(64);
+        for byte in id.iter().take(self.bytes()) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    pub fn parse(self, hex: &str) -> Option<Id> {
+        let hex = hex.as_bytes();
+        if hex.len() != self.bytes() * 2 {
+            return None;
+        }
+        let mut id = [0; 32];
+        for (byte, pair) in id.iter_mut().zip(hex.chunks_exact(2)) {
+            let digit = |c: u8| (c as char).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            *byte = digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?;
+        }
+        Some(id)
+    }
+
+    /// Reads an id from the start of `bytes`.
+    pub fn read(self, bytes: &[u8]) -> Option<Id> {
+        let mut id = [0; 32];
+        id.get_mut(..self.bytes())?.copy_from_slice(bytes.get(..self.bytes())?);
+        Some(id)
+    }
+
+    pub fn id_of(self, kind: Kind, content: &[u8]) -> Result<Id, String> {
+        let mut digest = Digest::of(self, kind, content.len() as u64);
+        digest.add(content);
+        digest.finish()
+    }
+}
+
+/// One entry of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TreeEntry {
+    pub name: Vec<u8>,
+    pub mode: u32,
+    pub id: Id,
+}
+
+impl TreeEntry {
+    pub fn is_dir(&self) -> bool {
+        self.mode == DIRECTORY
+    }
+}
+
+/// How git orders the entries of a tree: directories as if a slash followed their names.
+pub(super) fn order(a: (&[u8], bool), b: (&[u8], bool)) -> std::cmp::Ordering {
+    let (name, dir) = a;
+    let (other, other_dir) = b;
+    let common = name.len().min(other.len());
+    let slash = |name: &[u8], dir: bool| name.get(common).copied().or(dir.then_some(b'/'));
+    name[..common]
+        .cmp(&other[..common])
+        .then_with(|| slash(name, dir).cmp(&slash(other, other_dir)))
+        .then_with(|| name.len().cmp(&other.len()))
+}
+
+/// Adds an entry to the bytes of a tree; they come in git's order.
+pub(super) fn push_entry(tree: &mut Vec<u8>, format: Format, name: &[u8], mode: u32, id: &Id) {
+    tree.extend_from_slice(format!("{mode:o} ").as_bytes());
+    tree.extend_from_slice(name);
+    tree.push(0);
+    tree.extend_from_slice(id.get(..format.bytes()).unwrap_or_default());
+}
+
+/// The entries of a tree, in its order.
+pub(super) fn entries(format: Format, mut bytes: &[u8]) -> Result<Vec<TreeEntry>, String> {
+    let broken = || "a tree that is not one".to_owned();
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let blank = memchr::memchr(b' ', bytes).ok_or_else(broken)?;
+        let (mode, rest) = bytes.split_at(blank);
+        let end = memchr::memchr(0, rest).ok_or_else(broken)?;
+        let mode = str::from_utf8(mode)
+            .ok()
+            .and_then(|mode| u32::from_str_radix(mode, 8).ok());
+        let name = rest.get(1..end).filter(|name| !name.is_empty()).ok_or_else(broken)?;
+        let rest = rest.get(end + 1..).ok_or_else(broken)?;
+        found.push(TreeEntry {
+            name: name.to_vec(),
+            mode: mode.ok_or_else(broken)?,
+            id: format.read(rest).ok_or_else(broken)?,
+        });
+        bytes = rest.get(format.bytes()..).ok_or_else(broken)?;
+    }
+    Ok(found)
+}

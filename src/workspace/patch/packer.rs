@@ -1,0 +1,266 @@
+//! Writing packs in git's form. Knows no tree.
+
+use super::object::{Digest, Format, Id, Kind};
+use super::store::{INDEX_SIGNATURE, Pack, Store, trouble};
+use flate2::write::ZlibEncoder;
+use flate2::{Compression, Crc};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of new contents of one snapshot, compressed.
+const MOST_STORED: u64 = 16 << 30;
+
+/// Tells packs in the making apart.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+const SIGNATURE: &[u8] = b"PACK\0\0\0\x02";
+
+/// A pack that is being written. Without an object it leaves no file.
+pub(super) struct Packer {
+    dir: PathBuf,
+    format: Format,
+    open: Option<(PathBuf, BufWriter<File>)>,
+    at: u64,
+    bytes: u64,
+    made: HashMap<Id, (u64, u32)>,
+}
+
+/// An object as it stands in a pack.
+pub(super) struct Packed(Vec<u8>);
+
+/// Compresses an object.
+pub(super) fn packed(kind: Kind, content: &[u8]) -> Result<Packed, String> {
+    let mut bytes = header(kind, content.len() as u64);
+    let mut encoder = ZlibEncoder::new(&mut bytes, level(kind));
+    encoder
+        .write_all(content)
+        .and_then(|()| encoder.finish().map(|_| ()))
+        .map_err(|error| error.to_string())?;
+    Ok(Packed(bytes))
+}
+
+/// Trees are mostly ids, which do not shrink.
+fn level(kind: Kind) -> Compression {
+    match kind {
+        Kind::Blob => Compression::fast(),
+        _ => Compression::none(),
+    }
+}
+
+fn header(kind: Kind, size: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut byte = (kind as u8) << 4 | (size & 15) as u8;
+    let mut rest = size >> 4;
+    while rest > 0 {
+        bytes.push(byte | 128);
+        byte = (rest & 127) as u8;
+        rest >>= 7;
+    }
+    bytes.push(byte);
+    bytes
+}
+
+/// Counts and sums what passes.
+struct Counted<'a> {
+    to: &'a mut BufWriter<File>,
+    sum: Crc,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.to.write_all(bytes)?;
+        self.sum.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Packer {
+    /// One for the directory `dir`; nothing is written before the first object.
+    pub fn new(dir: PathBuf, format: Format) -> Self {
+        Self {
+            dir,
+            format,
+            open: None,
+            at: 0,
+            bytes: 0,
+            made: HashMap::new(),
+        }
+    }
+
+    pub fn contains(&self, id: &Id) -> bool {
+        self.made.contains_key(id)
+    }
+
+    fn writer(&mut self) -> Result<&mut BufWriter<File>, String> {
+        if self.open.is_none() {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = self.dir.join(format!(".making-{}-{number}", std::process::id()));
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&path);
+            let mut file = BufWriter::with_capacity(1 << 16, file.map_err(trouble(&path))?);
+            // The number of objects is filled in at the end.
+            file.write_all(SIGNATURE)
+                .and_then(|()| file.write_all(&[0; 4]))
+                .map_err(trouble(&path))?;
+            self.at = 12;
+            self.open = Some((path, file));
+        }
+        match &mut self.open {
+            Some((_, file)) => Ok(file),
+            None => Err("no pack".to_owned()),
+        }
+    }
+
+    /// Adds an object that [`packed`] made.
+    pub fn append(&mut self, id: &Id, object: &Packed) -> Result<(), String> {
+        if self.contains(id) {
+            return Ok(());
+        }
+        let mut sum = Crc::new();
+        sum.update(&object.0);
+        self.writer()?.write_all(&object.0).map_err(|error| error.to_string())?;
+        self.note(id, object.0.len() as u64, sum.sum())
+    }
+
+    /// Adds an object.
+    pub fn add(&mut self, id: &Id, kind: Kind, content: &[u8]) -> Result<(), String> {
+        if self.contains(id) {
+            return Ok(());
+        }
+        let head = header(kind, content.len() as u64);
+        let mut counted = Counted {
+            to: self.writer()?,
+            sum: Crc::new(),
+            bytes: 0,
+        };
+        let written = counted.write_all(&head).and_then(|()| {
+            let mut encoder = ZlibEncoder::new(&mut counted, level(kind));
+            encoder.write_all(content)?;
+            encoder.finish().map(|_| ())
+        });
+        let (bytes, sum) = (counted.bytes, counted.sum.sum());
+        written.map_err(|error| error.to_string())?;
+        self.note(id, bytes, sum)
+    }
+
+    /// Adds a tree or a text; gives its id. Nothing is written when `known` has it.
+    pub fn put(&mut self, known: &Store, kind: Kind, content: &[u8]) -> Result<Id, String> {
+        let id = self.format.id_of(kind, content)?;
+        if !known.contains(&id) {
+            self.add(&id, kind, content)?;
+        }
+        Ok(id)
+    }
+
+    fn note(&mut self, id: &Id, bytes: u64, sum: u32) -> Result<(), String> {
+        self.made.insert(*id, (self.at, sum));
+        self.at += bytes;
+        self.bytes += bytes;
+        match self.bytes > MOST_STORED {
+            true => Err(format!(
+                "the tree has more than {} GiB that git does not know: let .gitignore name what is no source",
+                MOST_STORED >> 30
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Completes the pack; `None` when there is nothing in it.
+    pub fn finish(mut self) -> Result<Option<Pack>, String> {
+        let Some((path, file)) = self.open.take() else {
+            return Ok(None);
+        };
+        let done = self.seal(&path, file);
+        if done.is_err() {
+            // Without its index nobody takes it for a pack.
+            let _ = std::fs::remove_file(&path);
+        }
+        done.map(Some)
+    }
+
+    fn seal(&self, path: &Path, file: BufWriter<File>) -> Result<Pack, String> {
+        let trouble = trouble(path);
+        let count = u32::try_from(self.made.len()).map_err(|_| "too many objects for a pack".to_owned())?;
+        let mut file = file.into_inner().map_err(|error| trouble(error.into_error()))?;
+        file.write_all_at(&count.to_be_bytes(), 8).map_err(&trouble)?;
+        file.seek(SeekFrom::Start(0)).map_err(&trouble)?;
+        let mut digest = Digest::new(self.format);
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let read = file.read(&mut buffer).map_err(&trouble)?;
+            if read == 0 {
+                break;
+            }
+            digest.add(buffer.get(..read).unwrap_or_default());
+        }
+        let sum = digest.finish()?;
+        let sum = sum.get(..self.format.bytes()).unwrap_or_default();
+        file.write_all(sum).map_err(&trouble)?;
+        let mut made: Vec<(Id, u64, u32)> = self.made.iter().map(|(id, (at, crc))| (*id, *at, *crc)).collect();
+        made.sort_unstable();
+        let index = self.index(&made, sum)?;
+        let name: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let pack = self.dir.join(format!("pack-{name}.pack"));
+        let temporary = path.with_extension("idx");
+        std::fs::write(&temporary, index).map_err(&trouble)?;
+        std::fs::rename(path, &pack).map_err(&trouble)?;
+        // Last, because its presence says that the pack is whole.
+        std::fs::rename(temporary, pack.with_extension("idx")).map_err(&trouble)?;
+        Ok(Pack {
+            file,
+            objects: made.into_iter().map(|(id, at, _)| (id, at)).collect(),
+        })
+    }
+
+    fn index(&self, made: &[(Id, u64, u32)], sum: &[u8]) -> Result<Vec<u8>, String> {
+        let mut index = Vec::with_capacity(1100 + made.len() * (self.format.bytes() + 8));
+        index.extend_from_slice(INDEX_SIGNATURE);
+        for first in 0..=255_u8 {
+            let count = made.partition_point(|(id, ..)| id[0] <= first) as u32;
+            index.extend_from_slice(&count.to_be_bytes());
+        }
+        for (id, ..) in made {
+            index.extend_from_slice(id.get(..self.format.bytes()).unwrap_or_default());
+        }
+        for (.., crc) in made {
+            index.extend_from_slice(&crc.to_be_bytes());
+        }
+        let mut far = Vec::new();
+        for (_, at, _) in made {
+            let near = u32::try_from(*at).ok().filter(|at| at >> 31 == 0).unwrap_or_else(|| {
+                far.extend_from_slice(&at.to_be_bytes());
+                0x8000_0000 | (far.len() / 8 - 1) as u32
+            });
+            index.extend_from_slice(&near.to_be_bytes());
+        }
+        index.extend_from_slice(&far);
+        index.extend_from_slice(sum);
+        let mut digest = Digest::new(self.format);
+        digest.add(&index);
+        index.extend_from_slice(digest.finish()?.get(..self.format.bytes()).unwrap_or_default());
+        Ok(index)
+    }
+}
+
+impl Drop for Packer {
+    fn drop(&mut self) {
+        if let Some((path, _)) = self.open.take() {
+            // An unfinished pack is nobody's.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

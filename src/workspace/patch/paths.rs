@@ -1,0 +1,159 @@
+//! Trees path by path: which paths differ, whether one is a commit's, one without what others than the run changed, what rules
+//! ignore. Decides nothing about whose a change is.
+
+use super::ignored::{Rules, read_patterns};
+use super::names::open_dir;
+use super::object::{Kind, METADATA};
+use super::trees::{Change, Leaf};
+use super::{Shadow, Snapshot, delta};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+impl Shadow {
+    /// Whether `snapshot` is the tree of this commit. What lies in repositories inside the tree is not compared, nor are pipes,
+    /// sockets and devices.
+    pub async fn is_commit(&self, snapshot: &Snapshot, commit: &str) -> bool {
+        let (snapshot, commit) = (snapshot.clone(), commit.to_owned());
+        let same = self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            let prefix = shadow.prefix.as_bytes();
+            let theirs = objects.tree_of(&commit)?;
+            let (theirs, ours) = (
+                objects.below(&theirs, prefix)?,
+                objects.below(&shadow.id(&snapshot)?, prefix)?,
+            );
+            let empty = shadow.format.id_of(Kind::Tree, b"")?;
+            let changes = objects.differences(&theirs.unwrap_or(empty), &ours.unwrap_or(empty))?;
+            let link = |change: &&Change| matches!(change.old, Some((METADATA, _)));
+            let links: Vec<Vec<u8>> = changes.iter().filter(link).map(|change| change.path.clone()).collect();
+            for change in &changes {
+                if links.iter().any(|link| delta::lies_below(&change.path, link)) {
+                    continue;
+                }
+                match change.new {
+                    Some((METADATA, id)) if change.old.is_none() => {
+                        let text = objects.read(&id, Kind::Blob)?;
+                        if !["a pipe\n", "a socket\n", "a device\n"]
+                            .iter()
+                            .any(|kind| text.starts_with(kind.as_bytes()))
+                        {
+                            return Ok(false);
+                        }
+                    }
+                    _ => return Ok(false),
+                }
+            }
+            Ok(true)
+        });
+        same.await.unwrap_or(false)
+    }
+
+    /// The paths that differ, from the top of the repository; a name that is not UTF-8 has `U+FFFD` in place of such bytes.
+    ///
+    /// # Errors
+    /// One sentence: an object is missing or was altered.
+    pub async fn changed_paths(&self, from: &Snapshot, to: &Snapshot) -> Result<BTreeSet<String>, String> {
+        if from == to {
+            return Ok(BTreeSet::new());
+        }
+        let (from, to) = (self.id(from)?, self.id(to)?);
+        self.beside(move |shadow, state| {
+            let changes = shadow.objects(&state.store).differences(&from, &to)?;
+            Ok(changes.iter().map(Change::lossy).collect())
+        })
+        .await
+    }
+
+    /// Those of `paths`, relative to the workspace, that git's rules leave out of every snapshot.
+    ///
+    /// # Errors
+    /// One sentence: a file of rules cannot be read.
+    pub async fn ignored(&self, paths: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+        let paths: BTreeSet<String> = paths
+            .iter()
+            .filter(|path| Path::new(path).is_relative())
+            .cloned()
+            .collect();
+        if paths.is_empty() {
+            return Ok(paths);
+        }
+        self.beside(move |shadow, state| {
+            let known = |path: &str| state.last.as_ref().is_some_and(|last| last.has(path.as_bytes()));
+            let mut found = BTreeSet::new();
+            for path in paths.into_iter().filter(|path| !known(path)) {
+                let own = path.starts_with(".overnight/");
+                if own
+                    || shadow.at_workspace(&mut |handle, rules, ignored| {
+                        Ok(ignored || shadow.ignores(&handle, shadow.prefix.len(), rules, &path)?)
+                    })?
+                {
+                    found.insert(path);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    fn ignores(&self, dir: &OwnedFd, base: usize, rules: &Rules<'_>, path: &str) -> Result<bool, String> {
+        let text = read_patterns(dir.as_fd())?.unwrap_or_default();
+        let rules = Rules::new(Some(rules), base, &text);
+        let whole = format!("{}{path}", self.prefix);
+        let Some((name, _)) = whole.get(base..).and_then(|rest| rest.split_once('/')) else {
+            return Ok(rules.ignores(whole.as_bytes(), false));
+        };
+        let end = base + name.len();
+        if rules.ignores(whole.get(..end).unwrap_or_default().as_bytes(), true) {
+            return Ok(true);
+        }
+        let name = CString::new(name).map_err(|error| error.to_string())?;
+        match open_dir(dir.as_fd(), &name) {
+            Ok(below) => self.ignores(&below, end + 1, &rules, path),
+            Err(_) => Ok(rules.ignores(whole.as_bytes(), false)),
+        }
+    }
+
+    /// The tree `now` with `paths` (from the top of the repository) as they are in `base`.
+    ///
+    /// # Errors
+    /// One sentence: an object is missing or was altered, or the store cannot be written.
+    pub async fn without(&self, now: &Snapshot, base: &Snapshot, paths: &BTreeSet<String>) -> Result<Snapshot, String> {
+        let (now, base, paths) = (self.id(now)?, self.id(base)?, paths.clone());
+        self.beside(move |shadow, state| {
+            let mut packer = state.store.packer();
+            let mut objects = shadow.objects(&state.store);
+            let changes = objects.differences(&now, &base)?;
+            let chosen = changes.into_iter().filter(|change| paths.contains(&change.lossy()));
+            let edits: BTreeMap<Vec<u8>, Option<Leaf>> = chosen.map(|change| (change.path, change.new)).collect();
+            let mut put = |tree: &[u8]| packer.put(&state.store, Kind::Tree, tree);
+            let id = match objects.edited(Some(&now), &edits, &mut put)? {
+                Some(id) => id,
+                None => put(b"")?,
+            };
+            state.store.keep(packer)?;
+            Ok(Snapshot {
+                tree: shadow.format.hex(&id),
+            })
+        })
+        .await
+    }
+
+    /// The content of a file (or the target of a link) in a snapshot; `path` is relative to the workspace. `None` when there is
+    /// none, or when it is known by its metadata only.
+    ///
+    /// # Errors
+    /// One sentence: an object is missing or was altered.
+    pub async fn content(&self, snapshot: &Snapshot, path: &str) -> Result<Option<Vec<u8>>, String> {
+        let (tree, path) = (self.id(snapshot)?, format!("{}{path}", self.prefix));
+        self.beside(move |shadow, state| {
+            let mut objects = shadow.objects(&state.store);
+            match objects.leaf(&tree, path.as_bytes())? {
+                Some((mode, id)) if mode != METADATA => objects.read(&id, Kind::Blob).map(Some),
+                _ => Ok(None),
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,151 @@
+//! The repository that a directory lies in, read from git's files without running anything where that is possible.
+
+use super::object::Format;
+use crate::process::held::{self, May};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a file of git that is read whole.
+const MOST_TEXT: u64 = 64 << 20;
+
+/// Where a repository keeps its things.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    pub top: PathBuf,
+    /// The directory of this worktree: `index`, `HEAD`.
+    pub git_dir: PathBuf,
+    /// The directory that all worktrees share: `objects`, `info`.
+    pub common_dir: PathBuf,
+}
+
+/// The repository that a directory lies in, found without running anything.
+pub fn repository(workspace: &Path) -> Option<Repository> {
+    for top in workspace.ancestors() {
+        let dot_git = top.join(".git");
+        let git_dir = if dot_git.is_dir() {
+            dot_git
+        } else {
+            let Some(text) = text(&dot_git) else {
+                continue;
+            };
+            top.join(text.strip_prefix("gitdir:")?.trim())
+        };
+        let common_dir = match text(&git_dir.join("commondir")) {
+            Some(text) => git_dir.join(text.trim()),
+            None => git_dir.clone(),
+        };
+        return Some(Repository {
+            top: top.to_owned(),
+            git_dir,
+            common_dir,
+        });
+    }
+    None
+}
+
+/// The text of a regular file; nothing waits for a pipe in its place.
+pub(super) fn text(path: &Path) -> Option<String> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = std::fs::File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST_TEXT).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The commit that `HEAD` names; `None` before the first one.
+pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
+    if let Some(id) = branch_head(repository) {
+        return Ok(Some(id));
+    }
+    let dir = repository.git_dir.to_string_lossy();
+    let args = [
+        "--git-dir",
+        dir.as_ref(),
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "HEAD^{commit}",
+    ];
+    let printed = held::git(&args, &repository.top, &[], None, May::Read).await?;
+    let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    Ok((printed.ok && !id.is_empty()).then_some(id))
+}
+
+/// The commit of a branch or a detached `HEAD` as it stands in the files of git: a process less at every start. `None`
+/// leaves the question to git itself (no commit yet, another way of keeping references).
+fn branch_head(repository: &Repository) -> Option<String> {
+    let id = |text: &str| {
+        let text = text.trim();
+        let hex = matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        hex.then(|| text.to_owned())
+    };
+    let head = text(&repository.git_dir.join("HEAD"))?;
+    let Some(name) = head.trim().strip_prefix("ref: ") else {
+        return id(&head);
+    };
+    if !name.starts_with("refs/heads/") || name.split('/').any(|part| part == "..") {
+        return None;
+    }
+    if let Some(text) = text(&repository.common_dir.join(name)) {
+        return id(&text);
+    }
+    let packed = text(&repository.common_dir.join("packed-refs"))?;
+    packed.lines().find_map(|line| {
+        let (commit, at) = line.split_once(' ')?;
+        (at == name).then(|| id(commit)).flatten()
+    })
+}
+
+impl Repository {
+    fn config(&self) -> String {
+        text(&self.common_dir.join("config"))
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    }
+
+    pub(super) fn format(&self) -> Format {
+        match self.config().replace([' ', '\t'], "").contains("objectformat=sha256") {
+            true => Format::Sha256,
+            false => Format::Sha1,
+        }
+    }
+
+    /// The object database.
+    pub(super) fn objects(&self) -> PathBuf {
+        let objects = self.common_dir.join("objects");
+        std::fs::canonicalize(&objects).unwrap_or(objects)
+    }
+
+    /// Whether attributes or settings, the repository's or the user's, let a stored file differ from the one in the tree.
+    /// `names`: whether the index has a file of attributes.
+    pub(super) fn bytes_may_differ(&self, names: bool) -> bool {
+        let own = self.config();
+        let converts = ["autocrlf", "[filter", "eol", "attributesfile", "sparse", "[include"];
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let settings = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+        let users = [
+            home.join(".gitconfig"),
+            settings.join("git/config"),
+            PathBuf::from("/etc/gitconfig"),
+        ];
+        let users: String = users.iter().filter_map(|path| text(path)).collect();
+        let users = users.to_ascii_lowercase();
+        names
+            || converts.iter().any(|word| own.contains(word))
+            || ["autocrlf", "eol", "attributesfile", "[include"]
+                .iter()
+                .any(|word| users.contains(word))
+            || settings.join("git/attributes").exists()
+            || Path::new("/etc/gitattributes").exists()
+            || self.common_dir.join("info/attributes").exists()
+            || self.top.join(".gitattributes").exists()
+    }
+}

@@ -1,0 +1,323 @@
+//! The walk that makes a snapshot: directory handles only, no link followed, no program started. Writes nothing to the tree.
+
+use super::cache::{Dir, Found, Stat, What};
+use super::ignored::{Rules, read_patterns};
+use super::index::Index;
+use super::look::Look;
+use super::names::{Name, open_dir, refused};
+use super::object::{Format, Id, Kind, order};
+use super::packer::{Packer, packed};
+use super::store::Store;
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Files and directories of a tree.
+pub(super) const MOST_ENTRIES: usize = 2_000_000;
+/// Directories within directories; each level holds a handle.
+pub(super) const MOST_DEPTH: usize = 256;
+/// Bytes of a file whose content git does not have and that is kept all the same; a larger one is known by its metadata.
+pub const MOST_FILE: u64 = 32 << 20;
+/// A file larger than this is read by one thread at a time.
+pub(super) const LARGE: u64 = 1 << 20;
+/// How often a name is looked at again that turns into something else meanwhile.
+const TRIES: usize = 16;
+/// Nanoseconds in which a file may be changed twice without another time: a file younger than that is read again.
+pub(super) const TICK: i64 = 2_000_000_000;
+/// The longest that one walk may take.
+const MOST_TIME: std::time::Duration = std::time::Duration::from_secs(300);
+/// Bytes of the stack of a thread that walks [`MOST_DEPTH`] levels.
+pub(super) const STACK: usize = 32 << 20;
+
+/// What a walk needs to know.
+pub(super) struct Scan<'a> {
+    pub format: Format,
+    pub store: &'a Store,
+    pub packer: Mutex<Packer>,
+    pub index: Option<&'a Index>,
+    /// Paths that are no part of any snapshot, from the top of the repository.
+    pub hidden: &'a [Vec<u8>],
+    /// Directories of our own that count as ignored.
+    pub own: &'a [Vec<u8>],
+    pub started: Instant,
+    /// Nanoseconds since 1970.
+    pub now: i64,
+    pub seen: AtomicUsize,
+    /// Whether a second thread may be started.
+    pub free: AtomicBool,
+    /// Held while a large file is in memory.
+    pub large: Mutex<()>,
+}
+
+/// What is known of a directory from before.
+#[derive(Clone, Default)]
+pub(super) struct Before<'a> {
+    /// The last snapshot's.
+    pub last: Option<&'a Arc<Dir>>,
+    /// The first snapshot's: what git knew then stays known, ignored or not.
+    pub base: Option<&'a Arc<Dir>>,
+    /// Its entries in the index.
+    pub index: Range<usize>,
+}
+
+impl<'a> Before<'a> {
+    pub fn dirs(&self) -> impl Iterator<Item = &'a Arc<Dir>> {
+        [self.last, self.base].into_iter().flatten()
+    }
+
+    /// Whether a name was part of an earlier snapshot.
+    fn knows(&self, name: &[u8]) -> bool {
+        self.dirs()
+            .any(|dir| dir.find(name, false).or_else(|| dir.find(name, true)).is_some())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.last.is_none() && self.base.is_none() && self.index.is_empty()
+    }
+}
+
+/// A directory to be walked.
+pub(super) struct Place<'a> {
+    pub handle: OwnedFd,
+    /// From the top of the repository, with a slash at its end; empty for the top.
+    pub path: Vec<u8>,
+    pub before: Before<'a>,
+    /// Whether a rule ignores it: then only what is known counts.
+    pub ignored: bool,
+    pub depth: usize,
+}
+
+/// A directory that was listed: its entries in the index, and whether a rule ignores it.
+type Listed<'a> = (&'a Name, Range<usize>, bool);
+
+/// A trouble with a path.
+pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
+    format!("{}: {why}", String::from_utf8_lossy(path))
+}
+
+impl Scan<'_> {
+    fn packer(&self) -> MutexGuard<'_, Packer> {
+        self.packer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Walks a directory and all below it. `None` when nothing in it counts.
+    pub fn dir(&self, place: Place<'_>, rules: &Rules<'_>) -> Result<Option<Arc<Dir>>, String> {
+        if place.depth > MOST_DEPTH {
+            return Err(said(
+                &place.path,
+                format!("more than {MOST_DEPTH} directories within each other"),
+            ));
+        }
+        if self.started.elapsed() > MOST_TIME {
+            return Err(said(
+                &place.path,
+                format!("the tree was not read within {} s", MOST_TIME.as_secs()),
+            ));
+        }
+        let mut names = match place.ignored {
+            true => self.known(&place),
+            false => self.list(&place)?,
+        };
+        if self.seen.fetch_add(names.len(), Ordering::Relaxed) + names.len() > MOST_ENTRIES {
+            return Err(said(
+                &place.path,
+                format!("the tree has more than {MOST_ENTRIES} files"),
+            ));
+        }
+        let own = match names.iter().any(|name| name.name.as_bytes() == b".gitignore") && !place.ignored {
+            true => self.patterns(&place)?,
+            false => None,
+        };
+        let own = own.map(|text| Rules::new(Some(rules), place.path.len(), &text));
+        let rules = own.as_ref().unwrap_or(rules);
+        names.sort_unstable_by(|a, b| {
+            let key = |name: &'_ Name| name.kind == FileType::Directory;
+            order((a.name.as_bytes(), key(a)), (b.name.as_bytes(), key(b)))
+        });
+        let mut found = Vec::with_capacity(names.len());
+        let mut below = Vec::new();
+        let mut at = place.before.index.start;
+        let mut path = place.path.clone();
+        for name in &names {
+            let bytes = name.name.as_bytes();
+            let is_dir = name.kind == FileType::Directory;
+            let seen = self.advance(&place, &mut at, bytes, is_dir);
+            path.truncate(place.path.len());
+            path.extend_from_slice(bytes);
+            if self.hidden.contains(&path) {
+                continue;
+            }
+            let ignored = place.ignored || rules.ignores(&path, is_dir) || (is_dir && self.own.contains(&path));
+            if is_dir {
+                below.push((name, seen, ignored));
+            } else if !ignored || !seen.is_empty() || place.before.knows(bytes) {
+                found.extend(self.look(&place, rules, name, seen, ignored)?);
+            }
+        }
+        drop(path);
+        found.extend(self.descend(&place, rules, &below)?);
+        self.finish(place.before.last, found)
+    }
+
+    /// Directories, by two threads where the other has nothing to do.
+    fn descend(&self, place: &Place<'_>, rules: &Rules<'_>, below: &[Listed<'_>]) -> Result<Vec<Found>, String> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut made = Vec::new();
+            while let Some((name, seen, ignored)) = below.get(next.fetch_add(1, Ordering::Relaxed)) {
+                made.extend(self.look(place, rules, name, seen.clone(), *ignored)?);
+            }
+            Ok::<_, String>(made)
+        };
+        if below.len() < 2 || !self.free.swap(false, Ordering::AcqRel) {
+            return work();
+        }
+        std::thread::scope(|scope| {
+            let helper = || {
+                let made = work();
+                self.free.store(true, Ordering::Release);
+                made
+            };
+            let other = std::thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, helper);
+            let mut made = work()?;
+            if let Ok(other) = other {
+                made.extend(other.join().map_err(|_| "a thread of the walk failed".to_owned())??);
+            }
+            Ok(made)
+        })
+    }
+
+    /// One name, whatever it is by now.
+    fn look(
+        &self,
+        place: &Place<'_>,
+        rules: &Rules<'_>,
+        name: &Name,
+        seen: Range<usize>,
+        ignored: bool,
+    ) -> Result<Option<Found>, String> {
+        let bytes = name.name.as_bytes();
+        let said = |why: String| said(&[&place.path, bytes].concat(), why);
+        let mut kind = name.kind;
+        for _ in 0..TRIES {
+            if kind == FileType::Directory && !refused(bytes) {
+                match open_dir(place.handle.as_fd(), &name.name) {
+                    Ok(handle) => return self.enter(place, rules, bytes, handle, (seen, ignored)),
+                    Err(Errno::MFILE | Errno::NFILE) => return Err(said("too many open files".to_owned())),
+                    Err(_) => {}
+                }
+            }
+            let stat = match rustix::fs::statat(&place.handle, name.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(error) => return Err(said(error.to_string())),
+            };
+            kind = FileType::from_raw_mode(stat.st_mode);
+            let look = Look {
+                scan: self,
+                at: place.handle.as_fd(),
+                name: &name.name,
+                stat: &stat,
+                old: place.before.last.and_then(|dir| dir.find(bytes, false)),
+                first: place.before.base.and_then(|dir| dir.find(bytes, false)),
+                index: self.index.filter(|_| seen.len() == 1),
+                seen: seen.start,
+            };
+            if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(said)? {
+                let (name, below) = (bytes.to_vec(), None);
+                return Ok(Some(Found {
+                    name,
+                    what,
+                    stat,
+                    id,
+                    below,
+                }));
+            }
+        }
+        Err(said("it keeps changing while it is looked at".to_owned()))
+    }
+
+    fn enter(
+        &self,
+        place: &Place<'_>,
+        rules: &Rules<'_>,
+        name: &[u8],
+        handle: OwnedFd,
+        (index, ignored): (Range<usize>, bool),
+    ) -> Result<Option<Found>, String> {
+        fn child<'b>(dir: Option<&'b Arc<Dir>>, name: &[u8]) -> Option<&'b Arc<Dir>> {
+            dir?.find(name, true)?.below.as_ref()
+        }
+        let path = [&place.path, name, b"/"].concat();
+        let starts = self
+            .index
+            .is_some_and(|index_of| index_of.name(index.start).starts_with(&path));
+        let before = Before {
+            last: child(place.before.last, name),
+            base: child(place.before.base, name),
+            index: if starts { index } else { 0..0 },
+        };
+        if ignored && before.is_empty() {
+            return Ok(None);
+        }
+        let below = self.dir(
+            Place {
+                handle,
+                path,
+                before,
+                ignored,
+                depth: place.depth + 1,
+            },
+            rules,
+        )?;
+        Ok(below.map(|below| Found {
+            name: name.to_vec(),
+            what: What::Dir,
+            stat: Stat::UNKNOWN,
+            id: below.id,
+            below: Some(below),
+        }))
+    }
+
+    fn patterns(&self, place: &Place<'_>) -> Result<Option<Vec<u8>>, String> {
+        read_patterns(place.handle.as_fd()).map_err(|why| said(&place.path, format!(".gitignore: {why}")))
+    }
+
+    fn finish(&self, last: Option<&Arc<Dir>>, mut found: Vec<Found>) -> Result<Option<Arc<Dir>>, String> {
+        if found.is_empty() {
+            return Ok(None);
+        }
+        found.sort_unstable_by(|a, b| order((&a.name, a.what == What::Dir), (&b.name, b.what == What::Dir)));
+        let (mut dir, tree) = Dir::new(self.format, found);
+        if let Some(last) = last.filter(|last| last.same_tree(&dir)) {
+            if last.same(&dir) {
+                return Ok(Some(Arc::clone(last)));
+            }
+            dir.id = last.id;
+        } else {
+            dir.id = self.object(Kind::Tree, &tree, None)?;
+        }
+        Ok(Some(Arc::new(dir)))
+    }
+
+    /// Keeps an object, unless it is there already or is `elsewhere`, in the repository.
+    pub fn object(&self, kind: Kind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
+        let id = self.format.id_of(kind, content)?;
+        if elsewhere == Some(id) || self.store.contains(&id) || self.packer().contains(&id) {
+            return Ok(id);
+        }
+        if content.len() as u64 > LARGE {
+            self.packer().add(&id, kind, content)?;
+        } else {
+            let object = packed(kind, content)?;
+            self.packer().append(&id, &object)?;
+        }
+        Ok(id)
+    }
+}

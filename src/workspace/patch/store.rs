@@ -1,0 +1,162 @@
+//! Our own objects: packs in git's form, without deltas, one for each snapshot that has something new. What is read is held
+//! against its id, so that a file that somebody altered is an error and never a content.
+
+use super::object::{Format, Id, Kind};
+use super::packer::Packer;
+use flate2::read::ZlibDecoder;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of one object that is held in memory.
+pub(super) const MOST_OBJECT: u64 = 512 << 20;
+
+pub(super) const INDEX_SIGNATURE: &[u8] = b"\xfftOc\0\0\0\x02";
+
+/// The packs of one directory `objects/pack`.
+#[derive(Debug)]
+pub(super) struct Store {
+    dir: PathBuf,
+    format: Format,
+    packs: Vec<Pack>,
+}
+
+/// A finished pack and where its objects are.
+#[derive(Debug)]
+pub(super) struct Pack {
+    pub file: File,
+    /// Sorted, with the offset of each.
+    pub objects: Vec<(Id, u64)>,
+}
+
+/// Says which file a trouble is with.
+pub(super) fn trouble(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
+    move |error| format!("{}: {error}", path.display())
+}
+
+impl Store {
+    /// The packs that lie in `git_dir`, a directory in git's form.
+    pub fn open(git_dir: &Path, format: Format) -> Result<Self, String> {
+        let dir = git_dir.join("objects/pack");
+        let mut store = Self {
+            dir,
+            format,
+            packs: Vec::new(),
+        };
+        let listed = std::fs::read_dir(&store.dir).map_err(trouble(&store.dir))?;
+        let mut names: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
+        names.sort();
+        for name in names
+            .iter()
+            .filter(|name| name.extension().is_some_and(|end| end == "idx"))
+        {
+            let bytes = std::fs::read(name).map_err(trouble(name))?;
+            let objects =
+                read_index(format, &bytes).ok_or_else(|| format!("{}: no index of a pack", name.display()))?;
+            let file = name.with_extension("pack");
+            let file = File::open(&file).map_err(trouble(&file))?;
+            store.packs.push(Pack { file, objects });
+        }
+        Ok(store)
+    }
+
+    pub fn contains(&self, id: &Id) -> bool {
+        self.find(id).is_some()
+    }
+
+    fn find(&self, id: &Id) -> Option<(&File, u64)> {
+        self.packs.iter().rev().find_map(|pack| {
+            let at = pack.objects.binary_search_by(|(other, _)| other.cmp(id)).ok()?;
+            Some((&pack.file, pack.objects.get(at)?.1))
+        })
+    }
+
+    /// The content of an object; `None` when it is not here.
+    pub fn read(&self, id: &Id, kind: Kind) -> Result<Option<Vec<u8>>, String> {
+        let Some((file, at)) = self.find(id) else {
+            return Ok(None);
+        };
+        let name = self.format.hex(id);
+        let broken = |why: &str| format!("object {name} of the run's own store: {why}");
+        let content = read_at(file, at, kind).map_err(|error| broken(&error.to_string()))?;
+        match self.format.id_of(kind, &content)? == *id {
+            true => Ok(Some(content)),
+            false => Err(broken("it was altered")),
+        }
+    }
+
+    /// A pack to write new objects into.
+    pub fn packer(&self) -> Packer {
+        Packer::new(self.dir.clone(), self.format)
+    }
+
+    /// Takes the objects of a pack in.
+    pub fn keep(&mut self, packer: Packer) -> Result<(), String> {
+        self.packs.extend(packer.finish()?);
+        Ok(())
+    }
+}
+
+struct At<'a>(&'a File, u64);
+
+impl Read for At<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.0.read_at(buffer, self.1)?;
+        self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+fn read_at(file: &File, at: u64, kind: Kind) -> std::io::Result<Vec<u8>> {
+    let broken = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+    let mut reader = BufReader::new(At(file, at));
+    let mut next = || -> std::io::Result<u8> {
+        let mut byte = [0];
+        reader.read_exact(&mut byte)?;
+        Ok(byte[0])
+    };
+    let mut byte = next()?;
+    let mut size = u64::from(byte & 15);
+    let found = byte >> 4 & 7;
+    let mut shift = 4;
+    while byte & 128 != 0 {
+        byte = next()?;
+        size |= u64::from(byte & 127).checked_shl(shift).ok_or_else(broken)?;
+        shift += 7;
+    }
+    if found != kind as u8 || size > MOST_OBJECT {
+        return Err(broken());
+    }
+    let mut content = Vec::with_capacity(usize::try_from(size).map_err(|_| broken())?);
+    ZlibDecoder::new(reader).take(size + 1).read_to_end(&mut content)?;
+    if content.len() as u64 != size {
+        return Err(broken());
+    }
+    Ok(content)
+}
+
+fn read_index(format: Format, bytes: &[u8]) -> Option<Vec<(Id, u64)>> {
+    let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    if !bytes.starts_with(INDEX_SIGNATURE) {
+        return None;
+    }
+    let count = word(8 + 255 * 4)? as usize;
+    let ids = 8 + 256 * 4;
+    let offsets = ids + count.checked_mul(format.bytes() + 4)?;
+    let far = offsets + count.checked_mul(4)?;
+    let mut found = Vec::with_capacity(count.min(bytes.len()));
+    for at in 0..count {
+        let id = format.read(bytes.get(ids + at * format.bytes()..)?)?;
+        let offset = word(offsets + at * 4)?;
+        let offset = match offset >> 31 {
+            0 => u64::from(offset),
+            _ => {
+                let at = far + (offset & 0x7fff_ffff) as usize * 8;
+                u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?)
+            }
+        };
+        found.push((id, offset));
+    }
+    found.is_sorted().then_some(found)
+}

@@ -1,0 +1,268 @@
+//! Trees by their ids: how two differ, and one with some paths as they are elsewhere. Starts nothing but the reading of objects
+//! that only the repository has.
+
+use super::object::{DIRECTORY, Format, Id, Kind, TreeEntry, entries, order, push_entry};
+use super::scan::MOST_DEPTH;
+use super::store::{MOST_OBJECT, Store};
+use crate::process::held::{Batch, Header};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Objects of our own store and of the repository. What is read is held against its id.
+pub(super) struct Objects<'a> {
+    pub format: Format,
+    pub store: &'a Store,
+    /// The object directory of the repository.
+    pub elsewhere: Option<PathBuf>,
+    pub batch: Option<Batch>,
+}
+
+/// Mode and id of a file or link.
+pub(super) type Leaf = (u32, Id);
+
+/// What takes contents, with their ids.
+pub(super) type Take<'a> = &'a mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>;
+
+/// A path that differs between two trees: a file or link, never a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub path: Vec<u8>,
+    pub old: Option<Leaf>,
+    pub new: Option<Leaf>,
+}
+
+impl Change {
+    pub fn lossy(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+}
+
+impl<'a> Objects<'a> {
+    pub fn new(format: Format, store: &'a Store, elsewhere: Option<PathBuf>) -> Self {
+        Self {
+            format,
+            store,
+            elsewhere,
+            batch: None,
+        }
+    }
+
+    pub fn tree(&mut self, id: &Id) -> Result<Vec<TreeEntry>, String> {
+        if *id == self.format.id_of(Kind::Tree, b"")? {
+            return Ok(Vec::new());
+        }
+        entries(self.format, &self.read(id, Kind::Tree)?)
+    }
+
+    /// The content of one object.
+    pub fn read(&mut self, id: &Id, kind: Kind) -> Result<Vec<u8>, String> {
+        if let Some(content) = self.store.read(id, kind)? {
+            return Ok(content);
+        }
+        let mut found = Vec::new();
+        self.foreign(&[*id], kind, &mut |_, content| {
+            found = content;
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The contents of many objects, in any order.
+    pub fn each(&mut self, ids: &[Id], kind: Kind, take: Take<'_>) -> Result<(), String> {
+        let mut others = Vec::new();
+        for id in ids {
+            match self.store.read(id, kind)? {
+                Some(content) => take(id, content)?,
+                None => others.push(*id),
+            }
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        self.foreign(&others, kind, take)
+    }
+
+    fn foreign(&mut self, ids: &[Id], kind: Kind, take: Take<'_>) -> Result<(), String> {
+        let format = self.format;
+        let names: Vec<String> = ids.iter().map(|id| format.hex(id)).collect();
+        let batch = match (&mut self.batch, &self.elsewhere) {
+            (Some(batch), _) => batch,
+            (none, Some(objects)) => none.insert(Batch::open(objects, format == Format::Sha256)?),
+            (None, None) => return Err(format!("object {} is nowhere", names.join(" "))),
+        };
+        batch.each(&names, &mut |number, header, content| {
+            let name = names.get(number).map_or("", String::as_str);
+            let Some(header) = header else {
+                return Err(format!("object {name} is not in the repository"));
+            };
+            let content = checked(format, header, kind, content)?;
+            let id = format.id_of(kind, &content)?;
+            match ids.get(number) {
+                Some(asked) if *asked == id => take(asked, content),
+                _ => Err(format!("object {name} of the repository was altered")),
+            }
+        })
+    }
+
+    /// The tree of a commit.
+    pub fn tree_of(&mut self, commit: &str) -> Result<Id, String> {
+        let none = || format!("{commit} is no commit");
+        let id = self.format.parse(commit).ok_or_else(none)?;
+        let content = self.read(&id, Kind::Commit)?;
+        let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let hex = line.strip_prefix(b"tree ").and_then(|hex| str::from_utf8(hex).ok());
+        hex.and_then(|hex| self.format.parse(hex)).ok_or_else(none)
+    }
+
+    /// The tree at a path (with slashes, `""` is the tree itself) below another one.
+    pub fn below(&mut self, tree: &Id, path: &[u8]) -> Result<Option<Id>, String> {
+        let mut here = *tree;
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            let found = self.tree(&here)?.into_iter().find(|entry| entry.name == part);
+            match found {
+                Some(entry) if entry.is_dir() => here = entry.id,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(here))
+    }
+
+    /// The file or link at a path.
+    pub fn leaf(&mut self, tree: &Id, path: &[u8]) -> Result<Option<Leaf>, String> {
+        let slash = memchr::memrchr(b'/', path);
+        let (dir, name) = path.split_at(slash.map_or(0, |slash| slash + 1));
+        let Some(dir) = self.below(tree, dir)? else {
+            return Ok(None);
+        };
+        let found = self.tree(&dir)?.into_iter().find(|entry| entry.name == name);
+        Ok(found
+            .filter(|entry| !entry.is_dir())
+            .map(|entry| (entry.mode, entry.id)))
+    }
+
+    /// What differs from one tree to another, by path.
+    pub fn differences(&mut self, from: &Id, to: &Id) -> Result<Vec<Change>, String> {
+        let mut found = Vec::new();
+        self.compare(Some(from), Some(to), &mut Vec::new(), &mut found, MOST_DEPTH + 1)?;
+        found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn compare(
+        &mut self,
+        from: Option<&Id>,
+        to: Option<&Id>,
+        path: &mut Vec<u8>,
+        found: &mut Vec<Change>,
+        depth: usize,
+    ) -> Result<(), String> {
+        if from == to {
+            return Ok(());
+        }
+        let depth = depth.checked_sub(1).ok_or("a tree nested too deep")?;
+        let mut names: BTreeMap<Vec<u8>, [Option<Leaf>; 2]> = BTreeMap::new();
+        for (side, tree) in [from, to].into_iter().enumerate() {
+            let Some(tree) = tree else { continue };
+            for entry in self.tree(tree)? {
+                if let Some(slot) = names.entry(entry.name).or_default().get_mut(side) {
+                    *slot = Some((entry.mode, entry.id));
+                }
+            }
+        }
+        for (name, [old, new]) in names {
+            if old == new {
+                continue;
+            }
+            let length = path.len();
+            path.extend_from_slice(&name);
+            let split = |entry: Option<Leaf>| match entry {
+                Some((DIRECTORY, id)) => (Some(id), None),
+                leaf => (None, leaf),
+            };
+            let ((old_tree, old), (new_tree, new)) = (split(old), split(new));
+            if old != new {
+                let path = path.clone();
+                found.push(Change { path, old, new });
+            }
+            path.push(b'/');
+            self.compare(old_tree.as_ref(), new_tree.as_ref(), path, found, depth)?;
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    /// The tree `from` with other files at some paths (`None`: nothing there); new trees go to `put`. `None` when it is empty.
+    pub fn edited(
+        &mut self,
+        from: Option<&Id>,
+        edits: &BTreeMap<Vec<u8>, Option<Leaf>>,
+        put: &mut dyn FnMut(&[u8]) -> Result<Id, String>,
+    ) -> Result<Option<Id>, String> {
+        let mut names: BTreeMap<Vec<u8>, Leaf> = BTreeMap::new();
+        if let Some(from) = from {
+            names = self
+                .tree(from)?
+                .into_iter()
+                .map(|entry| (entry.name, (entry.mode, entry.id)))
+                .collect();
+        }
+        let mut below: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Option<Leaf>>> = BTreeMap::new();
+        for (path, leaf) in edits {
+            match memchr::memchr(b'/', path) {
+                Some(slash) => {
+                    let (name, rest) = path.split_at(slash);
+                    let rest = rest.get(1..).unwrap_or_default().to_vec();
+                    below.entry(name.to_vec()).or_default().insert(rest, *leaf);
+                }
+                None => match leaf {
+                    Some(leaf) => drop(names.insert(path.clone(), *leaf)),
+                    None => {
+                        if names.get(path).is_some_and(|(mode, _)| *mode != DIRECTORY) {
+                            names.remove(path);
+                        }
+                    }
+                },
+            }
+        }
+        for (name, edits) in below {
+            let old = names.get(&name).copied();
+            let dir = old.filter(|(mode, _)| *mode == DIRECTORY).map(|(_, id)| id);
+            match self.edited(dir.as_ref(), &edits, put)? {
+                Some(id) => drop(names.insert(name, (DIRECTORY, id))),
+                None if dir.is_some() => drop(names.remove(&name)),
+                None => {}
+            }
+        }
+        let mut sorted: Vec<(Vec<u8>, Leaf)> = names.into_iter().collect();
+        sorted.sort_by(|(a, (mode, _)), (b, (other, _))| order((a, *mode == DIRECTORY), (b, *other == DIRECTORY)));
+        let mut tree = Vec::new();
+        for (name, (mode, id)) in &sorted {
+            push_entry(&mut tree, self.format, name, *mode, id);
+        }
+        match sorted.is_empty() {
+            true => Ok(None),
+            false => put(&tree).map(Some),
+        }
+    }
+}
+
+/// The content that git gives for an object of this kind.
+fn checked(format: Format, header: &Header, kind: Kind, content: &mut dyn Read) -> Result<Vec<u8>, String> {
+    if header.kind != kind.word() || header.id.len() != format.bytes() * 2 {
+        return Err(format!(
+            "object {} of the repository is a {}, not a {}",
+            header.id,
+            header.kind,
+            kind.word()
+        ));
+    }
+    if header.size > MOST_OBJECT {
+        return Err(format!("object {} has more than {} MiB", header.id, MOST_OBJECT >> 20));
+    }
+    let mut bytes = Vec::with_capacity(header.size as usize);
+    content
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("object {}: {error}", header.id))?;
+    Ok(bytes)
+}
