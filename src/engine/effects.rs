@@ -4,9 +4,11 @@ use super::changes;
 use super::checks;
 use super::deps::{Baseline, Deps, Sandbox};
 use super::ledger::Ledger;
+use super::next::Next;
 use super::prompt;
 use super::response;
 use super::state::State;
+use super::verdict;
 use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
@@ -323,21 +325,29 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    if ledger.state.stale() {
-        match changes::measure(deps, ledger, ground).await {
-            Ok(()) => {}
-            Err(Stop::Journal(error)) => return Err(error),
-            Err(Stop::Ended(other)) => outcome = other,
-            Err(Stop::Environment(why)) => {
-                ledger.record(EventKind::Warned {
-                    code: "patch".to_owned(),
-                    message: why.clone(),
-                })?;
-                if outcome.verdict.is_success() {
-                    outcome = Outcome::new(Verdict::Environment, "patch", why);
-                }
+    // What ran in the background may have written since the tree was looked at, whether or not it has ended by itself.
+    let wrote = !deps.scope.jobs.list().is_empty();
+    match changes::settle(deps, ledger, ground, wrote).await {
+        Ok(()) => {}
+        Err(Stop::Journal(error)) => return Err(error),
+        Err(Stop::Ended(other)) => outcome = other,
+        Err(Stop::Environment(why)) => {
+            ledger.record(EventKind::Warned {
+                code: "patch".to_owned(),
+                message: why.clone(),
+            })?;
+            if outcome.verdict.is_success() {
+                outcome = Outcome::new(Verdict::Environment, "patch", why);
             }
         }
+    }
+    if outcome.verdict.is_success()
+        && let Next::Finish(now) = verdict::finish(&ledger.state, &deps.plan)
+    {
+        outcome = now;
+    }
+    if let Some(refused) = verdict::refused_end(&ledger.state) {
+        outcome = refused;
     }
     changes::unseen(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();

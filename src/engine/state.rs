@@ -6,10 +6,12 @@ use super::compact::{Reported, size};
 use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
-use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
+use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, PutBack, RunStarted, Unruled};
+use crate::base::grant::ExecDenial;
 use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
+use crate::policy::Author;
 use crate::recipe::Plan;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -43,6 +45,8 @@ pub struct CallRecord {
     /// The canonical tool name, once ruled.
     pub tool: Option<String>,
     pub read_only: bool,
+    /// Whether it may change the tree, once ruled.
+    pub may_write: bool,
     /// A reviewer said yes.
     pub approved: bool,
     /// A reviewer said no: it gets that as its answer and never runs.
@@ -50,6 +54,8 @@ pub struct CallRecord {
     /// The arguments after a `modify` rule.
     pub modified: Option<Value>,
     pub output: Option<ToolOutput>,
+    /// The program that was denied at its exec.
+    pub exec_denied: Option<ExecDenial>,
 }
 
 /// A denied call, for the verdict.
@@ -117,6 +123,10 @@ pub struct State {
     pub edited: BTreeSet<String>,
     /// Whether something ran since the tree was looked at last that may have changed it.
     pub touched: bool,
+    /// Whose it is what changed since then.
+    pub author: Option<Author>,
+    /// Changes that could not be put back.
+    pub not_put_back: Vec<String>,
     /// Whether checks ran since then: what changed meanwhile is theirs.
     pub littered: bool,
     /// How often in a row the same calls gave the same results.
@@ -154,7 +164,7 @@ impl State {
             EventKind::StepStarted { index, .. } => self.open_step(*index),
             EventKind::Ran { exit, output, .. } => {
                 self.ran = Some((exit.clone(), output.clone()));
-                self.touched = true;
+                self.wrote(Author::TrustedStep);
                 self.phase = Phase::Ran;
             }
             EventKind::AttemptStarted { n, .. } => {
@@ -196,17 +206,21 @@ impl State {
                 self.patch = Some(patch.clone());
                 self.touched = false;
                 self.littered = false;
+                self.author = None;
             }
+            EventKind::PutBack(done) => self.put_back(done),
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
             EventKind::Equipped(equipped) => {
                 self.window = equipped.window;
                 self.prompts.extend(equipped.prompts.iter().cloned());
             }
-            EventKind::Retried { .. }
-            | EventKind::Executed { .. }
-            | EventKind::Suspended { .. }
-            | EventKind::Warned { .. } => {}
+            EventKind::Executed { call, execs, .. } => {
+                if let Some(record) = self.calls.get_mut(call) {
+                    record.exec_denied = execs.iter().rev().find_map(|exec| exec.denied.clone());
+                }
+            }
+            EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
         }
     }
 
@@ -296,10 +310,12 @@ impl State {
                     state: CallState::Validating,
                     tool: None,
                     read_only: false,
+                    may_write: true,
                     approved: false,
                     refused: false,
                     modified: None,
                     output: None,
+                    exec_denied: None,
                 };
                 (call.id.clone(), record)
             })
@@ -321,6 +337,28 @@ impl State {
         self.results.push((step.clone(), result.clone()));
         self.step += 1;
         self.phase = Phase::Between;
+    }
+
+    /// Something ran that may have changed the tree. What cannot be told apart is the model's.
+    fn wrote(&mut self, author: Author) {
+        self.touched = true;
+        self.author = Some(match self.author {
+            Some(other) if other != author => Author::Call,
+            _ => author,
+        });
+    }
+
+    fn put_back(&mut self, done: &PutBack) {
+        self.not_put_back.extend(done.failed.iter().cloned());
+        if let Some(patch) = &mut self.patch {
+            patch.put_back(done);
+        }
+    }
+
+    /// The changes whose old state must come back before anything else happens.
+    pub fn due(&self) -> impl Iterator<Item = &Unruled> {
+        let unruled = self.patch.iter().flat_map(|patch| &patch.unruled);
+        unruled.filter(|unruled| unruled.is_due() && !self.not_put_back.contains(&unruled.path))
     }
 
     /// The tree as it was looked at last: the patch's, else the baseline's.

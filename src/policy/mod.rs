@@ -3,6 +3,8 @@
 pub mod bounds;
 pub mod calls;
 pub mod cases;
+pub mod changes;
+pub mod closed;
 pub mod codes;
 pub mod decide;
 pub mod explain;
@@ -25,6 +27,7 @@ pub mod shell;
 pub mod suggest;
 pub mod words;
 
+pub use changes::{Author, ChangeRuling, rule_change};
 pub use decide::decide;
 pub use load::{Source, check_names, load};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};

@@ -3,6 +3,9 @@
 
 mod nested;
 mod own;
+mod restore;
+
+pub use restore::Restored;
 
 use crate::process::plain::{self, Printed};
 use std::path::{Path, PathBuf};

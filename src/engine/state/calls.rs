@@ -6,6 +6,12 @@ use crate::base::event::Decided;
 use crate::base::ids::{CallId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
+use crate::policy::Author;
+
+/// Whether a call of this ruling may change the tree, so that it must be looked at again.
+pub(super) fn may_write(decided: &Decided) -> bool {
+    !decided.read_only
+}
 
 impl State {
     pub(super) fn decided(&mut self, decided: &Decided) {
@@ -29,6 +35,7 @@ impl State {
         };
         record.tool = Some(decided.tool.clone());
         record.read_only = decided.read_only;
+        record.may_write = may_write(decided);
         if decided.modified.is_some() {
             record.modified.clone_from(&decided.modified);
         }
@@ -68,10 +75,13 @@ impl State {
             return;
         };
         record.state = CallState::Executing;
-        self.touched |= !record.read_only;
+        let (may_write, approved) = (record.may_write, record.approved);
         let tool = record.tool.clone().unwrap_or_else(|| record.call.tool.clone());
         *self.spent.calls.entry(tool.clone()).or_default() += 1;
         *self.step_spent.calls.entry(tool).or_default() += 1;
+        if may_write {
+            self.wrote(if approved { Author::Approved } else { Author::Call });
+        }
     }
 
     pub(super) fn call_finished(&mut self, call: &CallId, state: CallState, output: &ToolOutput) {
@@ -85,7 +95,16 @@ impl State {
         }
         let failed = output.error.as_ref();
         let known = self.denials.iter().any(|denial| denial.call == *call);
-        if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
+        if let (Some(exec), false) = (&record.exec_denied, known) {
+            self.denials.push(Denial {
+                call: call.clone(),
+                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
+                code: exec.code.clone(),
+                reason: exec.reason.clone(),
+                rule: exec.rule.clone(),
+                read: false,
+            });
+        } else if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
             && !known
         {
             self.denials.push(Denial {
