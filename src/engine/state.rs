@@ -1,12 +1,13 @@
 //! The state of a run, folded from its events. Only `apply` changes it; `next` (in `next.rs`) reads it. Pure.
 
 mod calls;
+mod changes;
 
 use super::compact::{Reported, size};
 use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
-use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, PutBack, RunStarted, Unruled};
+use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
 use crate::base::grant::ExecDenial;
 use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Reply, Role, Stop};
@@ -337,28 +338,6 @@ impl State {
         self.results.push((step.clone(), result.clone()));
         self.step += 1;
         self.phase = Phase::Between;
-    }
-
-    /// Something ran that may have changed the tree. What cannot be told apart is the model's.
-    fn wrote(&mut self, author: Author) {
-        self.touched = true;
-        self.author = Some(match self.author {
-            Some(other) if other != author => Author::Call,
-            _ => author,
-        });
-    }
-
-    fn put_back(&mut self, done: &PutBack) {
-        self.not_put_back.extend(done.failed.iter().cloned());
-        if let Some(patch) = &mut self.patch {
-            patch.put_back(done);
-        }
-    }
-
-    /// The changes whose old state must come back before anything else happens.
-    pub fn due(&self) -> impl Iterator<Item = &Unruled> {
-        let unruled = self.patch.iter().flat_map(|patch| &patch.unruled);
-        unruled.filter(|unruled| unruled.is_due() && !self.not_put_back.contains(&unruled.path))
     }
 
     /// The tree as it was looked at last: the patch's, else the baseline's.

@@ -155,10 +155,18 @@ pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
         step: step_of(sum, call),
         status: "denied".to_owned(),
         argv: denial.exec.map(|exec| exec.argv.clone()).unwrap_or_default(),
-        cwd: denial.exec.map(|exec| exec.cwd.clone()),
+        cwd: denial.exec.map(place),
         ran: denial.exec.map(|_| ran(call)),
     };
     sum.denied().map(one).collect()
+}
+
+/// Where a program was to run; `.` for the workspace itself.
+fn place(exec: &JudgedExec) -> String {
+    match exec.cwd.as_str() {
+        "" => ".".to_owned(),
+        dir => dir.to_owned(),
+    }
 }
 
 /// The most programs that are listed as run before a denial.
@@ -169,7 +177,7 @@ fn ran(call: &CallSummary<'_>) -> Vec<Ran> {
     let last = all.get(all.len().saturating_sub(RAN)..).unwrap_or_default();
     let one = |exec: &&JudgedExec| Ran {
         argv: exec.argv.clone(),
-        cwd: exec.cwd.clone(),
+        cwd: place(exec),
     };
     last.iter().map(one).collect()
 }

@@ -151,3 +151,79 @@ impl State {
         self.phase = Phase::Asking;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::EventKind;
+    use crate::base::grant::{ExecDenial, JudgedExec};
+    use crate::base::message::{Reply, Stop, Usage};
+    use serde_json::json;
+
+    #[test]
+    fn a_program_denied_at_its_exec_is_a_denial_of_its_call() {
+        let id = CallId::nth(1);
+        let call = crate::base::call::ToolCall {
+            id: id.clone(),
+            tool: "run_shell_command".to_owned(),
+            args: json!({}),
+            wire_id: None,
+        };
+        let denied = ExecDenial {
+            rule: Some("r".to_owned()),
+            code: "exec_denied".to_owned(),
+            reason: "no".to_owned(),
+            fix: String::new(),
+        };
+        let exec = |denied| JudgedExec {
+            path: "/usr/bin/rm".to_owned(),
+            argv: vec!["rm".to_owned()],
+            cwd: String::new(),
+            denied,
+        };
+        let finished = |output| EventKind::CallFinished {
+            call: id.clone(),
+            state: CallState::Error,
+            output: Box::new(output),
+            took_ms: 0,
+        };
+        for output in [
+            ToolOutput::failure("denied:exec_denied", "told"),
+            ToolOutput::text("killed", ""),
+        ] {
+            let mut state = State::default();
+            for event in [
+                EventKind::Replied {
+                    turn: 1,
+                    reply: Reply {
+                        parts: vec![Part::Call(call.clone())],
+                        stop: Stop::Calls,
+                        usage: Usage::default(),
+                        model: String::new(),
+                    },
+                    asked: String::new(),
+                    took_ms: 0,
+                    cost_micros: None,
+                },
+                EventKind::CallStarted { call: id.clone() },
+                EventKind::Executed {
+                    call: id.clone(),
+                    execs: vec![exec(None), exec(Some(denied.clone()))],
+                    omitted: 0,
+                },
+                finished(output),
+            ] {
+                state.apply(&event);
+            }
+            let wanted = Denial {
+                call: id.clone(),
+                tool: "run_shell_command".to_owned(),
+                code: "exec_denied".to_owned(),
+                reason: "no".to_owned(),
+                rule: Some("r".to_owned()),
+                read: false,
+            };
+            assert_eq!(state.denials, [wanted]);
+        }
+    }
+}
