@@ -7,13 +7,13 @@ use super::next::{Next, next};
 use super::state::State;
 use crate::base::access::Access;
 use crate::base::call::{CallState, ExitInfo, ToolCall, ToolOutput};
-use crate::base::event::{Change, Decided, EventKind, PatchTaken, PutBack, RunStarted, Unruled};
+use crate::base::event::{Decided, EventKind, PatchTaken, PutBack, RunStarted};
 use crate::base::ids::{BlobId, CallId};
 use crate::base::message::{Message, Part, Reply, Stop, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
 use crate::base::ruling::{Decision, Ruling};
 use crate::recipe::Plan;
-use plan::plan;
+use plan::{plan, stray, worlds};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -328,18 +328,6 @@ fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<Outcome,
     panic!("the run does not end: {:?}", record.events.last());
 }
 
-fn stray() -> Unruled {
-    Unruled {
-        path: "stray".to_owned(),
-        change: Change::Modified,
-        rule: None,
-        code: "no_rule".to_owned(),
-        denied: false,
-        left: false,
-        restored: false,
-    }
-}
-
 fn begin() -> EventKind {
     EventKind::RunStarted(Box::new(RunStarted {
         format: 1,
@@ -369,27 +357,6 @@ fn whole(world: &World, plan: &Plan) -> (usize, Outcome, World) {
     record.put(begin()).unwrap();
     let outcome = drive(&mut record, &mut world, plan).unwrap();
     (record.events.len(), outcome, world)
-}
-
-fn worlds() -> impl Strategy<Value = World> {
-    let act = prop_oneof![
-        4 => Just(Act::Read),
-        4 => Just(Act::Write),
-        2 => Just(Act::Stray),
-        1 => Just(Act::Denied),
-        1 => Just(Act::Suspended),
-        1 => Just(Act::Unknown),
-    ];
-    let replies = prop::collection::vec(prop::collection::vec(act, 0..4), 0..5);
-    (replies, 0..3_u32).prop_map(|(replies, red)| World {
-        replies,
-        red,
-        done: BTreeMap::new(),
-        asked: 0,
-        writes: 0,
-        stray: false,
-        put_back: 0,
-    })
 }
 
 proptest! {

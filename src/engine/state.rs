@@ -208,6 +208,8 @@ impl State {
                 self.touched = false;
                 self.littered = false;
                 self.author = None;
+                // What is still as it must not be stands in the new list, and is tried again.
+                self.not_put_back.clear();
             }
             EventKind::PutBack(done) => self.put_back(done),
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
