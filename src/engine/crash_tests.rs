@@ -13,7 +13,7 @@ use crate::base::message::{Message, Part, Reply, Stop, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
 use crate::base::ruling::{Decision, Ruling};
 use crate::recipe::Plan;
-use plan::{plan, stray, worlds};
+use plan::{act, plan, stray, worlds};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -144,13 +144,6 @@ fn decided(record: &super::state::CallRecord, act: Act) -> EventKind {
         preview: None,
         read_only: act == Act::Read,
     }))
-}
-
-fn act(tool: &str) -> Act {
-    [Act::Read, Act::Write, Act::Stray, Act::Denied, Act::Suspended]
-        .into_iter()
-        .find(|act| format!("{act:?}") == tool)
-        .unwrap_or(Act::Unknown)
 }
 
 fn call(record: &mut Record, world: &mut World, id: &CallId) -> Result<(), Died> {

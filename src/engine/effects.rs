@@ -223,7 +223,13 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let parts = prompt::task(mcp.as_ref(), given, text).map_err(Stop::Environment)?;
             return task(deps, ledger, parts, &author);
         }
-        PromptReason::Feedback => prompt::feedback(&state.checks),
+        PromptReason::Feedback => {
+            let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
+            let back = unruled
+                .filter(|unruled| unruled.restored)
+                .map(|unruled| unruled.path.as_str());
+            prompt::feedback(&state.checks, &back.collect::<Vec<_>>())
+        }
         PromptReason::Repair => {
             let errors = state.judged.as_deref().unwrap_or_default();
             response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null))

@@ -229,7 +229,11 @@ impl<'a> RunSummary<'a> {
             ("NOT put back: ", names(&Unruled::is_due)),
         ];
         let said = parts.iter().filter(|(_, names)| !names.is_empty());
-        let said: Vec<String> = said.map(|(what, names)| format!("{what}{names}")).collect();
+        let mut said: Vec<String> = said.map(|(what, names)| format!("{what}{names}")).collect();
+        let omitted = self.patch.map_or(0, |patch| patch.unruled_omitted);
+        if omitted > 0 {
+            said.push(format!("{} more new ones", super::text::grouped(omitted)));
+        }
         said.join("; ")
     }
 

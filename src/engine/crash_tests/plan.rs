@@ -98,3 +98,11 @@ pub fn worlds() -> impl Strategy<Value = World> {
         put_back: 0,
     })
 }
+
+/// The act that a tool of the model stands for.
+pub fn act(tool: &str) -> Act {
+    [Act::Read, Act::Write, Act::Stray, Act::Denied, Act::Suspended]
+        .into_iter()
+        .find(|act| format!("{act:?}") == tool)
+        .unwrap_or(Act::Unknown)
+}
