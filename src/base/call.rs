@@ -1,5 +1,6 @@
 //! Tool calls: what a tool is, the life of one call, and what comes back. Knows no tool.
 
+use super::grant::Judged;
 use super::ids::CallId;
 use super::message::Content;
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,9 @@ pub struct ToolOutput {
     /// For commands: how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitInfo>,
+    /// For commands: programs that were judged at their exec. They have an event of their own.
+    #[serde(skip)]
+    pub judged: Judged,
 }
 
 impl ToolOutput {

@@ -8,6 +8,7 @@ use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Content, Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
 use super::ruling::Ruling;
+pub use super::unruled::{Change, PutBack, Unruled};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -134,6 +135,8 @@ pub enum EventKind {
         model: String,
     },
     PatchTaken(PatchTaken),
+    /// Changes that no rule allows were put back as the tree before them has them.
+    PutBack(PutBack),
     Warned {
         code: String,
         message: String,
@@ -305,22 +308,13 @@ pub struct PatchTaken {
     /// The tree without them, where there are some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<String>,
-    /// Changes that no rule allows, found when the patch was ruled: put back, or left out of the patch.
+    /// Changes of the whole run that no rule allows, found when the patch was ruled: put back, or left out of the patch.
+    /// Those that are due are put back by the next [`EventKind::PutBack`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unruled: Vec<Unruled>,
-}
-
-/// A changed path that the policy would not have let a tool write.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unruled {
-    /// Relative to the workspace.
-    pub path: String,
-    /// The rule that denies it; `None` when no rule allows it.
-    pub rule: Option<String>,
-    /// `no_rule`, `deny_rule`, `protected_path`, …: a reason code.
-    pub code: String,
-    /// Whether the old state is back. A new file that no rule allows stays in the tree and out of the patch.
-    pub restored: bool,
+    /// Further ones that are not listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unruled_omitted: u64,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -183,6 +183,14 @@ pub trait ExecJudge: Send + Sync {
     fn asks_below_anything(&self) -> bool;
 }
 
+/// The programs of a command that were judged at their exec, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    pub execs: Vec<JudgedExec>,
+    /// Further ones that are not listed.
+    pub omitted: u64,
+}
+
 /// An exec that was judged, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgedExec {

@@ -51,15 +51,20 @@ pub struct Ruling {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
     /// For a command that may run: what it may write in the workspace.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default = "the_tree", skip_serializing_if = "is_the_tree")]
     pub writes: Writes,
     /// The commands that are ruled only when they are executed, since words of theirs are not known before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deferred: Vec<Deferred>,
 }
 
-fn is_nothing(writes: &Writes) -> bool {
-    *writes == Writes::Nothing
+/// What commands could write before there were grants.
+fn the_tree() -> Writes {
+    Writes::Tree
+}
+
+fn is_the_tree(writes: &Writes) -> bool {
+    *writes == Writes::Tree
 }
 
 /// A command that is ruled at its exec.

@@ -7,7 +7,6 @@ use super::unseen;
 use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
 use crate::base::event::EventKind;
-use crate::base::grant::ClosedPaths;
 use crate::base::ruling::{Asked, Decision};
 use crate::base::secret::Redactor;
 use crate::diag::Files;
@@ -165,7 +164,7 @@ pub async fn confinement(
         let looked = tokio::task::spawn_blocking(move || unseen::unreadable_files(&policies, &root)).await;
         unseen.extend(looked.map_err(|error| error.to_string())??);
     }
-    let closed: Arc<dyn ClosedPaths> = Arc::new(process::Names::new(&protected(policies)));
+    let closed = policies.closed();
     let wishes = Wishes {
         level,
         workspace: root,
@@ -372,20 +371,4 @@ pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     workspace.set_unreadable(Box::new(move |path| {
         policies.unreadable("grep_search", Kind::Search, path)
     }));
-}
-
-/// What the sandbox must keep unwritten, in the form that `process` reads.
-fn protected(policies: &PolicySet) -> Vec<String> {
-    let list = policies.protected();
-    let each = |paths: &[String], before: &str, after: &str| -> Vec<String> {
-        paths.iter().map(|path| format!("{before}{path}{after}")).collect()
-    };
-    [
-        each(&list.paths, "", ""),
-        each(&list.anywhere, "**/", ""),
-        each(&list.beginnings, "", "*"),
-        each(&list.beginnings_anywhere, "**/", "*"),
-        each(&list.opened, "!", ""),
-    ]
-    .concat()
 }

@@ -1,19 +1,19 @@
-//! What the run changed: the patch, and what must be told because it is in none. Judges nothing.
+//! What the run changed: the patch, what of it no rule allows, and what must be told because it is in none.
+
+mod ruled;
 
 use super::deps::Deps;
 use super::effects::{Ground, Stop};
 use super::ledger::Ledger;
 use super::state::State;
-use crate::base::event::{EventKind, PatchTaken};
+use super::verdict::first_names;
+use crate::base::event::{EventKind, PatchTaken, PutBack};
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::{JournalError, artefacts};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 
-/// How many files a warning names.
-const NAMED: usize = 8;
-
-/// Looks what the run has changed so far, and keeps the patch.
+/// Looks what the run has changed so far, rules on it, and keeps the patch of what is allowed.
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
     ground.prepare_for_effects(deps, ledger).await?;
     let Some(baseline) = &ground.baseline else {
@@ -21,16 +21,22 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
             "there is no baseline to compare the tree with".to_owned(),
         ));
     };
-    let trouble = |why: String| Stop::Environment(format!("the changes cannot be read: {why}"));
+    // What is looked at must stand still until it is ruled on.
+    let _still = deps.scope.jobs.freeze();
     let now = deps.shadow.snapshot().await.map_err(trouble)?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
         .await
         .map_err(trouble)?;
-    let own = match left.is_empty() {
+    let before = snapshot(ledger.state.own_tree(), baseline);
+    let ruled = ruled::rule(deps, &ledger.state, &before, &now, &left).await?;
+    let out: BTreeSet<String> = left.union(&ruled.out).cloned().collect();
+    let own = match out.is_empty() {
         true => now.clone(),
-        false => deps.shadow.without(&now, baseline, &left).await.map_err(trouble)?,
+        false => deps.shadow.without(&now, &before, &out).await.map_err(trouble)?,
     };
     let delta = deps.shadow.delta(baseline, &own).await.map_err(trouble)?;
+    ruled.check(deps, &delta)?;
+    let unpatched = delta.unpatched.clone();
     if !delta.unpatched.is_empty() {
         let told: BTreeSet<String> = delta
             .unpatched
@@ -39,7 +45,10 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
             .collect();
         ledger.record(EventKind::Warned {
             code: "unpatched".to_owned(),
-            message: format!("changed, and no patch can hold it: {}", names(&told)),
+            message: format!(
+                "changed, and no patch can hold it: {}",
+                first_names(told.iter().map(String::as_str))
+            ),
         })?;
     }
     let secret = deps.redactor.find(&delta.patch).map(str::to_owned);
@@ -47,6 +56,8 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
         (false, None) => Some(artefacts::keep_blob(&deps.run_dir, &delta.patch)?),
         _ => None,
     };
+    let warnings = ruled.warnings(&ledger.state);
+    let (unruled, unruled_omitted) = ruled.listed(&ledger.state);
     ledger.record(EventKind::PatchTaken(PatchTaken {
         blob,
         bytes: delta.patch.len() as u64,
@@ -54,35 +65,95 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
         tree: now.tree,
         files: delta.files,
         left,
-        unruled: Vec::new(),
+        unruled,
+        unruled_omitted,
     }))?;
-    match secret {
-        Some(name) => Err(Stop::Ended(Outcome::new(
+    for (code, message) in warnings {
+        ledger.record(EventKind::Warned {
+            code: code.to_owned(),
+            message,
+        })?;
+    }
+    if let Some(name) = secret {
+        return Err(Stop::Ended(Outcome::new(
             Verdict::Denied,
             "secret_hit",
             format!("the changes hold the value of {name}; the patch is withheld"),
+        )));
+    }
+    // A pipe or a socket is no content; a file that the patch cannot hold makes the patch a lie.
+    match unpatched.iter().find(|one| one.why.starts_with("a file")) {
+        Some(one) => Err(Stop::Ended(Outcome::new(
+            Verdict::Failed,
+            "unpatched",
+            format!("{} was changed and is {}, which no patch holds", one.path, one.why),
         ))),
         None => Ok(()),
     }
+}
+
+/// Puts back what is due, and looks whether it is.
+pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
+    let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();
+    let Some(tree) = ledger.state.own_tree() else {
+        return Ok(());
+    };
+    let own = Snapshot { tree: tree.to_owned() };
+    let _still = deps.scope.jobs.freeze();
+    let mut failed: BTreeSet<String> = match deps.shadow.restore(&own, &due).await {
+        Ok(restored) => restored.failed.into_keys().collect(),
+        Err(_) => due.clone(),
+    };
+    let now = deps.shadow.snapshot().await.map_err(trouble)?;
+    let differ = deps.shadow.changed_paths(&own, &now).await.map_err(trouble)?;
+    failed.extend(due.into_iter().filter(|path| differ.contains(&deps.shadow.at_top(path))));
+    ledger.record(EventKind::PutBack(PutBack {
+        tree: now.tree,
+        failed: failed.into_iter().collect(),
+    }))?;
+    Ok(ledger.sync_behind()?)
+}
+
+/// At the end of the run: nothing due stays, and the patch is that of the tree as it is. `wrote`: something may have written that
+/// the record does not tell of.
+pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wrote: bool) -> Result<(), Stop> {
+    if ledger.state.due().next().is_some() {
+        put_back(deps, ledger).await?;
+    }
+    if wrote || ledger.state.stale() {
+        let measured = measure(deps, ledger, ground).await;
+        if ledger.state.due().next().is_some() {
+            put_back(deps, ledger).await?;
+        }
+        measured?;
+    }
+    Ok(())
+}
+
+fn trouble(why: String) -> Stop {
+    Stop::Environment(format!("the changes cannot be read: {why}"))
+}
+
+fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
+    tree.map_or_else(|| base.clone(), |tree| Snapshot { tree: tree.to_owned() })
 }
 
 /// The paths of `now` that are as checks left them: changed while nothing but checks ran, and not by the run before or after.
 /// A background command that runs beside the checks makes all of it the run's.
 async fn left_behind(deps: &Deps, state: &State, base: &Snapshot, now: &Snapshot) -> Result<BTreeSet<String>, String> {
     let shadow = &deps.shadow;
-    let snapshot = |tree: Option<&str>| tree.map_or_else(|| base.clone(), |tree| Snapshot { tree: tree.to_owned() });
     let mut left = state.patch.as_ref().map(|patch| patch.left.clone()).unwrap_or_default();
     let theirs = state.littered && !state.touched && !deps.scope.jobs.any_running();
     if !theirs && left.is_empty() {
         return Ok(left);
     }
-    let changed = shadow.changed_paths(&snapshot(state.tree()), now).await?;
+    let changed = shadow.changed_paths(&snapshot(state.tree(), base), now).await?;
     if !theirs {
         left.retain(|path| !changed.contains(path));
         return Ok(left);
     }
     if !changed.is_empty() {
-        let own = shadow.changed_paths(base, &snapshot(state.own_tree())).await?;
+        let own = shadow.changed_paths(base, &snapshot(state.own_tree(), base)).await?;
         left.extend(changed.into_iter().filter(|path| !own.contains(path)));
         // What a check itself took away again is as it was.
         let differ = shadow.changed_paths(base, now).await?;
@@ -103,7 +174,7 @@ pub async fn unseen(deps: &Deps, ledger: &mut Ledger, outcome: &mut Outcome) -> 
     if !left.is_empty() {
         let message = format!(
             "checks changed what the run did not, and the patch leaves it out: {}",
-            names(&left)
+            first_names(left.iter().map(String::as_str))
         );
         ledger.record(EventKind::Warned {
             code: "left_by_checks".to_owned(),
@@ -115,7 +186,7 @@ pub async fn unseen(deps: &Deps, ledger: &mut Ledger, outcome: &mut Outcome) -> 
     if !ignored.is_empty() {
         let message = format!(
             "git ignores what the run wrote, and the patch leaves it out: {}",
-            names(&ignored)
+            first_names(ignored.iter().map(String::as_str))
         );
         outcome.message.push_str("; ");
         outcome.message.push_str(&message);
@@ -125,12 +196,4 @@ pub async fn unseen(deps: &Deps, ledger: &mut Ledger, outcome: &mut Outcome) -> 
         })?;
     }
     Ok(())
-}
-
-fn names(paths: &BTreeSet<String>) -> String {
-    let first: Vec<&str> = paths.iter().take(NAMED).map(String::as_str).collect();
-    match paths.len() - first.len() {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
 }

@@ -7,13 +7,13 @@ use super::next::{Next, next};
 use super::state::State;
 use crate::base::access::Access;
 use crate::base::call::{CallState, ExitInfo, ToolCall, ToolOutput};
-use crate::base::event::{Decided, EventKind, PatchTaken, RunStarted};
+use crate::base::event::{Decided, EventKind, PatchTaken, PutBack, RunStarted};
 use crate::base::ids::{BlobId, CallId};
 use crate::base::message::{Message, Part, Reply, Stop, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
 use crate::base::ruling::{Decision, Ruling};
 use crate::recipe::Plan;
-use plan::plan;
+use plan::{act, plan, stray, worlds};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 enum Act {
     Read,
     Write,
+    /// Writes, and changes what no rule allows.
+    Stray,
     Denied,
     Suspended,
     Unknown,
@@ -36,9 +38,17 @@ struct World {
     done: BTreeMap<CallId, u32>,
     asked: usize,
     writes: u64,
+    /// Whether a change lies in the tree that no rule allows.
+    stray: bool,
+    /// How often one was put back.
+    put_back: u32,
 }
 
 impl World {
+    fn tree(&self) -> String {
+        format!("{}{}", self.writes, if self.stray { " stray" } else { "" })
+    }
+
     fn reply(&mut self, before: u64) -> Reply {
         let acts = self.replies.get(self.asked).cloned().unwrap_or_default();
         self.asked += 1;
@@ -68,6 +78,8 @@ struct Record {
     events: Vec<EventKind>,
     state: State,
     dies_at: Option<usize>,
+    /// Whether it dies with what happened done and not recorded.
+    unrecorded: bool,
 }
 
 /// How each call of the last reply stands.
@@ -85,6 +97,9 @@ impl Record {
         let text = serde_json::to_string(&event).unwrap();
         let back: EventKind = serde_json::from_str(&text).unwrap();
         assert_eq!(back, event, "an event round-trips");
+        if self.unrecorded && self.dies_at == Some(self.events.len() + 1) {
+            return Err(Died);
+        }
         let before = states(&self.state);
         self.state.apply(&event);
         for (call, now) in states(&self.state) {
@@ -131,13 +146,6 @@ fn decided(record: &super::state::CallRecord, act: Act) -> EventKind {
     }))
 }
 
-fn act(tool: &str) -> Act {
-    [Act::Read, Act::Write, Act::Denied, Act::Suspended]
-        .into_iter()
-        .find(|act| format!("{act:?}") == tool)
-        .unwrap_or(Act::Unknown)
-}
-
 fn call(record: &mut Record, world: &mut World, id: &CallId) -> Result<(), Died> {
     let asked = record.state.calls[id].clone();
     let act = act(&asked.call.tool);
@@ -162,6 +170,7 @@ fn call(record: &mut Record, world: &mut World, id: &CallId) -> Result<(), Died>
     record.put(EventKind::CallStarted { call: id.clone() })?;
     *world.done.entry(id.clone()).or_default() += 1;
     world.writes += u64::from(act != Act::Read);
+    world.stray |= act == Act::Stray;
     record.put(finished(CallState::Success, ToolOutput::text("ok", "ok")))
 }
 
@@ -250,9 +259,19 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
         }),
         Next::Measure => record.put(EventKind::PatchTaken(PatchTaken {
             blob: (world.writes > 0).then(|| BlobId::of(b"patch")),
-            tree: world.writes.to_string(),
+            tree: world.tree(),
+            own: world.stray.then(|| world.writes.to_string()),
+            unruled: world.stray.then(stray).into_iter().collect(),
             ..PatchTaken::default()
         })),
+        Next::PutBack => {
+            world.put_back += u32::from(world.stray);
+            world.stray = false;
+            record.put(EventKind::PutBack(PutBack {
+                tree: world.tree(),
+                failed: Vec::new(),
+            }))
+        }
         Next::StepDone(result) => record.put(EventKind::StepFinished { step: id, result }),
         Next::Suspend(calls) => {
             record.put(EventKind::Suspended { calls })?;
@@ -326,28 +345,11 @@ fn whole(world: &World, plan: &Plan) -> (usize, Outcome, World) {
         events: Vec::new(),
         state: State::default(),
         dies_at: None,
+        unrecorded: false,
     };
     record.put(begin()).unwrap();
     let outcome = drive(&mut record, &mut world, plan).unwrap();
     (record.events.len(), outcome, world)
-}
-
-fn worlds() -> impl Strategy<Value = World> {
-    let act = prop_oneof![
-        4 => Just(Act::Read),
-        4 => Just(Act::Write),
-        1 => Just(Act::Denied),
-        1 => Just(Act::Suspended),
-        1 => Just(Act::Unknown),
-    ];
-    let replies = prop::collection::vec(prop::collection::vec(act, 0..4), 0..5);
-    (replies, 0..3_u32).prop_map(|(replies, red)| World {
-        replies,
-        red,
-        done: BTreeMap::new(),
-        asked: 0,
-        writes: 0,
-    })
 }
 
 proptest! {
@@ -357,9 +359,9 @@ proptest! {
     fn a_stopped_run_resumes_to_the_same_end(world in worlds(), steps in 1..4_usize, retries in 0..3_u32) {
         let plan = plan(steps, retries);
         let (length, outcome, straight) = whole(&world, &plan);
-        for stop in 2..length {
+        for (stop, unrecorded) in (2..length).flat_map(|stop| [(stop, false), (stop, true)]) {
             let mut broken = world.clone();
-            let mut record = Record { events: Vec::new(), state: State::default(), dies_at: Some(stop) };
+            let mut record = Record { events: Vec::new(), state: State::default(), dies_at: Some(stop), unrecorded };
             record.put(begin()).unwrap();
             let died = drive(&mut record, &mut broken, &plan);
             prop_assert!(died.is_err(), "it was to die at {stop} of {length}");
@@ -370,17 +372,23 @@ proptest! {
                 }),
                 events: record.events,
                 dies_at: None,
+                unrecorded: false,
             };
             let end = drive(&mut resumed, &mut broken, &plan).unwrap();
             for (call, times) in &broken.done {
                 let read = resumed.events.iter().any(|event| matches!(event, EventKind::Decided(d) if d.call == *call && d.read_only));
                 prop_assert!(*times == 1 || read, "{call} was done {times} times, stopped after {stop}");
             }
+            prop_assert!(!broken.stray, "a change that no rule allows is put back, stopped after {stop}");
+            prop_assert_eq!(resumed.state.due().next(), None);
             let missing = straight.done.keys().filter(|call| !broken.done.contains_key(call)).count();
             prop_assert!(missing <= 1, "only the interrupted call may be missing");
             // Without the effect of the interrupted call, a run that would have changed the tree may change nothing.
             let same = end.verdict == outcome.verdict
                 || (missing == 1 && end.verdict == Verdict::NoChange && outcome.verdict == Verdict::Passed);
+            if missing == 0 {
+                prop_assert_eq!(broken.put_back > 0, straight.put_back > 0);
+            }
             prop_assert!(same, "stopped after {stop}: {:?} instead of {:?}", end.verdict, outcome.verdict);
         }
     }

@@ -34,6 +34,8 @@ pub struct Deps {
     pub redactor: Arc<Redactor>,
     pub run_dir: PathBuf,
     pub shadow: Shadow,
+    /// Whether the recipe is believed: what its `run` steps change is its author's, and no allow rule binds it.
+    pub trusted: bool,
     /// The system prompt, context files included.
     pub system: String,
     pub interrupt: Arc<Interrupt>,

@@ -4,9 +4,11 @@ use super::changes;
 use super::checks;
 use super::deps::{Baseline, Deps, Sandbox};
 use super::ledger::Ledger;
+use super::next::Next;
 use super::prompt;
 use super::response;
 use super::state::State;
+use super::verdict;
 use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
@@ -221,7 +223,13 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let parts = prompt::task(mcp.as_ref(), given, text).map_err(Stop::Environment)?;
             return task(deps, ledger, parts, &author);
         }
-        PromptReason::Feedback => prompt::feedback(&state.checks),
+        PromptReason::Feedback => {
+            let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
+            let back = unruled
+                .filter(|unruled| unruled.restored)
+                .map(|unruled| unruled.path.as_str());
+            prompt::feedback(&state.checks, &back.collect::<Vec<_>>())
+        }
         PromptReason::Repair => {
             let errors = state.judged.as_deref().unwrap_or_default();
             response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null))
@@ -323,21 +331,29 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    if ledger.state.stale() {
-        match changes::measure(deps, ledger, ground).await {
-            Ok(()) => {}
-            Err(Stop::Journal(error)) => return Err(error),
-            Err(Stop::Ended(other)) => outcome = other,
-            Err(Stop::Environment(why)) => {
-                ledger.record(EventKind::Warned {
-                    code: "patch".to_owned(),
-                    message: why.clone(),
-                })?;
-                if outcome.verdict.is_success() {
-                    outcome = Outcome::new(Verdict::Environment, "patch", why);
-                }
+    // What ran in the background may have written since the tree was looked at, whether or not it has ended by itself.
+    let wrote = !deps.scope.jobs.list().is_empty();
+    match changes::settle(deps, ledger, ground, wrote).await {
+        Ok(()) => {}
+        Err(Stop::Journal(error)) => return Err(error),
+        Err(Stop::Ended(other)) => outcome = other,
+        Err(Stop::Environment(why)) => {
+            ledger.record(EventKind::Warned {
+                code: "patch".to_owned(),
+                message: why.clone(),
+            })?;
+            if outcome.verdict.is_success() {
+                outcome = Outcome::new(Verdict::Environment, "patch", why);
             }
         }
+    }
+    if outcome.verdict.is_success()
+        && let Next::Finish(now) = verdict::finish(&ledger.state, &deps.plan)
+    {
+        outcome = now;
+    }
+    if let Some(refused) = verdict::refused_end(&ledger.state) {
+        outcome = refused;
     }
     changes::unseen(deps, ledger, &mut outcome).await?;
     let spent = ledger.state.spent.clone();

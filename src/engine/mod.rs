@@ -10,6 +10,7 @@ pub mod compact;
 pub mod denial;
 pub mod deps;
 pub mod effects;
+pub mod exec;
 pub mod ledger;
 pub mod modify;
 pub mod next;

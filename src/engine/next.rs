@@ -2,13 +2,14 @@
 
 use super::compact::{self, Compaction};
 use super::state::{Phase, State};
-use super::verdict::{denied_end, failed_step, finish};
+use super::verdict::{denied_end, failed_step, finish, refused_end};
 use crate::base::budget::LimitHit;
 use crate::base::call::{CallState, Kind, Origin, ToolSpec};
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::Stop;
 use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
+use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
 
@@ -49,6 +50,8 @@ pub enum Next {
     Judge,
     /// Look what the run has changed so far.
     Measure,
+    /// Put changes back that no rule allows.
+    PutBack,
     /// End the step.
     StepDone(StepResult),
     /// End, waiting for approval of these calls.
@@ -64,8 +67,15 @@ pub fn next(state: &State, plan: &Plan) -> Next {
     if let Some(outcome) = &state.outcome {
         return Next::Done(outcome.clone());
     }
-    if let Some(outcome) = denied_end(state, plan) {
+    if state.due().next().is_some() {
+        return Next::PutBack;
+    }
+    if let Some(outcome) = refused_end(state).or_else(|| denied_end(state, plan)) {
         return Next::Finish(outcome);
+    }
+    if state.touched && state.author == Some(Author::Approved) && !executing(state) {
+        // What a person approved is bound by other rules than what follows: it is looked at by itself.
+        return Next::Measure;
     }
     let Some(step) = plan.steps.get(state.step) else {
         return finish(state, plan);
@@ -85,6 +95,11 @@ pub fn next(state: &State, plan: &Plan) -> Next {
     }
 }
 
+fn executing(state: &State) -> bool {
+    let mut calls = state.calls.values();
+    calls.any(|record| record.state == CallState::Executing)
+}
+
 /// Whether a denial so far ends the run at once.
 pub fn ends_the_run(state: &State, plan: &Plan) -> bool {
     denied_end(state, plan).is_some()
@@ -92,7 +107,8 @@ pub fn ends_the_run(state: &State, plan: &Plan) -> bool {
 
 fn open(state: &State, step: &PlanStep) -> Next {
     if let StepWork::Run { .. } = step.work {
-        return Next::Run;
+        // What the step changes is the author's, so that what came before is looked at first.
+        return if state.stale() { Next::Measure } else { Next::Run };
     }
     if step.skip_if_green && !step.checks.is_empty() {
         let red = state.checks.iter().find(|check| !check.passed);
@@ -116,13 +132,13 @@ fn open(state: &State, step: &PlanStep) -> Next {
     }
 }
 
-/// The check of this index. The tree is looked at before the first command, and once more when all are made, so that what the
-/// commands change is not taken for the run's doing.
+/// The check of this index. The tree is looked at, and what no rule allows is put back, before the first of them; it is looked at
+/// once more when all are made, so that what their commands change is not taken for the run's doing.
 fn check(state: &State, step: &PlanStep, index: usize) -> Next {
     let look = match step.checks.get(index).map(|check| &check.what) {
         Some(CheckWhat::Changed(_)) => state.stale(),
-        Some(CheckWhat::Run { .. }) => state.touched,
-        Some(CheckWhat::File { .. }) | None => false,
+        Some(CheckWhat::Run { .. } | CheckWhat::File { .. }) => state.touched,
+        None => false,
     };
     if look { Next::Measure } else { Next::Check(index) }
 }
@@ -190,6 +206,7 @@ fn call(state: &State, plan: &Plan) -> Next {
     match first.state {
         CallState::Executing if !first.read_only => Next::Interrupted(first.call.id.clone()),
         CallState::AwaitingApproval => Next::Suspend(vec![first.call.id.clone()]),
+        CallState::Scheduled if first.approved && state.touched => Next::Measure,
         CallState::Scheduled if !first.refused && (first.approved || first.tool.is_some()) => {
             let tool = first.tool.as_deref().unwrap_or(&first.call.tool);
             match call_limit(state, plan, tool, 0) {
@@ -266,7 +283,7 @@ fn checked(state: &State, step: &PlanStep) -> Next {
     if state.checks.len() < step.checks.len() {
         return check(state, step, state.checks.len());
     }
-    if state.littered {
+    if state.stale() {
         return Next::Measure;
     }
     let red: Vec<&str> = state
@@ -282,9 +299,6 @@ fn checked(state: &State, step: &PlanStep) -> Next {
             return Next::Attempt(state.attempt + 1, why);
         }
         return done(state, StepStatus::Failed, "check", format!("checks {why}"));
-    }
-    if step.expect != Expect::Any && state.touched {
-        return Next::Measure;
     }
     match (step.expect, changed_in_step(state)) {
         (Expect::Change, false) => {

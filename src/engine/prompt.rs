@@ -1,6 +1,7 @@
 //! The words that the model is told, and the digest of each request. Pure: reads no file and knows no wire.
 
 use super::state::State;
+use super::verdict::first_names;
 use crate::base::call::ToolSpec;
 use crate::base::event::GivenPrompt;
 use crate::base::ids::sha256_hex;
@@ -77,14 +78,20 @@ fn below(given: &[Content], text: &str) -> Vec<Part> {
     parts
 }
 
-/// What the model is told after checks have failed.
-pub fn feedback(checks: &[CheckResult]) -> String {
+/// What the model is told after checks have failed, and of the changes that were put back before they were made.
+pub fn feedback(checks: &[CheckResult], put_back: &[&str]) -> String {
     let mut text = String::from("The work is not done yet. These checks, made by the runner itself, failed:\n");
     for check in checks.iter().filter(|check| !check.passed) {
         text.push_str(&format!("\n## {}\n{}\n{}\n", check.name, check.what, check.message));
         if !check.output.is_empty() {
             text.push_str(&format!("\n{}\n", excerpt(&check.output, FEEDBACK_BYTES)));
         }
+    }
+    if !put_back.is_empty() {
+        let names = first_names(put_back.iter().copied());
+        text.push_str(&format!(
+            "\nThe policy allows no change of these files; what was changed in them was put back: {names}\n"
+        ));
     }
     text.push_str("\nFix the cause. The checks are made again when you are done.");
     text

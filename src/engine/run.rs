@@ -70,6 +70,7 @@ impl Turn {
             Next::Check(index) => effects::check(deps, ledger, ground, index).await,
             Next::Judge => effects::judge(deps, ledger),
             Next::Measure => changes::measure(deps, ledger, ground).await,
+            Next::PutBack => changes::put_back(deps, ledger).await,
             Next::StepDone(result) => {
                 let step = ledger.state.step_id(&deps.plan);
                 Ok(ledger.record(EventKind::StepFinished { step, result })?)

@@ -3,6 +3,7 @@
 use super::denial;
 use super::deps::Deps;
 use super::effects::{Ground, Stop};
+use super::exec::{self, Bounds};
 use super::ledger::Ledger;
 use super::modify;
 use super::next::{call_limit, ends_the_run, is_outgoing};
@@ -28,6 +29,7 @@ struct Ready {
     prepared: Prepared,
     kind: Kind,
     builtin: bool,
+    bounds: Bounds,
 }
 
 /// What became of a call before it could run.
@@ -149,7 +151,7 @@ async fn rule(
     }
     let decision = ruling.decision;
     let told = denial::told(&ruling, deps.policies.names());
-    record_ruling(ledger, record, tool, &prepared, ruling, None)?;
+    let decided = record_ruling(ledger, record, tool, &prepared, ruling, None)?;
     match decision {
         Decision::Deny => {
             finish(ledger, id, Ok(ToolOutput::failure("denied", told)), 0)?;
@@ -170,6 +172,16 @@ async fn rule(
                 prepared: replayed::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == Origin::Builtin,
+                bounds: exec::bounds(
+                    deps,
+                    &decided,
+                    &Asked {
+                        tool: &tool.spec().name,
+                        kind: tool.spec().kind,
+                        origin: &tool.spec().origin,
+                        args: &args,
+                    },
+                ),
             })))
         }
     }
@@ -186,8 +198,9 @@ fn judge(deps: &Deps, ledger: &Ledger, tool: &Arc<dyn Tool>, args: &serde_json::
     let uses = Uses {
         counts: ledger.state.uses.clone(),
     };
+    let witness = exec::is_witnessed(deps);
     deps.workspace
-        .with_terrain(|terrain| policy::decide(&deps.policies, &asked, &prepared.access, terrain, &uses))
+        .with_terrain(|terrain| policy::decide_with(&deps.policies, &asked, &prepared.access, terrain, &uses, witness))
 }
 
 fn record_ruling(
@@ -197,9 +210,9 @@ fn record_ruling(
     prepared: &Prepared,
     ruling: Ruling,
     modified: Option<serde_json::Value>,
-) -> Result<(), Stop> {
+) -> Result<Box<Decided>, Stop> {
     let spec = tool.spec();
-    let decided = Decided {
+    let decided = Box::new(Decided {
         call: record.call.id.clone(),
         tool: spec.name.clone(),
         title: prepared.title.clone(),
@@ -211,8 +224,9 @@ fn record_ruling(
             _ => None,
         },
         ruling,
-    };
-    Ok(ledger.record(EventKind::Decided(Box::new(decided)))?)
+    });
+    ledger.record(EventKind::Decided(decided.clone()))?;
+    Ok(decided)
 }
 
 async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Ready>) -> Result<(), Stop> {
@@ -239,8 +253,8 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
             cancel: deps.interrupt.token.child_token(),
             deadline: deps.deadline.min(Instant::now() + deps.command_time),
             live: live.clone(),
-            writes: crate::base::grant::Writes::Tree,
-            judge: None,
+            writes: ready.bounds.writes,
+            judge: ready.bounds.judge,
         };
         async move {
             let begun = Instant::now();
@@ -297,6 +311,7 @@ fn finish(ledger: &mut Ledger, id: &CallId, result: Result<ToolOutput, ToolError
             return Err(Stop::Environment(message));
         }
     };
+    exec::record(ledger, id, &output)?;
     Ok(ledger.record(EventKind::CallFinished {
         call: id.clone(),
         state,

@@ -1,15 +1,18 @@
 //! The state of a run, folded from its events. Only `apply` changes it; `next` (in `next.rs`) reads it. Pure.
 
 mod calls;
+mod changes;
 
 use super::compact::{Reported, size};
 use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
+use crate::base::grant::ExecDenial;
 use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
+use crate::policy::Author;
 use crate::recipe::Plan;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -43,6 +46,8 @@ pub struct CallRecord {
     /// The canonical tool name, once ruled.
     pub tool: Option<String>,
     pub read_only: bool,
+    /// Whether it may change the tree, once ruled.
+    pub may_write: bool,
     /// A reviewer said yes.
     pub approved: bool,
     /// A reviewer said no: it gets that as its answer and never runs.
@@ -50,6 +55,8 @@ pub struct CallRecord {
     /// The arguments after a `modify` rule.
     pub modified: Option<Value>,
     pub output: Option<ToolOutput>,
+    /// The program that was denied at its exec.
+    pub exec_denied: Option<ExecDenial>,
 }
 
 /// A denied call, for the verdict.
@@ -117,6 +124,10 @@ pub struct State {
     pub edited: BTreeSet<String>,
     /// Whether something ran since the tree was looked at last that may have changed it.
     pub touched: bool,
+    /// Whose it is what changed since then.
+    pub author: Option<Author>,
+    /// Changes that could not be put back.
+    pub not_put_back: Vec<String>,
     /// Whether checks ran since then: what changed meanwhile is theirs.
     pub littered: bool,
     /// How often in a row the same calls gave the same results.
@@ -154,7 +165,7 @@ impl State {
             EventKind::StepStarted { index, .. } => self.open_step(*index),
             EventKind::Ran { exit, output, .. } => {
                 self.ran = Some((exit.clone(), output.clone()));
-                self.touched = true;
+                self.wrote(Author::TrustedStep);
                 self.phase = Phase::Ran;
             }
             EventKind::AttemptStarted { n, .. } => {
@@ -196,17 +207,23 @@ impl State {
                 self.patch = Some(patch.clone());
                 self.touched = false;
                 self.littered = false;
+                self.author = None;
+                // What is still as it must not be stands in the new list, and is tried again.
+                self.not_put_back.clear();
             }
+            EventKind::PutBack(done) => self.put_back(done),
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
             EventKind::Equipped(equipped) => {
                 self.window = equipped.window;
                 self.prompts.extend(equipped.prompts.iter().cloned());
             }
-            EventKind::Retried { .. }
-            | EventKind::Executed { .. }
-            | EventKind::Suspended { .. }
-            | EventKind::Warned { .. } => {}
+            EventKind::Executed { call, execs, .. } => {
+                if let Some(record) = self.calls.get_mut(call) {
+                    record.exec_denied = execs.iter().rev().find_map(|exec| exec.denied.clone());
+                }
+            }
+            EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
         }
     }
 
@@ -296,10 +313,12 @@ impl State {
                     state: CallState::Validating,
                     tool: None,
                     read_only: false,
+                    may_write: true,
                     approved: false,
                     refused: false,
                     modified: None,
                     output: None,
+                    exec_denied: None,
                 };
                 (call.id.clone(), record)
             })

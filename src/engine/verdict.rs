@@ -19,6 +19,45 @@ pub fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
     Some(Outcome::new(Verdict::Denied, reason, message))
 }
 
+/// The end that a change brings which no tool was allowed to make: one that a deny rule or a protected path speaks against, and
+/// one that could not be put back.
+pub fn refused_end(state: &State) -> Option<Outcome> {
+    if !state.not_put_back.is_empty() {
+        let message = format!(
+            "changes that no rule allows could not be put back: {}; look at these files before the tree is used",
+            first_names(state.not_put_back.iter().map(String::as_str))
+        );
+        return Some(Outcome::new(Verdict::Denied, "not_put_back", message));
+    }
+    let denied = || {
+        let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
+        unruled.filter(|unruled| unruled.denied)
+    };
+    let first = denied().next()?;
+    let by = match &first.rule {
+        Some(rule) => format!("rule {rule} denies writing"),
+        None => "the policy protects".to_owned(),
+    };
+    let message = format!(
+        "the run changed {}, which {by}; the change was put back and is in no patch",
+        first_names(denied().map(|unruled| unruled.path.as_str()))
+    );
+    Some(Outcome::new(Verdict::Denied, first.code.clone(), message))
+}
+
+/// How many files a sentence names.
+const NAMED: usize = 8;
+
+/// The first of these names, and how many more there are.
+pub fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.collect();
+    let first = all.get(..NAMED).unwrap_or(&all).join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 /// The step that failed.
 pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
     let failed = state

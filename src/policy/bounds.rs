@@ -137,19 +137,8 @@ fn written(
         let reason = format!("the name {path} begins with a dash and could be taken for an option");
         return Some(stop("leading_dash", reason, "use another name".to_owned()));
     }
-    let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
-    if let Some(entry) = protected::entry_of(&place.path)
-        && !names(policy, need, asked, |pattern| {
-            (pattern.names_protected(entry) && pattern.covers(place, true))
-                || (need.is_git_repository() && pattern.opens_repository())
-        })
-    {
-        let reason = format!("{path} is protected ({})", entry.what);
-        return Some(stop("protected_path", reason, fix(path)));
-    }
-    if set.is_run_file(&place.path) {
-        let reason = format!("{path} is the policy or recipe of this run");
-        return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
+    if let Some(refusal) = protects(place, need, policy, set, asked) {
+        return Some(refusal);
     }
     if need.is_git_repository() {
         return None;
@@ -165,6 +154,32 @@ fn written(
         reason,
         "name the files to be changed instead of the directory".to_owned(),
     ))
+}
+
+/// Whether a written path is, or lies below, a protected name that no rule opens, or is a file of the run itself.
+pub(super) fn protects(
+    place: &Place,
+    need: &Need<'_>,
+    policy: &Policy,
+    set: &PolicySet,
+    asked: &Asked<'_>,
+) -> Option<Refusal> {
+    let path = shown(place);
+    let fix = |name: &str| format!("only a rule that names {name} itself in `paths` opens it for writing");
+    if let Some(entry) = protected::entry_of(&place.path)
+        && !names(policy, need, asked, |pattern| {
+            (pattern.names_protected(entry) && pattern.covers(place, true))
+                || (need.is_git_repository() && pattern.opens_repository())
+        })
+    {
+        let reason = format!("{path} is protected ({})", entry.what);
+        return Some(stop("protected_path", reason, fix(path)));
+    }
+    if set.is_run_file(&place.path) {
+        let reason = format!("{path} is the policy or recipe of this run");
+        return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
+    }
+    None
 }
 
 /// A protected path below a directory that is changed as a whole.

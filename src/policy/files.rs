@@ -127,6 +127,36 @@ impl PathPattern {
         hit || (writing && place.found == Found::Dir && self.may_fit_below(&place.path))
     }
 
+    /// As [`PathPattern::touches`] for a file of a tree, whose path needs no tidying and whose folded form is known.
+    pub(super) fn touches_file(&self, path: &str, folded: &str) -> bool {
+        self.all || self.hits(path, false) || self.hits(folded, true)
+    }
+
+    /// As [`PathPattern::covers`] for a file.
+    pub(super) fn covers_file(&self, path: &str) -> bool {
+        self.covers_path(path, false)
+    }
+
+    /// Whether it touches a directory and whatever may lie below it.
+    pub(super) fn touches_tree(&self, dir: &str, folded: &str) -> bool {
+        let Some((exact, fold)) = &self.base else {
+            return self.all;
+        };
+        self.all
+            || ancestors(dir).any(|above| exact.is_match(above))
+            || ancestors(folded).any(|above| fold.is_match(above))
+    }
+
+    /// The texts of the globs that a path or its folded form must match one of, for a prefilter: as written, and folded.
+    pub(super) fn glob_texts(&self) -> (Vec<String>, Vec<String>) {
+        let with_base = |text: &str| {
+            let base = text.strip_suffix("/**").map(ToOwned::to_owned);
+            std::iter::once(text.to_owned()).chain(base).collect()
+        };
+        let exact = if self.text == "." { "" } else { &self.text };
+        (with_base(exact), with_base(&fold_pattern(&self.text)))
+    }
+
     fn hits(&self, path: &str, folded: bool) -> bool {
         let (whole, base) = if folded {
             (&self.folded, self.base.as_ref().map(|(_, base)| base))
@@ -137,7 +167,7 @@ impl PathPattern {
     }
 
     /// Whether the pattern could fit some path below a directory: its literal beginning does not lead elsewhere.
-    fn may_fit_below(&self, dir: &str) -> bool {
+    pub(super) fn may_fit_below(&self, dir: &str) -> bool {
         let dir = fold_path(dir);
         let lead = fold_path(self.lead());
         lead.iter().zip(&dir).all(|(a, b)| a == b)
@@ -232,13 +262,18 @@ fn glob(text: &str) -> Result<Matcher, String> {
     {
         return Ok(Matcher::Below(dir.to_owned()));
     }
-    let glob = GlobBuilder::new(text)
+    build(text)
+        .map(|glob| Matcher::Glob(Box::new(glob), OnceLock::new()))
+        .map_err(|error| format!("not a path pattern: {}", error.kind()))
+}
+
+/// A glob with the meaning that path patterns have.
+pub(super) fn build(text: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(text)
         .literal_separator(true)
         .backslash_escape(true)
         .empty_alternates(true)
-        .build();
-    glob.map(|glob| Matcher::Glob(Box::new(glob), OnceLock::new()))
-        .map_err(|error| format!("not a path pattern: {}", error.kind()))
+        .build()
 }
 
 /// Folds the plain components of a pattern as names are folded; those with wildcards only in case.

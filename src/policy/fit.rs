@@ -56,7 +56,8 @@ fn file(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
     path_fits(rule, place, writing)
 }
 
-fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
+/// Whether the `paths` of an allow rule, without its `except`, cover a place.
+pub(super) fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
     if rule.except.paths.iter().any(|pattern| pattern.touches(place, writing)) {
         return miss("excepted");
     }

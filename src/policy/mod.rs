@@ -3,6 +3,8 @@
 pub mod bounds;
 pub mod calls;
 pub mod cases;
+pub mod changes;
+pub mod closed;
 pub mod codes;
 pub mod decide;
 pub mod exec;
@@ -27,6 +29,7 @@ pub mod shell;
 pub mod suggest;
 pub mod words;
 
+pub use changes::{Author, ChangeRuling, rule_change};
 pub use decide::{decide, decide_with, ruled_commands};
 pub use load::{Source, check_names, load};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};

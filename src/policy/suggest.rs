@@ -5,6 +5,8 @@ use super::needs::prefix_of;
 use super::shell::{self, Grants};
 use crate::base::access::{Access, Place, Terrain};
 use crate::base::call::{Kind, Origin};
+use crate::base::event::Unruled;
+use crate::base::grant::JudgedExec;
 use crate::base::ruling::{Decision, Ruling};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,6 +20,13 @@ pub struct Seen {
     pub origin: Origin,
     pub access: Access,
     pub ruling: Ruling,
+}
+
+/// What only showed while calls ran: programs that were denied at their exec, and changes that no rule allows.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    pub execs: Vec<JudgedExec>,
+    pub unruled: Vec<Unruled>,
 }
 
 /// What was used, gathered from all calls.
@@ -49,10 +58,16 @@ const OPEN: &[&str] = &[
 const MANY: usize = 3;
 
 /// The text of a policy file that allows these calls, as far as a rule should. Deterministic; loads without an error.
-pub fn suggest(calls: &[Seen], terrain: &Terrain<'_>) -> String {
+pub fn suggest(calls: &[Seen], shown: &Shown, terrain: &Terrain<'_>) -> String {
     let mut used = Used::default();
     for call in calls {
         note(call, terrain, &mut used);
+    }
+    for exec in &shown.execs {
+        note_exec(exec, terrain, &mut used);
+    }
+    for unruled in &shown.unruled {
+        note_change(unruled, &mut used);
     }
     render(&used)
 }
@@ -106,6 +121,60 @@ fn note(call: &Seen, terrain: &Terrain<'_>, used: &mut Used) {
             _ => call.tool.clone(),
         });
     }
+}
+
+/// A program that no rule granted is suggested as if its words had been written out; one that something speaks against is not.
+fn note_exec(exec: &JudgedExec, terrain: &Terrain<'_>, used: &mut Used) {
+    let Some(denial) = &exec.denied else { return };
+    if denial.code != "exec_not_granted" {
+        let rule = denial
+            .rule
+            .as_ref()
+            .map(|rule| format!(", rule {rule}"))
+            .unwrap_or_default();
+        let words = exec.argv.join(" ");
+        used.left
+            .insert(format!("{SHELL}: `{words}`: {} ({}{rule})", denial.reason, denial.code));
+        return;
+    }
+    let asked = exec.argv.first().map_or("", String::as_str);
+    let file = exec.path.rsplit('/').next().unwrap_or_default();
+    // The name that a program is given may lie; a path that was written out says which file is meant.
+    let is_path = asked.contains('/') && !asked.starts_with('/') && asked.ends_with(file);
+    let program = if is_path { asked } else { file };
+    let words = std::iter::once(program).chain(exec.argv.iter().skip(1).map(String::as_str));
+    let command = crate::base::access::CommandAccess {
+        text: words.map(shell_word).collect::<Vec<_>>().join(" "),
+        dir: exec.cwd.clone(),
+    };
+    note_command(&command, terrain, used);
+}
+
+fn shell_word(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(&byte);
+    match !word.is_empty() && word.bytes().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// A file of the tree that was put back is suggested; a new one that was left out may be better ignored by git.
+fn note_change(unruled: &Unruled, used: &mut Used) {
+    if unruled.code == "no_rule" && !unruled.left {
+        used.shell_writes.insert(unruled.path.clone());
+        return;
+    }
+    let what = match unruled.left {
+        true => "stayed out of the patch; allow `write_file` on it, or let git ignore it",
+        false => "was put back",
+    };
+    let rule = unruled
+        .rule
+        .as_ref()
+        .map(|rule| format!(", rule {rule}"))
+        .unwrap_or_default();
+    used.left
+        .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }
 
 fn note_command(command: &crate::base::access::CommandAccess, terrain: &Terrain<'_>, used: &mut Used) {

@@ -1,7 +1,7 @@
 //! Commands that go on in the background of a run, and their end. Knows no tool.
 
 use super::spawn::{SpawnError, run};
-use super::{Confinement, Finished, Frozen, Spawn};
+use super::{Confinement, Frozen, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ExecDenial, JudgedExec, Undone};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,13 +9,12 @@ use super::tree::{Tree, new_mark};
 use super::write_guard::Guarded;
 use super::{Confinement, Finished, Level, Network, Program, Spawn};
 use crate::base::call::ExitInfo;
-use crate::base::grant::WritePath;
 use rustix::process::Signal;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;

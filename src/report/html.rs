@@ -135,9 +135,10 @@ fn attention(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
     let (waiting, denied) = (result::suspended(sum), result::denied(sum));
     let warnings = result::warnings(sum);
     html! {
-        @if !waiting.is_empty() || !denied.is_empty() || !warnings.is_empty() { section #attention {
+        @if !waiting.is_empty() || !denied.is_empty() || !warnings.is_empty() || !sum.unruled.is_empty() { section #attention {
             @for call in &waiting { (waits(&resume, call)) }
             @for call in &denied { (ruled_out(call)) }
+            @if !sum.unruled.is_empty() { (unruled(sum)) }
             @for warning in &warnings {
                 div.card."edge-wait" { div.row {
                     span.tag.wait { "warning" }
@@ -174,6 +175,30 @@ fn ruled_out(call: &RuledOut) -> Markup {
             }
             p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
             @if !call.fix.is_empty() { p.small { span.soft { "Fix: " } (safe(&call.fix)) } }
+            @if let Some(ran) = &call.ran {
+                p.small { span.soft { "Program: " } code { (safe(&call.argv.join(" "))) } " in " code { (safe(call.cwd.as_deref().unwrap_or("."))) } }
+                @for ran in ran { p.small { span.soft { "Had run before: " } code { (safe(&ran.argv.join(" "))) } } }
+            }
+        }
+    }
+}
+
+/// The most changes that are listed.
+const UNRULED: usize = 200;
+
+/// Changes that no rule allows.
+fn unruled(sum: &RunSummary<'_>) -> Markup {
+    html! {
+        div.card."edge-wait" {
+            div.row { span.tag.wait { "changes that no rule allows" } }
+            p.small { (safe(&sum.unruled_line())) }
+            details { summary.small.soft { "all of them" } ul {
+                @for unruled in sum.unruled.iter().take(UNRULED) { li.small {
+                    code { (safe(&unruled.path)) } " " (unruled.change.as_str()) ", "
+                    @if unruled.left { "left out of the patch" } @else if unruled.restored { "put back" } @else { "NOT put back" }
+                    span.soft { " · " (safe(unruled.rule.as_deref().unwrap_or("no rule"))) " · " (safe(&unruled.code)) }
+                } }
+            } }
         }
     }
 }

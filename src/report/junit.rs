@@ -1,7 +1,8 @@
 //! `junit.xml`: a suite for each step of the plan, properties, totals. The cases themselves are made in `cases`.
 //!
 //! A run that passed has no failure and no error in it; any other has at least one, or a skipped approval when it is
-//! suspended. A denial that did not keep a run from passing is therefore a flaky failure of type `policy.denied`.
+//! suspended. A denial that ended the run or failed its verdict is a failure of type `policy.denied`; any other, and a change
+//! that no rule allows, is a property of its suite.
 
 mod cases;
 
@@ -33,6 +34,7 @@ pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeErr
     let at = planned.iter().position(|id| Some(*id) == home).unwrap_or(0);
     if let Some(suite) = suites.get_mut(at) {
         warn(sum, suite);
+        unruled(sum, suite);
     }
     own_up(sum, &mut suites, at);
     report.add_test_suites(suites);
@@ -75,6 +77,9 @@ fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
     match index.zip(step) {
         Some((index, step)) => writer.begun(index, step),
         None => writer.not_begun(id),
+    }
+    for (name, value) in writer.properties() {
+        property(&mut suite, &name, &value);
     }
     suite.add_test_cases(writer.finish());
     suite
@@ -131,6 +136,33 @@ fn properties(sum: &RunSummary<'_>, ending: &Ending, step: Option<&StepSummary<'
 
 fn property(suite: &mut TestSuite, name: &str, value: &str) {
     suite.add_property(Property::new(text::line(name, 200), text::line(value, 500)));
+}
+
+/// The most unruled changes that are properties.
+const UNRULED: usize = 50;
+
+/// Changes that were put back or left out of the patch.
+fn unruled(sum: &RunSummary<'_>, suite: &mut TestSuite) {
+    for unruled in sum.unruled.iter().take(UNRULED) {
+        let how = match (unruled.left, unruled.restored) {
+            (true, _) => "left out of the patch",
+            (false, true) => "put back",
+            (false, false) => "not put back",
+        };
+        let rule = unruled.rule.as_ref().map(|rule| format!(" by {rule}"));
+        let value = format!(
+            "{how}: {} ({}{})",
+            unruled.change.as_str(),
+            unruled.code,
+            rule.unwrap_or_default()
+        );
+        property(suite, &format!("unruled.{}", unruled.path), &value);
+    }
+    let omitted = sum.patch.map_or(0, |patch| patch.unruled_omitted);
+    let more = sum.unruled.len().saturating_sub(UNRULED) as u64 + omitted;
+    if more > 0 {
+        property(suite, "unruled", &format!("and {more} more"));
+    }
 }
 
 /// Warnings and servers that are missing go to the suite's error output.

@@ -1,6 +1,6 @@
 //! `summary.md` for step summaries and comments. Text of others is escaped: no markup, no mention, no workflow command.
 
-use super::result::{self, Ending, RunResult, StepReport};
+use super::result::{self, Ending, RuledOut, RunResult, StepReport};
 use super::summary::RunSummary;
 use super::text;
 use crate::base::event::FileChange;
@@ -20,6 +20,14 @@ pub fn summary(sum: &RunSummary<'_>, ending: &Ending) -> String {
     out.push_str(&checks(&result.steps));
     out.push_str(&rulings(&result, &result::resume_name(sum, ending)));
     out.push_str(&changes(&result));
+    let unruled = sum.unruled_line();
+    if !unruled.is_empty() {
+        let _ = writeln!(
+            out,
+            "**Changes that no rule allows:** {}\n",
+            escaped(&text::line(&unruled, 2_000))
+        );
+    }
     out.push_str(&answer(&result.response));
     out.push_str(&notices(&result));
     bounded(out)
@@ -140,18 +148,37 @@ fn rulings(result: &RunResult, resume: &str) -> String {
             let fix = if fix.is_empty() { fix } else { format!(" Fix: {fix}") };
             let _ = writeln!(
                 out,
-                "- {} {} {}: {} (rule {}, {}).{fix}",
+                "- {} {} {}: {} (rule {}, {}).{}{fix}",
                 code(&call.call),
                 code(&call.tool),
                 code(&call.title),
                 escaped(&text::line(&call.reason, 400)),
                 code(rule),
                 code(&call.code),
+                program(call),
             );
         }
         out += &(more(result.denied.len()) + "\n");
     }
     out
+}
+
+/// The program that was denied at its exec, and what had run before.
+fn program(call: &RuledOut) -> String {
+    let Some(ran) = &call.ran else {
+        return String::new();
+    };
+    let before: Vec<String> = ran.iter().take(ENTRIES).map(|ran| code(&ran.argv.join(" "))).collect();
+    let before = match before.is_empty() {
+        true => "nothing".to_owned(),
+        false => before.join(", "),
+    };
+    let cwd = call.cwd.as_deref().unwrap_or(".");
+    format!(
+        " Program: {} in {}; had run before: {before}.",
+        code(&call.argv.join(" ")),
+        code(cwd)
+    )
 }
 
 fn changes(result: &RunResult) -> String {

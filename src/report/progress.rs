@@ -67,7 +67,11 @@ impl Lines {
                 };
                 let title = self.title(&decided.call);
                 let line = format!("  {} {title}: {}", decided.call, ruled(&decided.ruling));
-                told.then_some(line).into_iter().collect()
+                let later = decided.ruling.deferred.iter().map(|deferred| {
+                    let (program, why) = (text::line(&deferred.program, 80), text::line(&deferred.reason, 240));
+                    format!("  {} {program} is ruled at exec: {why}", decided.call)
+                });
+                std::iter::once(line).chain(later).filter(|_| told).collect()
             }
             kind if normal => self.normal(kind),
             _ => Vec::new(),
@@ -176,9 +180,28 @@ impl Lines {
                     text::line(model, 100)
                 )]
             }
+            EventKind::Executed { call, execs, .. } => {
+                let denied = execs.iter().filter_map(|exec| Some((exec, exec.denied.as_ref()?)));
+                let title = self.title(call);
+                denied
+                    .map(|(exec, denial)| {
+                        let rule = denial.rule.as_deref().unwrap_or("default");
+                        let argv = text::line(&exec.argv.join(" "), 140);
+                        let (rule, reason) = (text::line(rule, 120), text::line(&denial.reason, 240));
+                        format!(
+                            "  {call} {title}: DENIED at exec by {rule} [{}] {argv}: {reason}",
+                            denial.code
+                        )
+                    })
+                    .collect()
+            }
             EventKind::PatchTaken(patch) if patch.blob.is_some() => {
                 vec![format!("patch: {} changed", text::count(patch.files.len(), "file"))]
             }
+            EventKind::PutBack(done) => match done.failed.len() {
+                0 => vec!["changes that no rule allows were put back".to_owned()],
+                more => vec![format!("{} could NOT be put back", text::count(more, "file"))],
+            },
             _ => Vec::new(),
         }
     }

@@ -2,9 +2,10 @@
 
 mod shape;
 
-pub use shape::{Changes, CheckReport, Notice, PolicyName, RuledOut, RunResult, StepReport, UsageReport, Waiting};
+pub use shape::{Changes, CheckReport, Notice, PolicyName, Ran, RuledOut, RunResult, StepReport, UsageReport, Waiting};
 
 use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
+use crate::base::grant::JudgedExec;
 use crate::base::outcome::Verdict;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         output: sum.output.cloned().unwrap_or(Value::Null),
         denied: denied(sum),
         suspended: suspended(sum),
+        unruled: sum.unruled.iter().map(|unruled| unruled.as_ref().clone()).collect(),
+        unruled_omitted: sum.patch.map_or(0, |patch| patch.unruled_omitted),
         usage: UsageReport {
             turns: u64::try_from(sum.turns.len()).unwrap_or(u64::MAX) + sum.summaries,
             tokens: sum.usage,
@@ -82,6 +85,8 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
         output: Value::Null,
         denied: Vec::new(),
         suspended: Vec::new(),
+        unruled: Vec::new(),
+        unruled_omitted: 0,
         usage: UsageReport::default(),
         cost: 0.0,
         unpriced: false,
@@ -148,8 +153,33 @@ pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
         reason: denial.reason.to_owned(),
         fix: denial.fix.to_owned(),
         step: step_of(sum, call),
+        status: "denied".to_owned(),
+        argv: denial.exec.map(|exec| exec.argv.clone()).unwrap_or_default(),
+        cwd: denial.exec.map(place),
+        ran: denial.exec.map(|_| ran(call)),
     };
     sum.denied().map(one).collect()
+}
+
+/// Where a program was to run; `.` for the workspace itself.
+fn place(exec: &JudgedExec) -> String {
+    match exec.cwd.as_str() {
+        "" => ".".to_owned(),
+        dir => dir.to_owned(),
+    }
+}
+
+/// The most programs that are listed as run before a denial.
+const RAN: usize = 100;
+
+fn ran(call: &CallSummary<'_>) -> Vec<Ran> {
+    let all: Vec<&JudgedExec> = call.ran().collect();
+    let last = all.get(all.len().saturating_sub(RAN)..).unwrap_or_default();
+    let one = |exec: &&JudgedExec| Ran {
+        argv: exec.argv.clone(),
+        cwd: place(exec),
+    };
+    last.iter().map(one).collect()
 }
 
 /// Calls that wait for a person, in order.

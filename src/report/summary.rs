@@ -6,11 +6,12 @@ mod fold;
 pub use calls::{CallSummary, Denial};
 
 use crate::base::call::ExitInfo;
-use crate::base::event::{Confined, Equipped, PatchTaken, RunStarted, ServerStatus};
+use crate::base::event::{Confined, Equipped, PatchTaken, RunStarted, ServerStatus, Unruled};
 use crate::base::message::{Message, Reply, Stop, Usage};
-use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
+use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus, Verdict};
 use jiff::Timestamp;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// A whole run. Made by [`RunSummary::fold`]; one pass, no copies of texts.
@@ -41,6 +42,8 @@ pub struct RunSummary<'a> {
     /// The validated JSON answer.
     pub output: Option<&'a Value>,
     pub patch: Option<&'a PatchTaken>,
+    /// Changes that no rule allows, as they stand at the end.
+    pub unruled: Vec<Cow<'a, Unruled>>,
     pub warnings: Vec<Warning<'a>>,
     /// How often the run was resumed.
     pub resumed: u32,
@@ -191,6 +194,47 @@ impl<'a> RunSummary<'a> {
     /// Calls that were ruled out, each with why.
     pub fn denied(&self) -> impl Iterator<Item = (&CallSummary<'a>, Denial<'a>)> {
         self.calls.iter().filter_map(|call| Some((call, call.denial()?)))
+    }
+
+    /// Whether the denial of a call ended the run or decided its verdict.
+    pub fn denial_counts(&self, call: &CallSummary<'a>) -> bool {
+        let Some(denial) = call.denial() else { return false };
+        if self.outcome.verdict != Verdict::Denied {
+            return false;
+        }
+        match self.outcome.reason.as_str() {
+            "secret_hit" => denial.code == "secret_hit",
+            "on_deny" => self
+                .denied()
+                .next()
+                .is_some_and(|(first, _)| first.call.id == call.call.id),
+            _ => !call.only_reads(),
+        }
+    }
+
+    /// Changes that were put back or left out of the patch, in a sentence; empty when there are none.
+    pub fn unruled_line(&self) -> String {
+        let names = |wanted: &dyn Fn(&Unruled) -> bool| {
+            let all: Vec<&str> = self
+                .unruled
+                .iter()
+                .filter(|unruled| wanted(unruled))
+                .map(|unruled| unruled.path.as_str())
+                .collect();
+            super::text::first_of(&all, 8)
+        };
+        let parts = [
+            ("put back, as no rule allows them: ", names(&|unruled| unruled.restored)),
+            ("new and left out of the patch: ", names(&|unruled| unruled.left)),
+            ("NOT put back: ", names(&Unruled::is_due)),
+        ];
+        let said = parts.iter().filter(|(_, names)| !names.is_empty());
+        let mut said: Vec<String> = said.map(|(what, names)| format!("{what}{names}")).collect();
+        let omitted = self.patch.map_or(0, |patch| patch.unruled_omitted);
+        if omitted > 0 {
+            said.push(format!("{} more new ones", super::text::grouped(omitted)));
+        }
+        said.join("; ")
     }
 
     /// Calls that wait for a person.

@@ -172,6 +172,15 @@ pub(crate) fn grouped(n: u64) -> String {
     out
 }
 
+/// The first of these names, and how many more there are; empty for none.
+pub(crate) fn first_of(names: &[&str], most: usize) -> String {
+    let first: Vec<String> = names.iter().take(most).map(|name| line(name, 200)).collect();
+    match names.len().saturating_sub(most) {
+        0 => first.join(", "),
+        more => format!("{} and {} more", first.join(", "), grouped(more as u64)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

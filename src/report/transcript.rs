@@ -85,6 +85,7 @@ fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
         "steps": result.steps,
         "denied": result.denied,
         "suspended": result.suspended,
+        "unruled": result.unruled,
         "warnings": result.warnings,
         "unpriced": result.unpriced,
         "output": result.output,
@@ -238,6 +239,10 @@ fn asked(call: &CallSummary<'_>) -> Call {
             "words": ruling.map(|ruling| &ruling.words),
             "access": call.decided().map(|decided| &decided.access),
             "modified": call.modified(),
+            "writes": ruling.map(|ruling| &ruling.writes),
+            "deferred": ruling.map(|ruling| &ruling.deferred).filter(|deferred| !deferred.is_empty()),
+            "execs": Some(call.execs).filter(|execs| !execs.is_empty()),
+            "execs_omitted": Some(call.execs_omitted).filter(|omitted| *omitted > 0),
             "approved": call.approval.map(|(allow, by)| json!({"allow": allow, "by": by})),
         })),
     }

@@ -10,7 +10,7 @@ use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, Found, Place};
 use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
 use crate::base::event::Live;
-use crate::base::grant::{Undone, named};
+use crate::base::grant::{Judged, JudgedExec, Undone, named};
 use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
@@ -171,7 +171,28 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
             "the command was ended because the run is ending",
         ));
     }
-    Ok(output(finished, context.call.as_str()))
+    let judged = judged(&finished);
+    Ok(ToolOutput {
+        judged,
+        ..output(finished, context.call.as_str())
+    })
+}
+
+/// What was judged at its exec, the denied one among it.
+fn judged(finished: &Finished) -> Judged {
+    let mut execs = finished.execs.clone();
+    if let Some((exec, denial)) = &finished.denied
+        && execs.iter().all(|exec| exec.denied.is_none())
+    {
+        execs.push(JudgedExec {
+            denied: Some(denial.clone()),
+            ..exec.clone()
+        });
+    }
+    Judged {
+        execs,
+        omitted: finished.execs_omitted,
+    }
 }
 
 fn spawn(asked: &Asked, context: &ToolContext) -> Spawn {

@@ -76,6 +76,11 @@ pub struct Snapshot {
 const BASELINE: &str = "baseline";
 
 impl Shadow {
+    /// A path of the workspace, from the top of the repository.
+    pub fn at_top(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
+    }
+
     /// Prepares a store of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run directory, when it lies in
     /// the tree) are never part of a snapshot.
     pub fn open(dir: &Path, workspace: &Path, hidden: &[PathBuf]) -> std::io::Result<Self> {

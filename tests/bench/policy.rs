@@ -142,5 +142,47 @@ fn rulings(bench: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, rulings);
+/// Names of files as trees have them.
+const NAMES: [&str; 8] = [
+    "src/policy/shell/words.rs",
+    "crates/engine/src/Scheduler.rs",
+    "node_modules/@types/node/fs/promises.d.ts",
+    "docs/a page with blanks.md",
+    "target/debug/deps/libserde-0123456789abcdef.rmeta",
+    "app/src/main/java/org/example/service/AccountService.java",
+    "tests/data/case-17/expected.json",
+    "README.md",
+];
+
+/// The question that is asked for every name of a tree: a line for the cost of one.
+fn closed(bench: &mut Criterion) {
+    for (name, rules) in [
+        ("closed: protected names only", json!([])),
+        (
+            "closed: and five deny rules",
+            json!([
+                { "deny": "write_file", "paths": ["tests/**", "fixtures/**"] },
+                { "deny": "*", "paths": ["**/*.pem", "**/*.lock"], "except": ["tmp/**"] },
+                { "deny": "replace", "paths": ["src/gen/*.rs"] },
+                { "suspend": "write_file", "paths": ["deploy/"] },
+                { "deny": "run_shell_command", "paths": ["**/migrations/**"] },
+            ]),
+        ),
+    ] {
+        let source = Source {
+            name: "bench.yaml".to_owned(),
+            text: json!({ "version": 1, "rules": rules }).to_string(),
+        };
+        let Ok((set, _)) = load(&mut Files::new(), &[source], &KnownTools::builtin()) else {
+            return;
+        };
+        let closed = set.closed();
+        let mut names = NAMES.iter().cycle();
+        bench.bench_function(name, |bench| {
+            bench.iter(|| names.next().map(|name| closed.closed(black_box(name), false)));
+        });
+    }
+}
+
+criterion_group!(benches, rulings, closed);
 criterion_main!(benches);

@@ -142,6 +142,8 @@ fn house(level: Level) -> House {
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
         hidden: Vec::new(),
+        closed: std::sync::Arc::new(overnight::base::grant::NothingClosed),
+        memory: None,
         network: Network::None,
         witness: true,
         env: vec![

@@ -32,6 +32,7 @@ mod real_crate;
 mod references;
 mod replay;
 mod resume;
+mod ruled_patch;
 mod rulings;
 mod scheduler;
 mod secrets;

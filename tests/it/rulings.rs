@@ -49,7 +49,10 @@ fn a_denied_call_is_told_and_checks_decide() {
         );
     }
     let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
-    assert!(junit.contains("policy.denied"), "{junit}");
+    assert!(
+        junit.contains("name=\"denied.c1\"") && !junit.contains("policy.denied"),
+        "{junit}"
+    );
 }
 
 #[test]

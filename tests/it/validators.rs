@@ -88,7 +88,7 @@ fn nasty(mut events: Vec<Event>) -> Vec<Event> {
 /// Whole runs, runs of nasty text, and a run cut off in the middle.
 fn runs() -> Vec<(String, Vec<Event>)> {
     let mut runs = Vec::new();
-    for name in ["good", "denied", "suspended"] {
+    for name in ["good", "denied", "suspended", "at_exec"] {
         let whole = events(name);
         let half = whole[..whole.len() / 2].to_vec();
         runs.push((format!("{name}-half"), half));

@@ -12,6 +12,7 @@ use crate::diag::{self, Diagnostic, Files};
 use crate::engine::state::State;
 use crate::journal::{self, store};
 use crate::policy::{self, KnownTools, PolicySet, Uses, calls, cases, explain, lint, suggest, words};
+use crate::report::summary::RunSummary;
 use crate::tools::Registry;
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
@@ -261,9 +262,18 @@ fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
 }
 
 fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
-    let mut seen = Vec::new();
+    let (mut seen, mut shown) = (Vec::new(), suggest::Shown::default());
     for run in runs {
         let events = journal::read(&store::locate(run, workspace)?)?.events;
+        for event in &events {
+            if let EventKind::Executed { execs, .. } = &event.kind {
+                shown.execs.extend(execs.iter().cloned());
+            }
+        }
+        let sum = RunSummary::fold(&events);
+        shown
+            .unruled
+            .extend(sum.unruled.into_iter().map(std::borrow::Cow::into_owned));
         seen.extend(recorded(&events).map(|call| suggest::Seen {
             tool: call.tool,
             kind: call.kind,
@@ -273,6 +283,6 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
         }));
     }
     let tree = wire::workspace(workspace, &[], None)?;
-    let text = tree.with_terrain(|terrain| suggest::suggest(&seen, terrain));
+    let text = tree.with_terrain(|terrain| suggest::suggest(&seen, &shown, terrain));
     printed(&text)
 }

@@ -261,7 +261,8 @@ async fn put_tree_right(
     let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
     if now != (Snapshot { tree: baseline }) {
         // A check that was at work when the process ended may have left something: it is made again.
-        let checking = state.littered || matches!(next(state, plan), Next::Check(_));
+        // So does a process that ended while it put something back.
+        let checking = state.littered || state.due().next().is_some() || matches!(next(state, plan), Next::Check(_));
         if checking && !elsewhere {
             return Ok(());
         }

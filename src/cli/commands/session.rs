@@ -194,6 +194,7 @@ async fn drive(
         redactor,
         run_dir: session.run_dir,
         shadow,
+        trusted: true,
         system,
         interrupt: Arc::clone(interrupt),
         deadline,

@@ -1,9 +1,12 @@
-//! Plans of prompts with a check and commands in turn.
+//! Plans of prompts with a check and commands in turn, and worlds for them.
 
+use super::{Act, World};
 use crate::base::budget::Budget;
+use crate::base::event::{Change, Unruled};
 use crate::base::ids::StepId;
 use crate::recipe::Plan;
 use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, ToolPlan};
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// So many steps, the even ones prompts; the first has a check that may be red for some attempts.
@@ -59,4 +62,47 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         values: BTreeMap::new(),
         input: None,
     }
+}
+
+/// A change that no rule allows.
+pub fn stray() -> Unruled {
+    Unruled {
+        path: "stray".to_owned(),
+        change: Change::Modified,
+        rule: None,
+        code: "no_rule".to_owned(),
+        denied: false,
+        left: false,
+        restored: false,
+    }
+}
+
+/// What models and checks may do.
+pub fn worlds() -> impl Strategy<Value = World> {
+    let act = prop_oneof![
+        4 => Just(Act::Read),
+        4 => Just(Act::Write),
+        2 => Just(Act::Stray),
+        1 => Just(Act::Denied),
+        1 => Just(Act::Suspended),
+        1 => Just(Act::Unknown),
+    ];
+    let replies = prop::collection::vec(prop::collection::vec(act, 0..4), 0..5);
+    (replies, 0..3_u32).prop_map(|(replies, red)| World {
+        replies,
+        red,
+        done: BTreeMap::new(),
+        asked: 0,
+        writes: 0,
+        stray: false,
+        put_back: 0,
+    })
+}
+
+/// The act that a tool of the model stands for.
+pub fn act(tool: &str) -> Act {
+    [Act::Read, Act::Write, Act::Stray, Act::Denied, Act::Suspended]
+        .into_iter()
+        .find(|act| format!("{act:?}") == tool)
+        .unwrap_or(Act::Unknown)
 }

@@ -3,9 +3,18 @@
 use super::{Denial, Phase, State};
 use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
+use crate::base::grant::Writes;
 use crate::base::ids::{CallId, sha256_hex};
 use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
+use crate::policy::Author;
+
+/// Whether a call of this ruling may change the tree, so that it must be looked at again.
+pub(super) fn may_write(decided: &Decided) -> bool {
+    // A journal from before there were grants reads as a grant of the tree.
+    let nothing = !decided.access.commands.is_empty() && decided.ruling.writes == Writes::Nothing;
+    !decided.read_only && !nothing
+}
 
 impl State {
     pub(super) fn decided(&mut self, decided: &Decided) {
@@ -29,6 +38,7 @@ impl State {
         };
         record.tool = Some(decided.tool.clone());
         record.read_only = decided.read_only;
+        record.may_write = may_write(decided);
         if decided.modified.is_some() {
             record.modified.clone_from(&decided.modified);
         }
@@ -68,10 +78,13 @@ impl State {
             return;
         };
         record.state = CallState::Executing;
-        self.touched |= !record.read_only;
+        let (may_write, approved) = (record.may_write, record.approved);
         let tool = record.tool.clone().unwrap_or_else(|| record.call.tool.clone());
         *self.spent.calls.entry(tool.clone()).or_default() += 1;
         *self.step_spent.calls.entry(tool).or_default() += 1;
+        if may_write {
+            self.wrote(if approved { Author::Approved } else { Author::Call });
+        }
     }
 
     pub(super) fn call_finished(&mut self, call: &CallId, state: CallState, output: &ToolOutput) {
@@ -85,7 +98,16 @@ impl State {
         }
         let failed = output.error.as_ref();
         let known = self.denials.iter().any(|denial| denial.call == *call);
-        if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
+        if let (Some(exec), false) = (&record.exec_denied, known) {
+            self.denials.push(Denial {
+                call: call.clone(),
+                tool: record.tool.clone().unwrap_or_else(|| record.call.tool.clone()),
+                code: exec.code.clone(),
+                reason: exec.reason.clone(),
+                rule: exec.rule.clone(),
+                read: false,
+            });
+        } else if let Some((failure, code)) = failed.and_then(|failure| Some((failure, failure.denial()?)))
             && !known
         {
             self.denials.push(Denial {
@@ -130,5 +152,81 @@ impl State {
         self.repeats = self.sameness.note(&told.collect::<String>());
         self.push(message);
         self.phase = Phase::Asking;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::EventKind;
+    use crate::base::grant::{ExecDenial, JudgedExec};
+    use crate::base::message::{Reply, Stop, Usage};
+    use serde_json::json;
+
+    #[test]
+    fn a_program_denied_at_its_exec_is_a_denial_of_its_call() {
+        let id = CallId::nth(1);
+        let call = crate::base::call::ToolCall {
+            id: id.clone(),
+            tool: "run_shell_command".to_owned(),
+            args: json!({}),
+            wire_id: None,
+        };
+        let denied = ExecDenial {
+            rule: Some("r".to_owned()),
+            code: "exec_denied".to_owned(),
+            reason: "no".to_owned(),
+            fix: String::new(),
+        };
+        let exec = |denied| JudgedExec {
+            path: "/usr/bin/rm".to_owned(),
+            argv: vec!["rm".to_owned()],
+            cwd: String::new(),
+            denied,
+        };
+        let finished = |output| EventKind::CallFinished {
+            call: id.clone(),
+            state: CallState::Error,
+            output: Box::new(output),
+            took_ms: 0,
+        };
+        for output in [
+            ToolOutput::failure("denied:exec_denied", "told"),
+            ToolOutput::text("killed", ""),
+        ] {
+            let mut state = State::default();
+            for event in [
+                EventKind::Replied {
+                    turn: 1,
+                    reply: Reply {
+                        parts: vec![Part::Call(call.clone())],
+                        stop: Stop::Calls,
+                        usage: Usage::default(),
+                        model: String::new(),
+                    },
+                    asked: String::new(),
+                    took_ms: 0,
+                    cost_micros: None,
+                },
+                EventKind::CallStarted { call: id.clone() },
+                EventKind::Executed {
+                    call: id.clone(),
+                    execs: vec![exec(None), exec(Some(denied.clone()))],
+                    omitted: 0,
+                },
+                finished(output),
+            ] {
+                state.apply(&event);
+            }
+            let wanted = Denial {
+                call: id.clone(),
+                tool: "run_shell_command".to_owned(),
+                code: "exec_denied".to_owned(),
+                reason: "no".to_owned(),
+                rule: Some("r".to_owned()),
+                read: false,
+            };
+            assert_eq!(state.denials, [wanted]);
+        }
     }
 }

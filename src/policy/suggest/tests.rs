@@ -54,7 +54,7 @@ fn what_is_suggested_allows_what_was_done() {
     ];
     let closed = set("version: 1\n");
     let calls_seen: Vec<Seen> = done.iter().map(|(tool, args)| seen(&closed, tool, args)).collect();
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, terrain));
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
     let opened = set(&text);
     for (tool, args) in &done {
         let ruling = seen(&opened, tool, args).ruling;
@@ -88,7 +88,7 @@ fn what_was_closed_for_a_reason_stays_closed() {
         seen(&policy, "run_shell_command", &json!({ "command": "rm x" })),
         seen(&policy, "run_shell_command", &json!({ "command": "eval x" })),
     ];
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, terrain));
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
     assert!(!text.contains("allow") && text.matches("# - ").count() == 4, "{text}");
     assert!(text.contains("rule no-rm"), "{text}");
     set(&text);
@@ -101,9 +101,75 @@ fn many_files_of_one_directory_become_one_pattern() {
         .iter()
         .map(|name| seen(&closed, "write_file", &json!({ "file_path": format!("src/{name}.rs") })))
         .collect();
-    let text = calls::without_tree(|terrain| suggest(&calls_seen, terrain));
+    let text = calls::without_tree(|terrain| suggest(&calls_seen, &Shown::default(), terrain));
     assert_eq!(
         text,
         "version: 1\nrules:\n  - allow: [write_file]\n    paths: [\"src/**\"]\n"
     );
+}
+
+#[test]
+fn what_showed_while_commands_ran_is_suggested() {
+    let exec = |path: &str, argv: &[&str], code: Option<&str>| JudgedExec {
+        path: path.to_owned(),
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+        cwd: String::new(),
+        denied: code.map(|code| crate::base::grant::ExecDenial {
+            rule: (code == "exec_denied").then(|| "no-push".to_owned()),
+            code: code.to_owned(),
+            reason: "because".to_owned(),
+            fix: String::new(),
+        }),
+    };
+    let change = |path: &str, code: &str, left: bool| Unruled {
+        path: path.to_owned(),
+        change: crate::base::event::Change::Modified,
+        rule: None,
+        code: code.to_owned(),
+        denied: false,
+        left,
+        restored: !left,
+    };
+    let shown = Shown {
+        execs: vec![
+            exec("/usr/bin/cargo", &["cargo", "fmt", "--all"], Some("exec_not_granted")),
+            exec(
+                "/usr/bin/grep",
+                &["innocent", "-n", "it's", "src/a.rs"],
+                Some("exec_not_granted"),
+            ),
+            exec("/usr/bin/sort", &["sort", "a"], None),
+            exec("/usr/bin/git", &["git", "push"], Some("exec_denied")),
+        ],
+        unruled: vec![
+            change("lib/a.rs", "no_rule", false),
+            change("out.log", "no_rule", true),
+            change(".env", "secret_like_path", false),
+        ],
+    };
+    let text = calls::without_tree(|terrain| suggest(&[], &shown, terrain));
+    let opened = set(&text);
+    for (tool, args, allowed) in [
+        ("run_shell_command", json!({ "command": "cargo fmt --all" }), true),
+        ("run_shell_command", json!({ "command": "grep -n it src/a.rs" }), true),
+        ("run_shell_command", json!({ "command": "sort a" }), false),
+        ("run_shell_command", json!({ "command": "git push" }), false),
+        ("write_file", json!({ "file_path": "lib/a.rs" }), true),
+        ("write_file", json!({ "file_path": "out.log" }), false),
+        ("write_file", json!({ "file_path": ".env" }), false),
+    ] {
+        let ruling = seen(&opened, tool, &args).ruling;
+        assert_eq!(
+            ruling.decision == Decision::Allow,
+            allowed,
+            "{args}: {ruling:?}\n{text}"
+        );
+    }
+    for comment in [
+        "# - run_shell_command: `git push`",
+        "# - out.log: stayed out",
+        "# - .env: was put back",
+    ] {
+        assert!(text.contains(comment), "{comment}\n{text}");
+    }
 }

@@ -184,6 +184,9 @@ fn outcome(call: &CallSummary<'_>) -> String {
     format!("{how} · {}", text::duration(call.took_ms))
 }
 
+/// The most programs of one call that are listed.
+const EXECS: usize = 200;
+
 fn ruled(call: &CallSummary<'_>) -> Markup {
     let ruling = call.ruling();
     html! {
@@ -193,6 +196,18 @@ fn ruled(call: &CallSummary<'_>) -> Markup {
         } @else if let Some(ruling) = ruling {
             p.small.soft { (ruling.decision.as_str()) " by " code { (safe(ruling.rule.as_deref().unwrap_or("default"))) } " · " (safe(&ruling.code)) " · " (safe(&ruling.reason)) }
         }
+        @for deferred in ruling.iter().flat_map(|ruling| &ruling.deferred) {
+            p.small.soft { "ruled at exec: " code { (safe(&deferred.program)) } " · " (safe(&deferred.reason)) }
+        }
+        @if !call.execs.is_empty() { details { summary.small.soft { (text::count(call.execs.len(), "program")) " judged at exec" } ul {
+            @for exec in call.execs.iter().take(EXECS) { li.small {
+                code { (safe(&text::line(&exec.argv.join(" "), 300))) }
+                @match &exec.denied {
+                    None => { span.soft { " allowed" } },
+                    Some(denial) => { span.tag.bad { "denied" } " " (safe(&denial.code)) },
+                }
+            } }
+        } } }
         @if let Some((allow, by)) = call.approval {
             p.small { @if allow { "Approved" } @else { "Denied" } " by " (safe(by)) }
         }

@@ -92,6 +92,8 @@ pub(super) struct Writer<'a, 'b> {
     classname: String,
     names: HashSet<String>,
     cases: Vec<TestCase>,
+    /// What is told beside the cases: name and value.
+    properties: Vec<(String, String)>,
 }
 
 impl<'a, 'b> Writer<'a, 'b> {
@@ -103,7 +105,13 @@ impl<'a, 'b> Writer<'a, 'b> {
             classname: format!("{}.{}", text::line(sum.recipe(), 200), text::line(step, 200)),
             names: ["completed", "response", "budget"].map(str::to_owned).into(),
             cases: Vec::new(),
+            properties: Vec::new(),
         }
+    }
+
+    /// What is told beside the cases.
+    pub(super) fn properties(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.properties)
     }
 
     /// The cases, `completed` last.
@@ -173,7 +181,16 @@ impl<'a, 'b> Writer<'a, 'b> {
     fn call(&mut self, call: &CallSummary<'a>) {
         let (id, title) = (&call.call.id, call.title());
         let status = if let Some(denial) = call.denial() {
-            self.denied(call, denial)
+            if !self.sum.denial_counts(call) {
+                let value = format!("{}: {title}", said(&denial));
+                self.properties.push((format!("denied.{id}"), value));
+                if !call.needs_approval() {
+                    return;
+                }
+                skipped("not_approved", &said(&denial))
+            } else {
+                denied(call, denial)
+            }
         } else if call.is_waiting() {
             let reason = call.ruling().map(|ruling| ruling.reason.as_str()).unwrap_or_default();
             let mut status = skipped("suspended", &format!("waits for a person: {reason}"));
@@ -189,16 +206,6 @@ impl<'a, 'b> Writer<'a, 'b> {
         };
         let word = if call.needs_approval() { "approval" } else { "denied" };
         self.add_unique(&format!("{word} {id}: {title}"), status, call.took_ms);
-    }
-
-    /// A failure, also in a run that passed all the same: a denial is for somebody to look at.
-    fn denied(&self, call: &CallSummary<'a>, denial: Denial<'a>) -> TestCaseStatus {
-        let rule = denial.rule.unwrap_or("default");
-        let message = format!("denied by {rule} ({}): {}", denial.code, denial.reason);
-        let mut trouble = Trouble::new(NonSuccessKind::Failure, "policy.denied", &message);
-        let body = format!("{message}\n{}\n{}", denial.fix, asked(call));
-        trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
-        trouble.status()
     }
 
     /// The case of the final answer, in the suite of the step that gave it.
@@ -323,6 +330,26 @@ fn check_trouble(check: &CheckResult) -> Trouble {
     let body = format!("{}\n{}\n{}", check.what, check.message, check.output);
     trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
     trouble
+}
+
+fn said(denial: &Denial<'_>) -> String {
+    let rule = denial.rule.unwrap_or("default");
+    format!("denied by {rule} ({}): {}", denial.code, denial.reason)
+}
+
+/// A denial that ended the run or failed its verdict.
+fn denied(call: &CallSummary<'_>, denial: Denial<'_>) -> TestCaseStatus {
+    let message = said(&denial);
+    let mut trouble = Trouble::new(NonSuccessKind::Failure, "policy.denied", &message);
+    let mut body = format!("{message}\n{}\n{}", denial.fix, asked(call));
+    if let Some(exec) = denial.exec {
+        body.push_str(&format!("\nthe program: {:?} in {}", exec.argv, exec.cwd));
+        for ran in call.ran() {
+            body.push_str(&format!("\nhad run before: {:?} in {}", ran.argv, ran.cwd));
+        }
+    }
+    trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
+    trouble.status()
 }
 
 /// The call for a person: tool and arguments.

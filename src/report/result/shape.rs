@@ -1,6 +1,6 @@
 //! The shape of the result object, field by field. Filled elsewhere.
 
-use crate::base::event::{FileChange, ServerStatus};
+use crate::base::event::{FileChange, ServerStatus, Unruled};
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use jiff::Timestamp;
@@ -27,6 +27,12 @@ pub struct RunResult {
     pub output: Value,
     pub denied: Vec<RuledOut>,
     pub suspended: Vec<Waiting>,
+    /// Changes that no rule allows: put back, or left out of the patch.
+    #[serde(default)]
+    pub unruled: Vec<Unruled>,
+    /// Further ones that are not listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unruled_omitted: u64,
     pub usage: UsageReport,
     /// US dollars; a lower bound when `unpriced`.
     pub cost: f64,
@@ -67,6 +73,29 @@ pub struct RuledOut {
     pub reason: String,
     pub fix: String,
     pub step: String,
+    /// `denied`.
+    #[serde(default)]
+    pub status: String,
+    /// For a program that was denied at its exec: all its arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    /// The directory in which it was to run, relative to the workspace where it lies inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// The programs of the same call that had run before, the last of them where they are many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Vec<Ran>>,
+}
+
+/// A program that a call had run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    pub argv: Vec<String>,
+    pub cwd: String,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A call that waits for a person.

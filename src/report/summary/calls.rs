@@ -2,6 +2,7 @@
 
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::Decided;
+use crate::base::grant::JudgedExec;
 use crate::base::ruling::{Decision, Ruling};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,6 +23,10 @@ pub struct CallSummary<'a> {
     pub state: Option<CallState>,
     pub output: Option<&'a ToolOutput>,
     pub took_ms: u64,
+    /// Programs that were judged at their exec, in order.
+    pub execs: &'a [JudgedExec],
+    /// Further ones that are not listed.
+    pub execs_omitted: u64,
 }
 
 /// Why a call was ruled out.
@@ -31,6 +36,8 @@ pub struct Denial<'a> {
     pub code: &'a str,
     pub reason: &'a str,
     pub fix: &'a str,
+    /// The program, where it was denied at its exec.
+    pub exec: Option<&'a JudgedExec>,
 }
 
 impl<'a> CallSummary<'a> {
@@ -87,6 +94,7 @@ impl<'a> CallSummary<'a> {
                     code: &ruling.code,
                     reason: &ruling.reason,
                     fix: &ruling.fix,
+                    exec: None,
                 });
             }
             if let Some((false, by)) = self.approval {
@@ -95,8 +103,19 @@ impl<'a> CallSummary<'a> {
                     code: "not_approved",
                     reason: "a person looked at this call and denied it",
                     fix: by,
+                    exec: None,
                 });
             }
+        }
+        let denied = |exec: &'a JudgedExec| Some((exec, exec.denied.as_ref()?));
+        if let Some((exec, denial)) = self.execs.iter().rev().find_map(denied) {
+            return Some(Denial {
+                rule: denial.rule.as_deref(),
+                code: &denial.code,
+                reason: &denial.reason,
+                fix: &denial.fix,
+                exec: Some(exec),
+            });
         }
         let failure = self.output?.error.as_ref()?;
         let code = failure.denial()?;
@@ -105,7 +124,19 @@ impl<'a> CallSummary<'a> {
             code,
             reason: &failure.message,
             fix: "",
+            exec: None,
         })
+    }
+
+    /// Whether it would only have read.
+    pub fn only_reads(&self) -> bool {
+        let read = |decided: &Decided| decided.read_only && decided.access.urls.is_empty();
+        self.decided().is_some_and(read) && self.started.is_none()
+    }
+
+    /// The programs that had run before one was denied.
+    pub fn ran(&self) -> impl Iterator<Item = &'a JudgedExec> {
+        self.execs.iter().filter(|exec| exec.denied.is_none())
     }
 
     /// Whether it waits for a person.

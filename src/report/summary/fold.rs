@@ -48,6 +48,7 @@ fn empty<'a>() -> RunSummary<'a> {
         calls: Vec::new(),
         output: None,
         patch: None,
+        unruled: Vec::new(),
         warnings: Vec::new(),
         resumed: 0,
         usage: Usage::default(),
@@ -79,7 +80,15 @@ impl<'a> Fold<'a> {
                 self.sum.dirty = *dirty;
             }
             EventKind::Equipped(equipped) => self.sum.equipped = Some(equipped),
-            EventKind::PatchTaken(patch) => self.sum.patch = Some(patch),
+            EventKind::PatchTaken(patch) => {
+                self.sum.patch = Some(patch);
+                self.sum.unruled = patch.unruled.iter().map(std::borrow::Cow::Borrowed).collect();
+            }
+            EventKind::PutBack(done) => {
+                for unruled in self.sum.unruled.iter_mut().filter(|unruled| unruled.is_due()) {
+                    unruled.to_mut().restored = !done.failed.contains(&unruled.path);
+                }
+            }
             EventKind::Warned { code, message } => self.sum.warnings.push(Warning { code, message }),
             EventKind::RunFinished { outcome, spent } => {
                 self.sum.finished = true;
@@ -164,6 +173,7 @@ impl<'a> Fold<'a> {
         let id = match kind {
             EventKind::Decided(decided) => &decided.call,
             EventKind::Approved { call, .. }
+            | EventKind::Executed { call, .. }
             | EventKind::CallStarted { call }
             | EventKind::CallFinished { call, .. } => call,
             _ => return,
@@ -175,6 +185,7 @@ impl<'a> Fold<'a> {
             EventKind::Decided(decided) => call.rulings.push(decided),
             EventKind::Approved { allow, by, .. } => call.approval = Some((*allow, by)),
             EventKind::CallStarted { .. } => call.started = Some(at),
+            EventKind::Executed { execs, omitted, .. } => (call.execs, call.execs_omitted) = (execs, *omitted),
             EventKind::CallFinished {
                 state, output, took_ms, ..
             } => {
@@ -244,6 +255,8 @@ impl<'a> Fold<'a> {
                 state: None,
                 output: None,
                 took_ms: 0,
+                execs: &[],
+                execs_omitted: 0,
             });
         }
         self.sum.turns.push(TurnSummary {

@@ -2,7 +2,7 @@
 
 mod runs;
 
-pub(super) use runs::{denied, good, suspended};
+pub(super) use runs::{at_exec, denied, good, suspended};
 
 use crate::base::access::Access;
 use crate::base::budget::Spent;

@@ -1,7 +1,9 @@
 //! Tests of the JUnit report: what each end of a run looks like, and that every text gives valid XML.
 
 use super::build::{self, Run};
+use crate::base::call::{CallState, ToolOutput};
 use crate::base::outcome::{Outcome, StepStatus, Verdict};
+use crate::base::ruling::Decision;
 use crate::report::junit;
 use crate::report::result::Ending;
 use crate::report::summary::RunSummary;
@@ -39,6 +41,12 @@ fn case<'a>(report: &'a Report, suite: &str, name: &str) -> &'a TestCase {
     suite.test_cases.iter().find(|c| c.name.starts_with(name)).unwrap()
 }
 
+fn property(report: &Report, suite: &str, name: &str) -> Option<String> {
+    let suite = report.test_suites.iter().find(|s| s.name == *suite).unwrap();
+    let property = suite.properties.iter().find(|property| property.name == *name)?;
+    Some(property.value.to_string())
+}
+
 fn ty(case: &TestCase) -> Option<&str> {
     match &case.status {
         TestCaseStatus::NonSuccess { ty, .. } | TestCaseStatus::Skipped { ty, .. } => ty.as_deref(),
@@ -70,13 +78,80 @@ fn a_denied_call_is_a_failure_of_its_own_type() {
 }
 
 #[test]
-fn a_denial_on_the_way_to_a_pass_is_a_failure_all_the_same() {
+fn a_denial_on_the_way_to_a_pass_is_a_property() {
     let mut run = build::denied();
     run.events.truncate(run.events.len() - 2);
     run.end_step("prompt", StepStatus::Passed, "", "").passed();
     let report = read(&xml(&run));
-    assert_eq!((report.failures, report.errors), (1, 0));
-    assert_eq!(ty(case(&report, "prompt", "denied c1")), Some("policy.denied"));
+    assert_eq!((report.failures, report.errors), (0, 0));
+    let value = property(&report, "prompt", "denied.c1").unwrap();
+    assert!(
+        value.starts_with("denied by rust.yaml:7 (protected_path): CI definitions"),
+        "{value}"
+    );
+    assert!(
+        report.test_suites[0]
+            .test_cases
+            .iter()
+            .all(|case| !case.name.starts_with("denied"))
+    );
+}
+
+#[test]
+fn only_the_denial_that_decided_is_a_failure() {
+    let end = |reason: &str| {
+        let mut run = Run::with_plan(serde_json::json!({"steps": [{"id": "prompt", "checks": []}]}));
+        run.step("prompt", None).attempt("prompt", 1, "x");
+        let tools = ["write_file", "write_file"].map(|tool| (tool, serde_json::json!({})));
+        for (n, id) in run.reply("", &tools).iter().enumerate() {
+            let mut ruling = build::ruling(Decision::Deny);
+            ruling.code = ["no_rule", "secret_hit"][n].to_owned();
+            run.decide(id, "write_file", "x", ruling);
+            run.finish_call(id, CallState::Error, ToolOutput::failure("denied", "no"));
+        }
+        run.finish(Outcome::new(Verdict::Denied, reason, "it was denied"));
+        let report = read(&xml(&run));
+        let cases = report.test_suites[0].test_cases.iter();
+        let failed = cases.filter(|case| ty(case) == Some("policy.denied"));
+        failed.map(|case| case.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(end("denied"), ["denied c1: x", "denied c2: x"]);
+    assert_eq!(end("on_deny"), ["denied c1: x"]);
+    assert_eq!(end("secret_hit"), ["denied c2: x"]);
+}
+
+#[test]
+fn what_was_ruled_at_exec_and_in_the_patch_is_told() {
+    let run = build::at_exec();
+    let text = xml(&run);
+    build::snapshot("junit_at_exec", &text);
+    let report = read(&text);
+    assert_eq!((report.failures, report.errors), (0, 0));
+    for (name, value) in [
+        (
+            "denied.c1",
+            "denied by rust.yaml:12 (exec_denied): write tests/<a>.rs is denied by rule rust.yaml:12: rg -l foo | xargs rm",
+        ),
+        ("unruled.lib/*b*.rs", "put back: modified (no_rule)"),
+        ("unruled.out/", "left out of the patch: added (no_rule)"),
+        ("unruled", "and 3 more"),
+    ] {
+        assert_eq!(property(&report, "prompt", name).as_deref(), Some(value));
+    }
+    let mut run = run;
+    run.events.truncate(run.events.len() - 1);
+    run.finish(Outcome::new(Verdict::Denied, "denied", "an action was denied"));
+    let report = read(&xml(&run));
+    let denied = case(&report, "prompt", "denied c1");
+    let TestCaseStatus::NonSuccess { description, .. } = &denied.status else {
+        panic!("it failed the run");
+    };
+    let body = description.as_deref().unwrap();
+    assert!(
+        body.contains("the program: [\"rm\", \"src/a.rs\", \"tests/<a>.rs\"]"),
+        "{body}"
+    );
+    assert!(body.contains("had run before: [\"xargs\", \"rm\"]"), "{body}");
 }
 
 #[test]

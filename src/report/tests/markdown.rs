@@ -32,6 +32,20 @@ fn the_summary_of_a_good_run() {
 }
 
 #[test]
+fn the_summary_of_a_run_that_was_ruled_at_exec() {
+    let text = summary(&build::at_exec());
+    build::snapshot("summary_at_exec", &text);
+    let line = text
+        .lines()
+        .find(|line| line.contains("Changes that no rule allows"))
+        .unwrap();
+    assert!(
+        line.contains("put back, as no rule allows them: lib/\\*b\\*.rs"),
+        "{line}"
+    );
+}
+
+#[test]
 fn the_summary_of_a_denied_run_names_rule_and_fix() {
     let text = summary(&build::denied());
     let line = "- `c1` `write_file` `.github/workflows/x.yml`: CI definitions are protected (rule `rust.yaml:7`, `protected_path`).";

@@ -22,6 +22,26 @@ fn the_object_of_a_good_run_is_as_promised() {
 }
 
 #[test]
+fn a_program_denied_at_its_exec_is_listed_with_what_had_run() {
+    let run = build::at_exec();
+    let value = result::result(&RunSummary::fold(&run.events), &Ending::default()).to_value();
+    let denied = &value["denied"][0];
+    assert_eq!(
+        (&denied["status"], &denied["code"]),
+        (&json!("denied"), &json!("exec_denied"))
+    );
+    assert_eq!(denied["argv"], json!(["rm", "src/a.rs", "tests/<a>.rs"]));
+    assert_eq!((&denied["cwd"], &denied["rule"]), (&json!("."), &json!("rust.yaml:12")));
+    let ran = json!([{"argv": ["rg", "-l", "foo"], "cwd": "."}, {"argv": ["xargs", "rm"], "cwd": "."}]);
+    assert_eq!(denied["ran"], ran);
+    let unruled = json!([
+        {"path": "lib/*b*.rs", "change": "modified", "rule": null, "code": "no_rule", "restored": true},
+        {"path": "out/", "change": "added", "rule": null, "code": "no_rule", "left": true, "restored": false},
+    ]);
+    assert_eq!((&value["unruled"], &value["unruled_omitted"]), (&unruled, &json!(3)));
+}
+
+#[test]
 fn denied_and_suspended_calls_are_listed_with_rule_and_reason() {
     let run = build::denied();
     let value = result::result(&RunSummary::fold(&run.events), &ending(4)).to_value();

@@ -21,6 +21,11 @@ fn plain(run: &build::Run, level: Level) -> String {
 }
 
 #[test]
+fn the_lines_of_a_run_that_was_ruled_at_exec() {
+    build::snapshot("progress_at_exec", &plain(&build::at_exec(), Level::Verbose));
+}
+
+#[test]
 fn the_lines_of_a_good_run() {
     build::snapshot("progress_good", &plain(&build::good(), Level::Normal));
 }

@@ -29,6 +29,7 @@ fn the_stored_journals_are_these_runs() {
     build::journal("good", &build::good());
     build::journal("denied", &build::denied());
     build::journal("suspended", &build::suspended());
+    build::journal("at_exec", &build::at_exec());
 }
 
 #[test]

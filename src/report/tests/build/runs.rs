@@ -2,9 +2,10 @@
 
 use super::{Run, edit_output, ruling};
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::event::EventKind;
+use crate::base::event::{Change, EventKind, PatchTaken, PutBack, Unruled};
+use crate::base::grant::{ExecDenial, JudgedExec, Writes};
 use crate::base::outcome::{Outcome, StepStatus, Verdict};
-use crate::base::ruling::Decision;
+use crate::base::ruling::{Decision, Deferred, Ruling};
 use serde_json::json;
 
 /// A whole good run: a command step, a failed check, a second attempt, a patch.
@@ -101,5 +102,79 @@ pub(in crate::report::tests) fn denied() -> Run {
         "denied",
         "an action that the task needed was denied",
     ));
+    run
+}
+
+/// A run with a command that was ruled at exec: its last program was denied. One change was put back, one new file stays out of
+/// the patch. It passes all the same.
+pub(in crate::report::tests) fn at_exec() -> Run {
+    let mut run = Run::with_plan(json!({"steps": [{"id": "prompt", "checks": [{"name": "clippy"}]}]}));
+    run.step("prompt", None).attempt("prompt", 1, "Tidy up.");
+    let command = "rg -l foo | xargs rm";
+    let ids = run.reply("I tidy up.", &[("run_shell_command", json!({"command": command}))]);
+    let allowed = Ruling {
+        writes: Writes::Paths {
+            paths: Vec::new(),
+            maybe: vec![String::new()],
+        },
+        deferred: vec![Deferred {
+            program: "rm".to_owned(),
+            rule: Some("rust.yaml:9".to_owned()),
+            reason: "its operands come from the output of `rg`".to_owned(),
+        }],
+        ..ruling(Decision::Allow)
+    };
+    run.decide(&ids[0], "run_shell_command", command, allowed);
+    run.push(EventKind::CallStarted { call: ids[0].clone() });
+    let exec = |argv: &[&str], denied: Option<ExecDenial>| JudgedExec {
+        path: format!("/usr/bin/{}", argv[0]),
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+        cwd: String::new(),
+        denied,
+    };
+    let denial = ExecDenial {
+        rule: Some("rust.yaml:12".to_owned()),
+        code: "exec_denied".to_owned(),
+        reason: "write tests/<a>.rs is denied by rule rust.yaml:12".to_owned(),
+        fix: "leave the tests as they are".to_owned(),
+    };
+    run.push(EventKind::Executed {
+        call: ids[0].clone(),
+        execs: vec![
+            exec(&["rg", "-l", "foo"], None),
+            exec(&["xargs", "rm"], None),
+            exec(&["rm", "src/a.rs", "tests/<a>.rs"], Some(denial)),
+        ],
+        omitted: 0,
+    });
+    let told = "Denied at exec by rule rust.yaml:12 (exec_denied): write tests/<a>.rs";
+    run.finish_call(
+        &ids[0],
+        CallState::Error,
+        ToolOutput::failure("denied:exec_denied", told),
+    );
+    run.reply("Then I leave it.", &[]);
+    let unruled = |path: &str, change: Change| Unruled {
+        path: path.to_owned(),
+        change,
+        rule: None,
+        code: "no_rule".to_owned(),
+        denied: false,
+        left: change == Change::Added,
+        restored: false,
+    };
+    run.push(EventKind::PatchTaken(PatchTaken {
+        tree: "ee".repeat(20),
+        unruled: vec![unruled("lib/*b*.rs", Change::Modified), unruled("out/", Change::Added)],
+        unruled_omitted: 3,
+        ..PatchTaken::default()
+    }));
+    run.push(EventKind::PutBack(PutBack {
+        tree: "ef".repeat(20),
+        failed: Vec::new(),
+    }));
+    run.check("prompt", 1, "clippy", true, "");
+    run.end_step("prompt", StepStatus::Passed, "", "");
+    run.passed();
     run
 }

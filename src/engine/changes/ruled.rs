@@ -1,0 +1,294 @@
+//! The ruling on the patch: every path that changed since the run's own tree was known last, held against the policy as a write.
+
+use super::{snapshot, trouble};
+use crate::base::event::{Change, FileChange, Unruled};
+use crate::base::outcome::{Outcome, Verdict};
+use crate::engine::deps::Deps;
+use crate::engine::effects::Stop;
+use crate::engine::state::State;
+use crate::engine::verdict::first_names;
+use crate::policy::{Author, ChangeRuling, rule_change};
+use crate::workspace::patch::{Delta, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More changes than this are not put back file by file: the run ends.
+pub const MOST_PUT_BACK: usize = 10_000;
+/// New files that stay are named one by one up to this number, then by directory.
+const NAMED_FILES: usize = 200;
+/// The most that is listed of what stays.
+const LISTED: usize = 1_000;
+
+/// What the policy does not let into the patch.
+pub(super) struct Ruled {
+    /// Sorted by path.
+    unruled: Vec<Unruled>,
+    /// Their paths from the top of the repository.
+    pub out: BTreeSet<String>,
+}
+
+/// Rules on what differs between the run's own tree as it was (`before`) and the tree as it is. `left` is what only checks
+/// changed, from the top of the repository.
+pub(super) async fn rule(
+    deps: &Deps,
+    state: &State,
+    before: &Snapshot,
+    now: &Snapshot,
+    left: &BTreeSet<String>,
+) -> Result<Ruled, Stop> {
+    let differ = match before == now {
+        true => BTreeMap::new(),
+        false => changes(&deps.shadow.delta(before, now).await.map_err(trouble)?.files),
+    };
+    let seen = snapshot(state.tree(), before);
+    // What has not changed since the last look was left out of the patch then, and stays out.
+    let fresh = match seen == *before {
+        true => None,
+        false => Some(deps.shadow.changed_paths(&seen, now).await.map_err(trouble)?),
+    };
+    let author = author(deps, state);
+    let mut unruled: Vec<Unruled> = Vec::new();
+    for (path, change) in differ {
+        let from_top = deps.shadow.at_top(&path);
+        let is_fresh = fresh.as_ref().is_none_or(|fresh| fresh.contains(&from_top));
+        let by = match (left.contains(&from_top), is_fresh) {
+            // In no patch; what is denied must not stay in the tree all the same.
+            (true, _) => Author::TrustedStep,
+            (false, true) => author,
+            (false, false) => Author::Call,
+        };
+        let (rule, code, denied) = match rule_change(&deps.policies, &path, by) {
+            ChangeRuling::Allowed => continue,
+            ChangeRuling::Denied { rule, code } => (rule, code, true),
+            ChangeRuling::Unruled { rule, code } => (rule, code, false),
+        };
+        unruled.push(Unruled {
+            path,
+            change,
+            rule,
+            code,
+            denied,
+            left: change == Change::Added && !denied,
+            restored: false,
+        });
+    }
+    clear_the_way(&mut unruled);
+    let due: Vec<&str> = unruled
+        .iter()
+        .filter(|unruled| unruled.is_due())
+        .map(|unruled| unruled.path.as_str())
+        .collect();
+    if due.len() > MOST_PUT_BACK {
+        let message = format!(
+            "{} files were changed that no rule allows, and at most {MOST_PUT_BACK} are put back: {}; restore the tree, and \
+             allow the paths or deny the command",
+            due.len(),
+            first_names(due.iter().copied())
+        );
+        return Err(Stop::Ended(Outcome::new(Verdict::Denied, "limit:unruled", message)));
+    }
+    let out = unruled.iter().map(|unruled| deps.shadow.at_top(&unruled.path));
+    Ok(Ruled {
+        out: out.collect(),
+        unruled,
+    })
+}
+
+/// Whose the changes since the last look are. What a command in the background may have written is the model's.
+fn author(deps: &Deps, state: &State) -> Author {
+    match state.author {
+        Some(Author::TrustedStep) if !deps.trusted => Author::Call,
+        Some(author) if !deps.scope.jobs.any_running() => author,
+        _ => Author::Call,
+    }
+}
+
+/// The changes by path; a renamed file is one that is gone and one that is new.
+fn changes(files: &[FileChange]) -> BTreeMap<String, Change> {
+    let mut changes = BTreeMap::new();
+    for file in files {
+        let change = match file.kind.as_str() {
+            "added" | "renamed" => Change::Added,
+            "deleted" => Change::Deleted,
+            "mode" => Change::Mode,
+            _ => Change::Modified,
+        };
+        changes.insert(file.path.clone(), change);
+        if let Some(from) = file.from.as_ref().filter(|_| file.kind == "renamed") {
+            changes.insert(from.clone(), Change::Deleted);
+        }
+    }
+    changes
+}
+
+/// A new file that stands where an old one or its directory comes back cannot stay.
+fn clear_the_way(unruled: &mut [Unruled]) {
+    let due: BTreeSet<String> = unruled
+        .iter()
+        .filter(|unruled| unruled.is_due())
+        .map(|unruled| unruled.path.clone())
+        .collect();
+    for unruled in unruled.iter_mut().filter(|unruled| unruled.left) {
+        let ancestors = unruled
+            .path
+            .match_indices('/')
+            .filter_map(|(at, _)| unruled.path.get(..at));
+        let inside = format!("{}/", unruled.path);
+        let above = due
+            .range(inside.clone()..)
+            .next()
+            .is_some_and(|path| path.starts_with(&inside));
+        unruled.left = !above && !ancestors.into_iter().any(|above| due.contains(above));
+    }
+}
+
+impl Ruled {
+    /// Fails when the patch holds what was to stay out: a name that is not UTF-8 cannot be taken out by name.
+    pub fn check(&self, deps: &Deps, delta: &Delta) -> Result<(), Stop> {
+        let is_out = |path: &String| path.contains('\u{fffd}') && self.out.contains(&deps.shadow.at_top(path));
+        let names = delta.files.iter().flat_map(|file| file.from.iter().chain([&file.path]));
+        match names.into_iter().find(|path| is_out(path)) {
+            None => Ok(()),
+            Some(path) => Err(Stop::Ended(Outcome::new(
+                Verdict::Denied,
+                "deceptive_name",
+                format!("the run changed {path}, whose name is not UTF-8: it can be put back and left out by no name"),
+            ))),
+        }
+    }
+
+    /// What is new since the last look, for people: with a code each.
+    pub fn warnings(&self, state: &State) -> Vec<(&'static str, String)> {
+        let known: BTreeSet<&str> = listed_before(state).map(|unruled| unruled.path.as_str()).collect();
+        let names = |wanted: fn(&Unruled) -> bool| -> Vec<&str> {
+            let new = self.unruled.iter().filter(|unruled| wanted(unruled));
+            new.map(|unruled| unruled.path.as_str())
+                .filter(|path| !known.contains(path))
+                .collect()
+        };
+        let back = names(|unruled| unruled.is_due() && !unruled.denied);
+        let stay = names(|unruled| unruled.left);
+        let mut warnings = Vec::new();
+        if !back.is_empty() {
+            let message = format!(
+                "changes that no rule allows are put back: {}",
+                first_names(back.into_iter())
+            );
+            warnings.push(("unruled", message));
+        }
+        if !stay.is_empty() {
+            let message = format!(
+                "new files that no rule allows stay in the tree and out of the patch: {}",
+                first_names(stay.into_iter())
+            );
+            warnings.push(("unruled_left", message));
+        }
+        warnings
+    }
+
+    /// The list for the record: what was put back before, what is put back now, and what stays, with the number of those that
+    /// are not listed.
+    pub fn listed(self, state: &State) -> (Vec<Unruled>, u64) {
+        let (stay, back): (Vec<Unruled>, Vec<Unruled>) = self.unruled.into_iter().partition(|unruled| unruled.left);
+        let (stay, omitted) = shortened(stay);
+        let before = listed_before(state).filter(|old| !old.left && back.iter().all(|new| new.path != old.path));
+        let mut all: Vec<Unruled> = before.cloned().collect();
+        all.extend(back);
+        all.extend(stay);
+        (all, omitted)
+    }
+}
+
+fn listed_before(state: &State) -> impl Iterator<Item = &Unruled> {
+    state.patch.iter().flat_map(|patch| &patch.unruled)
+}
+
+/// Very many new files are named by the directory that they lie in, from the top of the workspace.
+fn shortened(stay: Vec<Unruled>) -> (Vec<Unruled>, u64) {
+    let mut stay = stay;
+    if stay.len() > NAMED_FILES {
+        let mut seen = BTreeSet::new();
+        for unruled in &mut stay {
+            if let Some((dir, _)) = unruled.path.split_once('/') {
+                unruled.path = format!("{dir}/");
+            }
+        }
+        stay.retain(|unruled| seen.insert(unruled.path.clone()));
+    }
+    let omitted = stay.len().saturating_sub(LISTED) as u64;
+    stay.truncate(LISTED);
+    (stay, omitted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unruled(path: &str, change: Change) -> Unruled {
+        Unruled {
+            path: path.to_owned(),
+            change,
+            rule: None,
+            code: "no_rule".to_owned(),
+            denied: false,
+            left: change == Change::Added,
+            restored: false,
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_an_old_file_is_removed() {
+        let mut all = vec![
+            unruled("a", Change::Deleted),
+            unruled("a/new", Change::Added),
+            unruled("ab", Change::Added),
+            unruled("d", Change::Added),
+            unruled("d/old", Change::Deleted),
+            unruled("e-", Change::Added),
+            unruled("e/old", Change::Modified),
+        ];
+        clear_the_way(&mut all);
+        let stay: Vec<&str> = all.iter().filter(|u| u.left).map(|u| u.path.as_str()).collect();
+        assert_eq!(stay, ["ab", "e-"]);
+    }
+
+    #[test]
+    fn many_new_files_are_named_by_directory() {
+        let few: Vec<Unruled> = (0..NAMED_FILES)
+            .map(|n| unruled(&format!("d/{n}"), Change::Added))
+            .collect();
+        assert_eq!(shortened(few.clone()), (few, 0));
+        let mut many: Vec<Unruled> = (0..5_000)
+            .map(|n| unruled(&format!("d/e/{n}"), Change::Added))
+            .collect();
+        many.push(unruled("top", Change::Added));
+        let (named, omitted) = shortened(many);
+        let paths: Vec<&str> = named.iter().map(|unruled| unruled.path.as_str()).collect();
+        assert_eq!((paths, omitted), (vec!["d/", "top"], 0));
+        let flat: Vec<Unruled> = (0..1_500).map(|n| unruled(&n.to_string(), Change::Added)).collect();
+        let (named, omitted) = shortened(flat);
+        assert_eq!((named.len(), omitted), (LISTED, 500));
+    }
+
+    #[test]
+    fn a_renamed_file_is_two_changes() {
+        let file = |kind: &str, path: &str, from: Option<&str>| FileChange {
+            path: path.to_owned(),
+            kind: kind.to_owned(),
+            from: from.map(str::to_owned),
+            added: None,
+            removed: None,
+        };
+        let found = changes(&[
+            file("renamed", "b", Some("a")),
+            file("mode", "c", None),
+            file("modified", "d", None),
+        ]);
+        let wanted = [
+            ("a", Change::Deleted),
+            ("b", Change::Added),
+            ("c", Change::Mode),
+            ("d", Change::Modified),
+        ];
+        assert_eq!(found, wanted.map(|(path, change)| (path.to_owned(), change)).into());
+    }
+}

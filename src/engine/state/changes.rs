@@ -1,0 +1,29 @@
+//! What the state knows of changes of the tree: whose they are, and what of them must be put back. Pure.
+
+use super::State;
+use crate::base::event::{PutBack, Unruled};
+use crate::policy::Author;
+
+impl State {
+    /// Something ran that may have changed the tree. What cannot be told apart is the model's.
+    pub(super) fn wrote(&mut self, author: Author) {
+        self.touched = true;
+        self.author = Some(match self.author {
+            Some(other) if other != author => Author::Call,
+            _ => author,
+        });
+    }
+
+    pub(super) fn put_back(&mut self, done: &PutBack) {
+        self.not_put_back.extend(done.failed.iter().cloned());
+        if let Some(patch) = &mut self.patch {
+            patch.put_back(done);
+        }
+    }
+
+    /// The changes whose old state must come back before anything else happens.
+    pub fn due(&self) -> impl Iterator<Item = &Unruled> {
+        let unruled = self.patch.iter().flat_map(|patch| &patch.unruled);
+        unruled.filter(|unruled| unruled.is_due() && !self.not_put_back.contains(&unruled.path))
+    }
+}

@@ -1,0 +1,176 @@
+//! A changed path held against the policy as a write by a tool. Knows neither tree nor patch.
+
+use super::bounds::{protects, refuse};
+use super::fit::{allows, forbids, path_fits};
+use super::model::{Effect, Policy, PolicySet, Rule, SHELL};
+use super::needs::Need;
+use super::shell::{FileUse, Refusal};
+use crate::base::access::{Found, Place, Terrain};
+use crate::base::call::{Kind, Origin};
+use crate::base::ruling::Asked;
+use serde_json::Value;
+
+/// Whose a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// The model's, by a call of a tool; also what servers, discovered tools and steps of an untrusted recipe do.
+    Call,
+    /// The recipe's author's, by a `run` step of a trusted recipe: deny rules and protected paths bind, allow rules do not.
+    TrustedStep,
+    /// The person's who approved a held call: bound as a trusted step is.
+    Approved,
+}
+
+/// What the policy says of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeRuling {
+    Allowed,
+    /// A deny rule that names the path, or its protection, speaks against it.
+    Denied {
+        rule: Option<String>,
+        code: String,
+    },
+    /// No tool could have made it, and nothing denies it.
+    Unruled {
+        rule: Option<String>,
+        code: String,
+    },
+}
+
+/// The tools that could have made a change.
+const WRITERS: [(&str, Kind); 3] = [
+    ("write_file", Kind::Edit),
+    ("replace", Kind::Edit),
+    (SHELL, Kind::Execute),
+];
+
+/// Rules on one changed path, relative to the workspace, as on a write of that path by `write_file`, by `replace`, or by a command
+/// whose rule covers it by its `paths`. What one tool may write in all files is allowed; a deny rule with `paths` counts whichever
+/// tool it names. `times` and the arguments of calls play no part.
+pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
+    let place = Place {
+        asked: path.to_owned(),
+        path: path.to_owned(),
+        inside: true,
+        found: Found::File,
+    };
+    let used = FileUse {
+        place: Some(place.clone()),
+        asked: path.to_owned(),
+        opaque: false,
+        in_place: false,
+    };
+    let by_tool = WRITERS.map(|(tool, kind)| {
+        let need = if tool == SHELL {
+            Need::ShellWrite(&used, None)
+        } else {
+            Need::Write(&place)
+        };
+        let asked = Asked {
+            tool,
+            kind,
+            origin: &Origin::Builtin,
+            args: &Value::Null,
+        };
+        Writer { asked, need }
+    });
+    if by_tool.iter().all(|writer| writer.is_protected(set, &place)) {
+        return ChangeRuling::Denied {
+            rule: None,
+            code: "protected_path".to_owned(),
+        };
+    }
+    let named = |effect: Effect| by_tool.iter().find_map(|writer| writer.named(set, &effect));
+    if let Some(rule) = named(Effect::Deny) {
+        return ChangeRuling::Denied {
+            rule: Some(rule.name.clone()),
+            code: "deny_rule".to_owned(),
+        };
+    }
+    if by != Author::Call {
+        return ChangeRuling::Allowed;
+    }
+    let unruled = |rule: Option<&Rule>, code: &str| ChangeRuling::Unruled {
+        rule: rule.map(|rule| rule.name.clone()),
+        code: code.to_owned(),
+    };
+    if let Some(rule) = named(Effect::Suspend) {
+        return unruled(Some(rule), "suspend_rule");
+    }
+    let refusals: Vec<Option<Refusal>> = by_tool.iter().map(|writer| writer.refused(set)).collect();
+    let may = |(writer, refusal): (&Writer<'_>, &Option<Refusal>)| {
+        refusal.is_none() && set.files.iter().all(|policy| writer.is_allowed(policy))
+    };
+    if by_tool.iter().zip(&refusals).any(may) {
+        return ChangeRuling::Allowed;
+    }
+    match refusals.into_iter().flatten().next() {
+        Some(refusal) => unruled(None, &refusal.code),
+        None => unruled(None, "no_rule"),
+    }
+}
+
+/// One tool and the write that it would make.
+struct Writer<'a> {
+    asked: Asked<'a>,
+    need: Need<'a>,
+}
+
+impl Writer<'_> {
+    /// What stands against it in some file whatever the rules say.
+    fn refused(&self, set: &PolicySet) -> Option<Refusal> {
+        let locate = |path: &str| Place {
+            asked: path.to_owned(),
+            path: path.to_owned(),
+            inside: true,
+            found: Found::Nothing,
+        };
+        let terrain = Terrain {
+            locate: &locate,
+            expand: &|_| Vec::new(),
+        };
+        set.files
+            .iter()
+            .find_map(|policy| refuse(&self.need, policy, set, &self.asked, &terrain))
+    }
+
+    /// Whether the path is protected from the tool by some file.
+    fn is_protected(&self, set: &PolicySet, place: &Place) -> bool {
+        let by = |policy| protects(place, &self.need, policy, set, &self.asked).is_some() || set.is_hidden(&place.path);
+        set.files.iter().any(by)
+    }
+
+    /// The first rule of this effect that names the path.
+    fn named<'s>(&self, set: &'s PolicySet, effect: &Effect) -> Option<&'s Rule> {
+        let rules = set.files.iter().flat_map(|policy| &policy.rules);
+        rules
+            .filter(|rule| rule.effect == *effect && rule.paths.is_some())
+            .find(|rule| forbids(rule, &self.need, &self.asked).is_ok())
+    }
+
+    /// Whether a file lets the tool make the write.
+    fn is_allowed(&self, policy: &Policy) -> bool {
+        let strict = |rule: &&Rule| matches!(rule.effect, Effect::Deny | Effect::Suspend);
+        let held = policy
+            .rules
+            .iter()
+            .filter(strict)
+            .any(|rule| forbids(rule, &self.need, &self.asked).is_ok());
+        let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+        !held && allow.any(|rule| self.is_covered(rule))
+    }
+
+    fn is_covered(&self, rule: &Rule) -> bool {
+        let (true, Need::ShellWrite(used, _)) = (self.asked.tool == SHELL, &self.need) else {
+            return allows(rule, &self.need, &self.asked).is_ok();
+        };
+        // Which command made the change is not known: a rule on some commands lets one of them make it.
+        let speaks =
+            rule.is_about_builtin(SHELL) && rule.paths.is_some() && rule.hosts.is_none() && rule.with.is_empty();
+        let place = used.place.as_ref();
+        speaks && place.is_some_and(|place| path_fits(rule, place, true).is_ok())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,286 @@
+//! Which paths no command may write, for the sandbox: protected paths, the run's own files, and what rules deny or hold for
+//! writing by path. Asked for every name of a tree: an ordinary name is answered by a few table look-ups and one set of globs,
+//! without an allocation.
+
+use super::files::build;
+use super::model::{Effect, PolicySet, Rule, SHELL};
+use super::names::fold_path;
+use super::protected::{self, Entry};
+use crate::base::access::{Found, Place};
+use crate::base::grant::ClosedPaths;
+use globset::{GlobSet, GlobSetBuilder};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl PolicySet {
+    /// What stays unwritten by commands, whoever grants what.
+    pub fn closed(&self) -> Arc<dyn ClosedPaths> {
+        Arc::new(Closed::of(self))
+    }
+}
+
+#[derive(Debug)]
+struct Closed {
+    set: PolicySet,
+    names: Names,
+    /// Folded paths of the run's own files and directories.
+    own: Vec<String>,
+    /// Index of file and rule of those that close by path.
+    rules: Vec<(usize, usize)>,
+    /// What any of the rules' patterns may touch, over paths as they are and over folded ones. `None`: everything may be.
+    touched: Option<(GlobSet, GlobSet)>,
+}
+
+thread_local! {
+    static FOLDED: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+impl Closed {
+    fn of(set: &PolicySet) -> Self {
+        let mut rules = Vec::new();
+        for (at, policy) in set.files.iter().enumerate() {
+            let closing = policy.rules.iter().enumerate().filter(|(_, rule)| closes(rule));
+            rules.extend(closing.map(|(rule, _)| (at, rule)));
+        }
+        let own = set
+            .protect
+            .iter()
+            .chain(&set.hidden)
+            .map(|path| fold_path(path).join("/"));
+        let mut closed = Self {
+            set: set.clone(),
+            names: Names::of(protected::LIST),
+            own: own.filter(|path| !path.is_empty()).collect(),
+            rules,
+            touched: None,
+        };
+        closed.touched = closed.prefilter();
+        closed
+    }
+
+    fn prefilter(&self) -> Option<(GlobSet, GlobSet)> {
+        let (mut exact, mut folded) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for pattern in self.rules().flat_map(|rule| rule.paths.iter().flatten()) {
+            let (as_written, fold) = pattern.glob_texts();
+            for text in as_written {
+                exact.add(build(&text).ok()?);
+            }
+            for text in fold {
+                folded.add(build(&text).ok()?);
+            }
+        }
+        Some((exact.build().ok()?, folded.build().ok()?))
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        let found = |(file, rule): &(usize, usize)| self.set.files.get(*file)?.rules.get(*rule);
+        self.rules.iter().filter_map(found)
+    }
+
+    /// The rule that closes a path.
+    fn rule(&self, path: &str, folded: &str, is_dir: bool) -> Option<&Rule> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        if !is_dir
+            && let Some((exact, fold)) = &self.touched
+            && !exact.is_match(path)
+            && !fold.is_match(folded)
+        {
+            return None;
+        }
+        self.rules().find(|rule| {
+            let mut patterns = rule.paths.iter().flatten();
+            let mut except = rule.except.paths.iter();
+            match is_dir {
+                true => {
+                    patterns.any(|pattern| pattern.touches_tree(path, folded))
+                        && !except.any(|pattern| pattern.is_all() || pattern.may_fit_below(path))
+                }
+                false => {
+                    patterns.any(|pattern| pattern.touches_file(path, folded))
+                        && !except.any(|pattern| pattern.covers_file(path))
+                }
+            }
+        })
+    }
+
+    fn is_own(&self, folded: &str) -> bool {
+        let below = |own: &String| {
+            folded
+                .strip_prefix(own.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.own.iter().any(below)
+    }
+
+    /// Whether the path is one of the protected names or lies below one, and is not opened.
+    fn is_protected(&self, path: &str, folded: &str, is_dir: bool) -> bool {
+        if !self.names.may_hold(folded) {
+            return false;
+        }
+        let Some(entry) = protected::entry_of(path) else {
+            return false;
+        };
+        !self.opens(entry, path, is_dir)
+    }
+
+    /// Whether every file has an allow rule for writing that names the protected name literally and covers the path. Of a
+    /// directory it is enough that something below it may be opened.
+    fn opens(&self, entry: &Entry, path: &str, is_dir: bool) -> bool {
+        let place = Place {
+            asked: path.to_owned(),
+            path: path.to_owned(),
+            inside: true,
+            found: Found::File,
+        };
+        self.set.files.iter().all(|policy| {
+            let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+            allow.any(|rule| {
+                let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
+                let mut patterns = rule.paths.iter().flatten();
+                writes
+                    && patterns
+                        .any(|pattern| pattern.names_protected(entry) && (is_dir || pattern.covers(&place, true)))
+            })
+        })
+    }
+}
+
+/// Whether a rule closes the paths that it names: no command writes what is denied, or held for a person, for writing.
+fn closes(rule: &Rule) -> bool {
+    let writes = ["write_file", "replace", SHELL];
+    matches!(rule.effect, Effect::Deny | Effect::Suspend)
+        && rule.paths.is_some()
+        && rule.commands.is_none()
+        && rule.with.is_empty()
+        && writes.iter().any(|tool| rule.is_about_builtin(tool))
+}
+
+impl ClosedPaths for Closed {
+    fn is_empty(&self) -> bool {
+        false
+    }
+
+    fn closed(&self, path: &str, is_dir: bool) -> bool {
+        folded(path, |folded| {
+            self.is_protected(path, folded, is_dir) || self.is_own(folded) || self.rule(path, folded, is_dir).is_some()
+        })
+    }
+
+    fn why(&self, path: &str) -> (&'static str, Option<String>) {
+        folded(path, |folded| {
+            if self.is_protected(path, folded, false) || self.is_own(folded) {
+                return ("protected_path", None);
+            }
+            let rule = self.rule(path, folded, false).or_else(|| self.rule(path, folded, true));
+            match rule {
+                Some(rule) if rule.effect == Effect::Suspend => ("suspend_rule", Some(rule.name.clone())),
+                Some(rule) => ("deny_rule", Some(rule.name.clone())),
+                None => ("protected_path", None),
+            }
+        })
+    }
+}
+
+/// Gives the folded form of a path. Most names are their own; the case of the others is folded in a buffer that stays.
+fn folded<T>(path: &str, with: impl FnOnce(&str) -> T) -> T {
+    match form(path) {
+        Form::Folded => with(path),
+        Form::Case => FOLDED.with_borrow_mut(|buffer| {
+            buffer.clear();
+            buffer.push_str(path);
+            buffer.make_ascii_lowercase();
+            with(buffer)
+        }),
+        Form::Odd => with(&fold_path(path).join("/")),
+    }
+}
+
+enum Form {
+    /// It is its own folded form.
+    Folded,
+    /// But for the case of ASCII letters.
+    Case,
+    /// Something in it may fold.
+    Odd,
+}
+
+fn form(path: &str) -> Form {
+    let mut form = Form::Folded;
+    // As if a separator stood before the first component.
+    let mut before = b'/';
+    for byte in path.bytes() {
+        match byte {
+            b'A'..=b'Z' => form = Form::Case,
+            // Ends of components that are cut off, and empty components.
+            b'/' if matches!(before, b'/' | b'.' | b' ') => return Form::Odd,
+            b' ' if before == b'/' => return Form::Odd,
+            b'\\' | b':' | b'~' | 0..=31 | 127.. => return Form::Odd,
+            _ => {}
+        }
+        before = byte;
+    }
+    match before {
+        b'/' | b'.' | b' ' if !path.is_empty() => Form::Odd,
+        _ => form,
+    }
+}
+
+/// The first components of protected names, so that most names are passed over without looking further.
+#[derive(Debug)]
+struct Names {
+    /// By the first byte: bit N is set when a whole name of N bytes begins so.
+    lengths: Box<[u128; 256]>,
+    whole: HashSet<&'static str>,
+    /// By the first byte: names that are only beginnings.
+    beginnings: Vec<Vec<&'static str>>,
+}
+
+impl Names {
+    fn of(list: &'static [Entry]) -> Self {
+        let mut names = Self {
+            lengths: Box::new([0; 256]),
+            whole: HashSet::new(),
+            beginnings: vec![Vec::new(); 256],
+        };
+        for entry in list {
+            let (first, more) = match entry.path.split_once('/') {
+                Some((first, _)) => (first, true),
+                None => (entry.path, false),
+            };
+            let Some(byte) = first.bytes().next() else { continue };
+            // A name that is longer than the mask counts as a beginning, which is looked at always.
+            if (entry.prefix && !more) || first.len() > 127 {
+                if let Some(list) = names.beginnings.get_mut(usize::from(byte)) {
+                    list.push(first);
+                }
+            } else {
+                names.whole.insert(first);
+                if let Some(lengths) = names.lengths.get_mut(usize::from(byte)) {
+                    *lengths |= 1 << first.len();
+                }
+            }
+        }
+        names
+    }
+
+    /// Whether a folded path may hold a protected name. Never says no when it does.
+    fn may_hold(&self, folded: &str) -> bool {
+        folded.split('/').any(|name| {
+            let Some(byte) = name.bytes().next() else { return false };
+            let at = usize::from(byte);
+            let lengths = self.lengths.get(at).copied().unwrap_or(0);
+            let whole = name.len() < 128 && lengths & (1 << name.len()) != 0 && self.whole.contains(name);
+            whole
+                || self
+                    .beginnings
+                    .get(at)
+                    .is_some_and(|list| list.iter().any(|beginning| name.starts_with(beginning)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,456 @@
+//! The patch is ruled: what no rule lets a tool write is in no patch, whichever way it came about, and what is denied ends the run.
+//! Everything is judged by what lies in the tree and in the patch afterwards.
+
+use super::harness::{Done, World, git_in, have, says, script, shell, writes};
+use super::patch::{apply, copy, tree};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// `src` may be edited, `tests` is frozen, anything may be run. The sandbox is off where only the ruling on the patch is looked at.
+fn policy(level: &str) -> String {
+    format!(
+        "version: 1
+extends: [builtin:read-only]
+rules:
+  - {{ allow: [write_file, replace], paths: ['src/**'] }}
+  - {{ id: frozen, deny: write_file, paths: ['tests/**'] }}
+  - {{ allow: run_shell_command, commands: [bash fix.sh, cargo fmt, rustfmt] }}
+sandbox: {{ level: {level}, toolchains: [rust] }}
+"
+    )
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("src/a.txt", "one\n"),
+    ("lib/b.txt", "two\n"),
+    ("lib/run.sh", "echo x\n"),
+    ("lib/deep/c.txt", "three\n"),
+    ("tests/x.txt", "frozen\n"),
+    (".gitignore", "/ignored\n"),
+];
+
+fn world(fix: &str) -> World {
+    let mut files = FILES.to_vec();
+    files.push(("fix.sh", fix));
+    let world = World::repo(&files);
+    copy(&world.ws(), &world.path().join("base"));
+    world
+}
+
+/// Runs the script by a call of the model.
+fn fixed(world: &World, level: &str) -> Done {
+    world.run(
+        &script(&[shell("bash fix.sh"), says("done")]),
+        &policy(level),
+        &["-p", "x"],
+    )
+}
+
+/// What the patch makes of the base.
+fn patched(world: &World) -> BTreeMap<String, (String, Vec<u8>)> {
+    let (base, made) = (world.path().join("base"), world.path().join("made"));
+    let _ = std::fs::remove_dir_all(&made);
+    copy(&base, &made);
+    let patch = world.out().join("changes.patch");
+    if patch.exists() {
+        apply(&made, &patch);
+    }
+    tree(&made)
+}
+
+fn content(tree: &BTreeMap<String, (String, Vec<u8>)>, path: &str) -> Option<String> {
+    tree.get(path)
+        .map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// `path change rule code` and what became of it, of each entry of `unruled`.
+fn unruled(result: &Value) -> Vec<String> {
+    let one = |entry: &Value| {
+        let became = match (entry["left"] == json!(true), entry["restored"] == json!(true)) {
+            (true, _) => "left",
+            (false, true) => "restored",
+            (false, false) => "not restored",
+        };
+        let word = |key: &str| entry[key].as_str().unwrap_or("-").to_owned();
+        format!(
+            "{} {} {} {} {became}",
+            word("path"),
+            word("change"),
+            word("rule"),
+            word("code")
+        )
+    };
+    result["unruled"].as_array().unwrap().iter().map(one).collect()
+}
+
+fn report(world: &World, name: &str) -> String {
+    std::fs::read_to_string(world.out().join(name)).unwrap()
+}
+
+#[test]
+fn a_change_of_a_denied_path_ends_the_run_and_is_in_no_patch() {
+    for script in [
+        "echo changed > tests/x.txt; echo ok > src/a.txt",
+        "rm tests/x.txt",
+        "mv tests/x.txt src/x.txt",
+        "chmod +x tests/x.txt",
+        "echo new > tests/new.txt",
+        "mkdir -p tests/deep; echo new > tests/deep/new.txt",
+        "rm tests/x.txt; ln -s ../src/a.txt tests/x.txt",
+        "rm -r tests; ln -s src tests; echo x > tests/x.txt",
+        "rm -r tests; echo now a file > tests",
+        "mv tests TESTS",
+        "for n in 1 2 3; do echo $n >> tests/x.txt; done",
+    ] {
+        let world = world(script);
+        fixed(&world, "none").exits(4);
+        let result = world.result();
+        assert_eq!(
+            (&result["verdict"], &result["reason"]),
+            (&json!("denied"), &json!("deny_rule")),
+            "{script}: {result}"
+        );
+        assert!(
+            result["message"].as_str().unwrap().to_lowercase().contains("tests"),
+            "{result}"
+        );
+        let (base, now, made) = (tree(&world.path().join("base")), tree(&world.ws()), patched(&world));
+        for tree in [&now, &made] {
+            for (path, was) in base.iter().filter(|(path, _)| path.starts_with("tests")) {
+                assert_eq!(tree.get(path), Some(was), "{script}: {path}");
+            }
+            let new = tree
+                .keys()
+                .find(|path| path.to_lowercase().starts_with("tests") && !base.contains_key(*path));
+            assert_eq!(new, None, "{script}");
+        }
+        let denied = unruled(&result);
+        assert!(
+            denied.iter().any(|line| line.ends_with("frozen deny_rule restored")),
+            "{script}: {denied:?}"
+        );
+        assert!(
+            report(&world, "junit.xml").contains("type=\"policy.denied\""),
+            "{script}"
+        );
+    }
+}
+
+#[test]
+fn with_a_sandbox_a_denied_path_is_unchanged_or_the_run_ends_4() {
+    for level in ["full", "landlock"] {
+        let world = world("echo changed > tests/x.txt; echo ok > src/a.txt");
+        let done = fixed(&world, level);
+        if done.code == 8 && !have(&format!("sandbox level {level}"), false) {
+            continue;
+        }
+        assert_eq!(world.read("tests/x.txt"), "frozen\n", "{level}");
+        assert_eq!(content(&patched(&world), "tests/x.txt").unwrap(), "frozen\n", "{level}");
+        assert!(done.code == 4 || done.code == 0, "{level}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn what_no_rule_allows_is_put_back_and_the_rest_is_the_patch() {
+    let world = world(
+        "echo ONE > src/a.txt; echo TWO > lib/b.txt; chmod +x lib/run.sh; rm -r lib/deep; echo instead > lib/deep; \
+         echo log > built.log; mkdir -p out/deep; echo o > out/deep/o; echo i > ignored",
+    );
+    let done = fixed(&world, "none").exits(0);
+    let (base, now, made) = (tree(&world.path().join("base")), tree(&world.ws()), patched(&world));
+    for (path, was) in base.iter().filter(|(path, _)| path.starts_with("lib")) {
+        assert_eq!(now.get(path), Some(was), "{path} is back");
+    }
+    assert_eq!(content(&now, "src/a.txt").unwrap(), "ONE\n");
+    assert_eq!(content(&now, "built.log").unwrap(), "log\n", "a new file stays");
+    let mut wanted = base.clone();
+    wanted.insert("src/a.txt".to_owned(), ("file".to_owned(), b"ONE\n".to_vec()));
+    assert_eq!(made, wanted, "the patch holds what is allowed and nothing else");
+    let result = world.result();
+    let mut told = unruled(&result);
+    told.sort();
+    let expected = [
+        "built.log added - no_rule left",
+        "lib/b.txt modified - no_rule restored",
+        "lib/deep added - no_rule restored",
+        "lib/deep/c.txt deleted - no_rule restored",
+        "lib/run.sh mode - no_rule restored",
+        "out/deep/o added - no_rule left",
+    ];
+    assert_eq!(told, expected);
+    assert!(
+        done.stderr.contains("warning[unruled]") && done.stderr.contains("warning[unruled_left]"),
+        "{}",
+        done.stderr
+    );
+    let junit = report(&world, "junit.xml");
+    assert!(
+        junit.contains("name=\"unruled.lib/b.txt\" value=\"put back: modified (no_rule)\""),
+        "{junit}"
+    );
+    assert!(junit.contains("failures=\"0\" errors=\"0\""), "{junit}");
+    let summary = report(&world, "summary.md");
+    let line = summary
+        .lines()
+        .find(|line| line.contains("Changes that no rule allows"))
+        .unwrap();
+    assert!(line.contains("lib/b.txt") && line.contains("built.log"), "{line}");
+    assert!(report(&world, "report.html").contains("changes that no rule allows"));
+    let transcript: Value = serde_json::from_str(&report(&world, "transcript.json")).unwrap();
+    assert_eq!(transcript["extra"]["overnight"]["unruled"], result["unruled"]);
+}
+
+#[test]
+fn an_honest_change_passes_with_its_patch() {
+    let world = world("echo ONE > src/a.txt; echo new > src/new.txt; echo x > ignored");
+    fixed(&world, "none").exits(0);
+    let made = patched(&world);
+    assert_eq!(content(&made, "src/a.txt").unwrap(), "ONE\n");
+    assert_eq!(content(&made, "src/new.txt").unwrap(), "new\n");
+    let result = world.result();
+    assert_eq!((&result["verdict"], unruled(&result)), (&json!("passed"), vec![]));
+    assert_eq!(result["warnings"], json!([]));
+}
+
+#[test]
+fn a_run_whose_every_change_is_put_back_has_changed_nothing() {
+    let world = world("echo TWO > lib/b.txt");
+    fixed(&world, "none").exits(0);
+    let result = world.result();
+    assert_eq!(
+        (&result["verdict"], &result["patch"]),
+        (&json!("no_change"), &Value::Null)
+    );
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn checks_see_the_tree_without_what_no_rule_allows() {
+    let world = world("echo ONE > src/a.txt; echo TWO > lib/b.txt");
+    let recipe = "version: 1
+name: r
+steps:
+  - id: fix
+    prompt: Fix.
+    checks:
+      - { name: by-command, run: grep -q two lib/b.txt }
+      - { name: by-look, file: lib/b.txt, contains: two }
+      - { name: bounds, changed: { only: ['src/**'] } }
+";
+    world
+        .recipe(
+            recipe,
+            &script(&[shell("bash fix.sh"), says("done")]),
+            &policy("none"),
+            &[],
+        )
+        .exits(0);
+    assert_eq!(unruled(&world.result()), ["lib/b.txt modified - no_rule restored"]);
+}
+
+#[test]
+fn what_a_step_of_the_author_changes_is_in_the_patch_and_later_commands_do_not_change_it() {
+    let world = world("echo stray > lib/b.txt; echo ONE > src/a.txt");
+    let recipe = "version: 1
+name: r
+steps:
+  - id: first
+    prompt: Fix.
+  - { id: author, run: 'echo TWO > lib/b.txt; echo new > lib/new.txt; rm lib/deep/c.txt' }
+  - id: second
+    prompt: Fix again.
+";
+    let replies = [
+        writes("src/b.txt", "b\n"),
+        says("done"),
+        shell("bash fix.sh"),
+        says("done"),
+    ];
+    world.recipe(recipe, &script(&replies), &policy("none"), &[]).exits(0);
+    let made = patched(&world);
+    assert_eq!(
+        content(&made, "lib/b.txt").unwrap(),
+        "TWO\n",
+        "put back as the author left it"
+    );
+    assert_eq!(content(&made, "lib/new.txt").unwrap(), "new\n");
+    assert_eq!(content(&made, "lib/deep/c.txt"), None);
+    assert_eq!(content(&made, "src/a.txt").unwrap(), "ONE\n");
+    assert_eq!(content(&made, "src/b.txt").unwrap(), "b\n");
+    assert_eq!(tree(&world.ws()), made);
+    assert_eq!(unruled(&world.result()), ["lib/b.txt modified - no_rule restored"]);
+}
+
+#[test]
+fn a_step_of_the_author_is_bound_by_denials() {
+    let world = world("");
+    let recipe = "version: 1
+name: r
+steps:
+  - { id: author, run: 'echo TWO > lib/b.txt; echo x > tests/x.txt' }
+";
+    world.recipe(recipe, &script(&[]), &policy("none"), &[]).exits(4);
+    let result = world.result();
+    assert_eq!(unruled(&result), ["tests/x.txt modified frozen deny_rule restored"]);
+    assert_eq!(world.read("tests/x.txt"), "frozen\n");
+    assert_eq!(content(&patched(&world), "lib/b.txt").unwrap(), "TWO\n");
+}
+
+#[test]
+fn new_files_that_stay_are_never_taken_for_the_authors() {
+    let world = world("echo stray > stray.txt; echo ONE > src/a.txt");
+    let recipe = "version: 1
+name: r
+steps:
+  - id: first
+    prompt: Fix.
+  - { id: author, run: 'echo TWO > lib/b.txt' }
+";
+    world
+        .recipe(
+            recipe,
+            &script(&[shell("bash fix.sh"), says("done")]),
+            &policy("none"),
+            &[],
+        )
+        .exits(0);
+    let made = patched(&world);
+    assert_eq!(content(&made, "stray.txt"), None);
+    assert_eq!(content(&made, "lib/b.txt").unwrap(), "TWO\n");
+    assert_eq!(unruled(&world.result()), ["stray.txt added - no_rule left"]);
+}
+
+#[test]
+fn what_a_person_approved_is_in_the_patch() {
+    let world = world("");
+    let held = format!(
+        "{}  - {{ id: held, suspend: write_file, paths: ['lib/**'] }}\n",
+        policy("none").replace("sandbox:", "#")
+    ) + "sandbox: { level: none }\n";
+    let replies = [writes("lib/b.txt", "TWO\n"), says("done")];
+    world.run(&script(&replies), &held, &["-p", "x"]).exits(5);
+    let out = world.out().to_string_lossy().into_owned();
+    let model = format!("script:{}", world.path().join("script.yaml").display());
+    world
+        .call(&["resume", &out, "--model", &model, "--approve", "c1"])
+        .exits(0);
+    assert_eq!(content(&patched(&world), "lib/b.txt").unwrap(), "TWO\n");
+    assert_eq!(unruled(&world.result()), Vec::<String>::new());
+}
+
+#[test]
+fn what_runs_on_in_the_background_is_ended_and_ruled_at_the_end() {
+    let world = world("echo ONE > src/a.txt; while sleep 0.05; do echo more >> lib/b.txt; echo x > tests/x.txt; done");
+    let start = super::harness::calls(
+        "run_shell_command",
+        json!({"command": "bash fix.sh", "is_background": true, "delay_ms": 400}),
+    );
+    world
+        .run(&script(&[start, says("done")]), &policy("none"), &["-p", "x"])
+        .exits(4);
+    assert_eq!(world.read("tests/x.txt"), "frozen\n");
+    assert_eq!(world.read("lib/b.txt"), "two\n");
+    let made = patched(&world);
+    assert_eq!(content(&made, "lib/b.txt").unwrap(), "two\n");
+    assert_eq!(content(&made, "tests/x.txt").unwrap(), "frozen\n");
+}
+
+#[test]
+fn a_run_that_ended_for_a_denied_change_cannot_be_resumed_into_a_pass() {
+    let world = world("echo changed > tests/x.txt; echo ok > src/a.txt");
+    fixed(&world, "none").exits(4);
+    let out = world.out().to_string_lossy().into_owned();
+    let model = format!("script:{}", world.path().join("script.yaml").display());
+    let again = world.call(&["resume", &out, "--model", &model]);
+    assert_ne!(again.code, 0, "{}", again.stderr);
+    assert_eq!(content(&patched(&world), "tests/x.txt").unwrap(), "frozen\n");
+}
+
+#[test]
+fn below_the_top_of_the_repository_paths_are_the_workspaces() {
+    let world = World::new();
+    for (path, text) in FILES {
+        world.file(&format!("sub/{path}"), text);
+    }
+    world.file(
+        "sub/fix.sh",
+        "echo ONE > src/a.txt; echo TWO > lib/b.txt; echo n > new.txt",
+    );
+    world.git(&["init", "-q", "-b", "main"]);
+    world.commit("base");
+    let model = format!(
+        "script:{}",
+        world.beside("s.yaml", script(&[shell("bash fix.sh"), says("done")]))
+    );
+    let (rules, out) = (
+        world.beside("p.yaml", policy("none")),
+        world.out().to_string_lossy().into_owned(),
+    );
+    let done = world
+        .command(&["run", "--model", &model, "--policy", &rules, "--out", &out, "-p", "x"])
+        .current_dir(world.ws().join("sub"))
+        .output()
+        .unwrap();
+    Done::of(done).exits(0);
+    let told = unruled(&world.result());
+    assert_eq!(
+        told,
+        ["lib/b.txt modified - no_rule restored", "new.txt added - no_rule left"]
+    );
+    assert_eq!(world.read("sub/lib/b.txt"), "two\n");
+    assert_eq!(world.read("sub/src/a.txt"), "ONE\n");
+    assert_eq!(
+        world.git(&["status", "--porcelain"]),
+        " M sub/src/a.txt\n?? sub/new.txt\n"
+    );
+}
+
+#[test]
+fn a_formatter_changes_only_what_may_be_changed() {
+    if !have(
+        "rustfmt",
+        Command::new("rustfmt")
+            .arg("--version")
+            .output()
+            .is_ok_and(|done| done.status.success()),
+    ) {
+        return;
+    }
+    let ugly = "pub   fn  f( ) { }\n";
+    let world = World::repo(&[
+        (
+            "Cargo.toml",
+            "[package]\nname = \"c\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+        ),
+        (
+            "Cargo.lock",
+            "version = 3\n\n[[package]]\nname = \"c\"\nversion = \"0.1.0\"\n",
+        ),
+        ("src/lib.rs", ugly),
+        ("tests/x.rs", ugly),
+        ("benches/b.rs", ugly),
+    ]);
+    copy(&world.ws(), &world.path().join("base"));
+    for level in ["none", "full", "landlock"] {
+        git_in(&world.ws(), &["checkout", "-q", "."]);
+        let _ = std::fs::remove_dir_all(world.out());
+        let done = world.run(
+            &script(&[shell("cargo fmt"), says("done")]),
+            &policy(level),
+            &["-p", "x"],
+        );
+        if done.code == 8 && !have(&format!("sandbox level {level}"), false) {
+            continue;
+        }
+        assert_eq!(world.read("tests/x.rs"), ugly, "{level}: {}", done.stderr);
+        let made = patched(&world);
+        assert_eq!(content(&made, "tests/x.rs").unwrap(), ugly, "{level}");
+        assert_eq!(content(&made, "benches/b.rs").unwrap(), ugly, "{level}");
+        if level == "none" {
+            assert_eq!(done.code, 4, "{}", done.stderr);
+            assert_eq!(content(&made, "src/lib.rs").unwrap(), "pub fn f() {}\n");
+            assert_eq!(world.read("benches/b.rs"), ugly, "put back");
+        }
+    }
+}
