@@ -182,6 +182,26 @@ pub struct RunStarted {
     pub base: Base,
     /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
     pub recorded: bool,
+    /// Where the recipe came from. A journal without it is resumed as one of an untrusted recipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RecipeSource>,
+}
+
+/// Where a recipe came from, and whether it is believed in what it asks for itself. Told for the record only: a resume finds out
+/// again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecipeSource {
+    /// As on the command line: a path, `git:REV:PATH` or `-`; empty for a prompt.
+    pub name: String,
+    /// The commit that `REV` named when the run began, as a full id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    pub trusted: bool,
+    /// Why it is trusted or not: a fragment for people.
+    pub why: String,
+    /// Absolute paths of the files that the run must not write: recipe, policies, and what the recipe names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
 }
 
 /// A policy file as it was read.
@@ -226,6 +246,9 @@ pub struct Equipped {
     /// The tools as the model is told of them.
     #[serde(default)]
     pub tools: Vec<ToolSpec>,
+    /// Whether programs of the recipe were started for it (servers, discovery): they may have changed the tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programs: bool,
     /// Prompts of servers that were asked for now; those of a run's earlier sessions stand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<GivenPrompt>,

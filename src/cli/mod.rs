@@ -1,11 +1,15 @@
 //! What users type. Wires all rooms together; nobody imports it.
 
 pub mod args;
+pub mod asks;
 pub mod commands;
+pub mod committed;
 pub mod equip;
 pub mod exit;
 pub mod grants;
 pub mod inputs;
+pub mod meeting;
+pub mod origin;
 pub mod out;
 pub mod outputs;
 pub mod prompts;

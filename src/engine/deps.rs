@@ -24,6 +24,8 @@ pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
 /// What a run is made of.
 pub struct Deps {
     pub plan: Plan,
+    /// Whether the recipe is believed in what it asks for itself, and its steps in what they change.
+    pub trusted: bool,
     pub policies: PolicySet,
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,

@@ -4,9 +4,11 @@ use super::changes;
 use super::checks;
 use super::deps::{Baseline, Deps, Sandbox};
 use super::ledger::Ledger;
+use super::next::Next;
 use super::prompt;
 use super::response;
 use super::state::State;
+use super::verdict;
 use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
@@ -323,8 +325,15 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    if ledger.state.stale() {
+    // Servers that ran until now may have changed the tree after it was looked at last.
+    if ledger.state.stale() || deps.plan.tools.starts_programs() {
+        let before = ledger.state.changed();
         match changes::measure(deps, ledger, ground).await {
+            Ok(()) if outcome.verdict.is_success() && ledger.state.changed() != before => {
+                if let Next::Finish(again) = verdict::finish(&ledger.state, &deps.plan) {
+                    outcome = again;
+                }
+            }
             Ok(()) => {}
             Err(Stop::Journal(error)) => return Err(error),
             Err(Stop::Ended(other)) => outcome = other,

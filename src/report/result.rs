@@ -5,6 +5,7 @@ mod shape;
 pub use shape::{Changes, CheckReport, Notice, PolicyName, RuledOut, RunResult, StepReport, UsageReport, Waiting};
 
 use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
+use crate::base::event::RecipeSource;
 use crate::base::outcome::Verdict;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -59,6 +60,13 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         warnings: warnings(sum),
         recorded: sum.recorded(),
         model: sum.model.to_owned(),
+        recipe_source: sum
+            .head
+            .and_then(|head| head.source.clone())
+            .map(|source| RecipeSource {
+                files: Vec::new(),
+                ..source
+            }),
         policies: policies(sum),
         resumed: sum.resumed,
         started: sum.started,
@@ -97,6 +105,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
         recorded: false,
         model: String::new(),
         recipe: recipe.to_owned(),
+        recipe_source: None,
         policies: Vec::new(),
         resumed: 0,
         started: None,

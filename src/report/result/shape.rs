@@ -1,6 +1,6 @@
 //! The shape of the result object, field by field. Filled elsewhere.
 
-use crate::base::event::{FileChange, ServerStatus};
+use crate::base::event::{FileChange, RecipeSource, ServerStatus};
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use jiff::Timestamp;
@@ -48,6 +48,9 @@ pub struct RunResult {
     pub recorded: bool,
     pub model: String,
     pub recipe: String,
+    /// Where the recipe came from, and whether it was trusted; null when that is not known.
+    #[serde(default)]
+    pub recipe_source: Option<RecipeSource>,
     pub policies: Vec<PolicyName>,
     pub resumed: u32,
     pub started: Option<Timestamp>,
