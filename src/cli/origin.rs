@@ -193,7 +193,7 @@ impl Origin {
     /// Git cannot be run. A file that cannot be read is told by [`Named::text`].
     pub async fn read_named(&self, recipe: &Recipe, trust: &Trust, workspace: &Path) -> Result<Named, Refusal> {
         let mut all = Named::default();
-        let places = places(workspace);
+        let places = self.readable(workspace);
         for (wanted, name) in named(recipe) {
             let text = match &self.kind {
                 Kind::Commit { commit, path } => {
@@ -262,12 +262,26 @@ impl Origin {
         Ok(Trust::yes("a file outside the workspace's repository"))
     }
 
+    /// Where an untrusted recipe may have files of its own: where the change under test lies, and where the recipe really lies (a
+    /// link in the tree may lead to it).
+    fn readable(&self, workspace: &Path) -> Vec<PathBuf> {
+        let mut all = places(workspace);
+        if let Kind::File(path) = &self.kind {
+            all.extend(
+                path.canonicalize()
+                    .ok()
+                    .and_then(|real| real.parent().map(Path::to_path_buf)),
+            );
+        }
+        all
+    }
+
     /// The policy that a recipe names although it lies outside the workspace's repository.
     pub fn policy_outside(&self, recipe: &Recipe, workspace: &Path) -> Option<Spanned<String>> {
         let name = recipe.policy.as_ref()?;
         let elsewhere = name.value.starts_with("builtin:") || name.value.starts_with("git:");
         let commit = matches!(self.kind, Kind::Commit { .. });
-        let outside = !elsewhere && !commit && !ends_in(&self.beside(&name.value), &places(workspace));
+        let outside = !elsewhere && !commit && !ends_in(&self.beside(&name.value), &self.readable(workspace));
         outside.then(|| name.clone())
     }
 }

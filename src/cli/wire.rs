@@ -389,6 +389,7 @@ fn protected(policies: &PolicySet) -> Vec<String> {
         each(&list.anywhere, "**/", ""),
         each(&list.beginnings, "", "*"),
         each(&list.beginnings_anywhere, "**/", "*"),
+        each(&list.endings_anywhere, "**/*", ""),
         each(&list.opened, "!", ""),
     ]
     .concat()

@@ -667,7 +667,7 @@ fn a_dry_run_starts_nothing_and_sends_nothing() {
         "(not run)",
         "read_file",
         "limits",
-        "builtin:read-only",
+        "[builtin:read]",
         "recipe: trusted",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");

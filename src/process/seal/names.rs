@@ -15,10 +15,12 @@ struct Name {
     anywhere: bool,
     /// The last part is only a beginning.
     prefix: bool,
+    /// The only part is an end.
+    ending: bool,
 }
 
 impl Names {
-    /// `a/b` at the top, `**/a/b` below any directory, `…*` for a beginning, `!a/b` for an exception.
+    /// `a/b` at the top, `**/a/b` below any directory, `…*` for a beginning, `**/*…` for an end, `!a/b` for an exception.
     pub fn new(words: &[String]) -> Self {
         let mut names = Self::default();
         for word in words {
@@ -30,6 +32,7 @@ impl Names {
             let (anywhere, path) = word
                 .strip_prefix("**/")
                 .map_or((false, word.as_str()), |path| (true, path));
+            let (ending, path) = path.strip_prefix('*').map_or((false, path), |path| (true, path));
             let (prefix, path) = path.strip_suffix('*').map_or((false, path), |path| (true, path));
             let parts = parts(Path::new(path));
             if !parts.is_empty() {
@@ -37,6 +40,7 @@ impl Names {
                     parts,
                     anywhere,
                     prefix,
+                    ending,
                 });
             }
         }
@@ -83,6 +87,8 @@ impl Name {
             .all(|(at, (have, wanted))| {
                 if at == last && self.prefix {
                     have.starts_with(wanted.as_str())
+                } else if at == last && self.ending {
+                    have.ends_with(wanted.as_str())
                 } else {
                     have == wanted
                 }
@@ -107,6 +113,7 @@ mod tests {
             "jenkinsfile*",
             "!.git/config",
             ".github/workflows",
+            "**/*.code-workspace",
         ];
         let names = Names::new(&words.map(str::to_owned));
         let cases = [
@@ -122,6 +129,8 @@ mod tests {
             (".github", false),
             (".github/workflows", true),
             (".github/workflows/ci.yml", false),
+            ("a/App.code-workspace", true),
+            ("a/app.code-workspace.md", false),
         ];
         for (path, expected) in cases {
             assert_eq!(names.protects(Path::new(path)), expected, "{path}");
