@@ -8,6 +8,7 @@ use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Content, Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
 use super::ruling::Ruling;
+use super::source::RecipeSource;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -185,23 +186,6 @@ pub struct RunStarted {
     /// Where the recipe came from. A journal without it is resumed as one of an untrusted recipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RecipeSource>,
-}
-
-/// Where a recipe came from, and whether it is believed in what it asks for itself. Told for the record only: a resume finds out
-/// again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecipeSource {
-    /// As on the command line: a path, `git:REV:PATH` or `-`; empty for a prompt.
-    pub name: String,
-    /// The commit that `REV` named when the run began, as a full id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
-    pub trusted: bool,
-    /// Why it is trusted or not: a fragment for people.
-    pub why: String,
-    /// Absolute paths of the files that the run must not write: recipe, policies, and what the recipe names.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<String>,
 }
 
 /// A policy file as it was read.

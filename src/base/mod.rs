@@ -10,3 +10,4 @@ pub mod message;
 pub mod outcome;
 pub mod ruling;
 pub mod secret;
+pub mod source;

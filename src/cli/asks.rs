@@ -3,8 +3,8 @@
 
 use super::grants;
 use super::origin::Trust;
+use super::secrets::{Secrets, filled, withheld};
 use super::wire;
-use crate::base::secret::{Redactor, is_model_key, is_secret_name};
 use crate::diag::{Diagnostic, Span, Spanned};
 use crate::policy::PolicySet;
 use crate::policy::hosts::{self, HostPattern};
@@ -13,7 +13,6 @@ use crate::recipe::model::ServerSpec;
 use crate::recipe::plan::McpServer;
 use crate::recipe::{Plan, Recipe};
 use crate::tools::words;
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// The ways in which a recipe becomes a trusted one.
@@ -24,90 +23,6 @@ pub const WAYS: &str =
 const SYSTEM: [&str; 9] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc",
 ];
-
-/// The environment, and what in it is secret.
-pub struct Secrets {
-    vars: Vec<(String, String)>,
-    keys: Redactor,
-    all: Redactor,
-}
-
-impl Secrets {
-    /// Of these variables.
-    pub fn of(vars: Vec<(String, String)>) -> Self {
-        Self {
-            keys: Redactor::of_model_keys(vars.iter().cloned()),
-            all: Redactor::from_env(vars.iter().cloned()),
-            vars,
-        }
-    }
-
-    fn variable(&self, name: &str) -> Option<String> {
-        let found = self.vars.iter().find(|(have, _)| have == name);
-        found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
-    }
-
-    /// The key of a model service that a variable is or holds, by its own name; a fragment for people.
-    pub fn model_key(&self, name: &str) -> Option<String> {
-        if is_model_key(name) {
-            return Some(format!("`{name}` is the key of a model service"));
-        }
-        let value = self.variable(name)?;
-        let key = self.keys.find(value.as_bytes())?;
-        Some(format!("`{name}` holds {key}, the key of a model service"))
-    }
-
-    /// Why a variable is secret.
-    fn secret(&self, name: &str) -> Option<String> {
-        if is_secret_name(name) {
-            return Some(format!("`{name}` looks like a secret"));
-        }
-        let value = self.variable(name)?;
-        let held = self.all.find(value.as_bytes())?;
-        Some(format!("`{name}` holds the value of {held}"))
-    }
-}
-
-/// A text with its variables filled in, for whom it may be.
-///
-/// # Errors
-/// A variable that is not set, or that it may not have; a fragment for people.
-pub fn expanded(text: &str, trusted: bool, secrets: &Secrets) -> Result<String, String> {
-    let (full, names) = filled(text, secrets);
-    if let Some(why) = withheld(&full, &names, trusted, secrets) {
-        return Err(why);
-    }
-    grants::expand(text, &|name| secrets.variable(name))
-}
-
-/// The text with what the variables hold, nothing for those that are not set; and the names that it uses.
-fn filled(text: &str, secrets: &Secrets) -> (String, Vec<String>) {
-    let names = RefCell::new(Vec::new());
-    let lookup = |name: &str| {
-        names.borrow_mut().push(name.to_owned());
-        Some(secrets.variable(name).unwrap_or_default())
-    };
-    let full = grants::expand(text, &lookup).unwrap_or_default();
-    (full, names.into_inner())
-}
-
-/// Why a text may not be filled in.
-fn withheld(full: &str, names: &[String], trusted: bool, secrets: &Secrets) -> Option<String> {
-    if let Some(why) = names.iter().find_map(|name| secrets.model_key(name)) {
-        return Some(why);
-    }
-    if let Some(key) = secrets.keys.find(full.as_bytes()) {
-        return Some(format!("it holds the value of {key}, the key of a model service"));
-    }
-    if trusted {
-        return None;
-    }
-    if let Some(why) = names.iter().find_map(|name| secrets.secret(name)) {
-        return Some(why);
-    }
-    let held = secrets.all.find(full.as_bytes())?;
-    Some(format!("it holds the value of {held}"))
-}
 
 /// What is looked at.
 pub struct Look<'a> {
@@ -310,7 +225,7 @@ impl Look<'_> {
         let ground = toolchains::Ground {
             home: Path::new(&home),
             private_home: Path::new("/nonexistent"),
-            parent: &self.secrets.vars,
+            parent: self.secrets.vars(),
             network: false,
         };
         let granted = toolchains::grant(&self.policies.sandbox().toolchains, &ground);

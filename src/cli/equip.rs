@@ -1,9 +1,9 @@
 //! The tools of a run: the built-in ones, those that a command of the recipe lists, those of its MCP servers. Starts what is
 //! needed for that and judges no call.
 
-use super::asks::{self, Secrets};
 use super::grants;
 use super::refusal::Refusal;
+use super::secrets::{self, Secrets};
 use super::wire;
 use crate::base::event::ServerStatus;
 use crate::base::secret::Redactor;
@@ -262,7 +262,7 @@ fn is_here(url: &str) -> bool {
 }
 
 fn expanded(text: &str, ground: &Ground<'_>) -> Result<String, String> {
-    asks::expanded(text, ground.trusted, ground.secrets)
+    secrets::expanded(text, ground.trusted, ground.secrets)
 }
 
 fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Program, String> {

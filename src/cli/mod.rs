@@ -12,9 +12,11 @@ pub mod meeting;
 pub mod origin;
 pub mod out;
 pub mod outputs;
+pub mod places;
 pub mod prompts;
 pub mod refusal;
 pub mod search;
+pub mod secrets;
 pub mod settings;
 pub mod signals;
 #[cfg(feature = "otel")]

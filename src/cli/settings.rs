@@ -1,13 +1,14 @@
 //! From what was typed to a plan and its policies. Reads the user's files; starts nothing.
 
 use super::args::{RunArgs, Shared};
-use super::asks::{self, Look, Secrets};
+use super::asks::{self, Look};
 use super::inputs;
 use super::origin::{Named, Origin, Trust};
 use super::refusal::Refusal;
+use super::secrets::Secrets;
 use super::wire;
 use crate::base::budget::Budget;
-use crate::base::event::RecipeSource;
+use crate::base::source::RecipeSource;
 use crate::diag::{self, Diagnostic, Files};
 use crate::policy::{self, KnownTools, PolicySet, Source};
 use crate::recipe::plan::Expect;

@@ -5,8 +5,8 @@ mod shape;
 pub use shape::{Changes, CheckReport, Notice, PolicyName, RuledOut, RunResult, StepReport, UsageReport, Waiting};
 
 use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
-use crate::base::event::RecipeSource;
 use crate::base::outcome::Verdict;
+use crate::base::source::RecipeSource;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

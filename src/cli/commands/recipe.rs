@@ -2,9 +2,10 @@
 
 use super::{printed, sample};
 use crate::cli::args::{Format, RecipeCommand, RunArgs, Shared};
-use crate::cli::asks::{self, Secrets};
+use crate::cli::asks;
 use crate::cli::origin::Origin;
 use crate::cli::refusal::Refusal;
+use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{exit, inputs, meeting, out, wire};
 use crate::diag::{self, Diagnostic, Files, Severity};

@@ -1,8 +1,9 @@
 //! The shape of the result object, field by field. Filled elsewhere.
 
-use crate::base::event::{FileChange, RecipeSource, ServerStatus};
+use crate::base::event::{FileChange, ServerStatus};
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
+use crate::base::source::RecipeSource;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
