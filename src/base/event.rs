@@ -8,6 +8,7 @@ use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Content, Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
 use super::ruling::Ruling;
+use super::source::RecipeSource;
 pub use super::unruled::{Change, PutBack, Unruled};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -185,6 +186,9 @@ pub struct RunStarted {
     pub base: Base,
     /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
     pub recorded: bool,
+    /// Where the recipe came from. A journal without it is resumed as one of an untrusted recipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RecipeSource>,
 }
 
 /// A policy file as it was read.
@@ -229,6 +233,9 @@ pub struct Equipped {
     /// The tools as the model is told of them.
     #[serde(default)]
     pub tools: Vec<ToolSpec>,
+    /// Whether programs of the recipe were started for it (servers, discovery): they may have changed the tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programs: bool,
     /// Prompts of servers that were asked for now; those of a run's earlier sessions stand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<GivenPrompt>,

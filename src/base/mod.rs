@@ -10,4 +10,5 @@ pub mod message;
 pub mod outcome;
 pub mod ruling;
 pub mod secret;
+pub mod source;
 pub mod unruled;

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use names::is_secret_name;
+pub use names::{MODEL_KEYS, is_model_key, is_secret_name};
 
 /// The shortest value, line or part that is looked for, in bytes.
 pub const MIN_BYTES: usize = 8;
@@ -68,6 +68,12 @@ impl Redactor {
         Self {
             index: Index::new(names, patterns).map(Arc::new),
         }
+    }
+
+    /// From `(name, value)` pairs of the environment: only the keys of model services, whatever other variables hold them too.
+    pub fn of_model_keys(vars: impl IntoIterator<Item = (String, String)>) -> Self {
+        let keys = vars.into_iter().filter(|(name, _)| is_model_key(name));
+        Self::with_values(keys.map(|(name, value)| (name, value.trim().to_owned())).collect())
     }
 
     /// Whether there is nothing to look for.

@@ -58,9 +58,12 @@ pub enum Format {
 /// Flags that `run` and `resume` share.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Shared {
-    /// Policy file, `builtin:NAME` or `git:REV:PATH`; all that are given must agree
+    /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; all that are given must agree
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
+    /// `recipe`: believe the recipe wherever it comes from (its servers, hosts and variables)
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub trust: Vec<Trusted>,
     /// PROVIDER/NAME, `script:FILE` or `replay:RUN`
     #[arg(long, value_name = "PROVIDER/NAME")]
     pub model: Option<String>,
@@ -105,10 +108,24 @@ pub struct Shared {
     pub verbose: u8,
 }
 
+/// What the command line vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Trusted {
+    /// The recipe
+    Recipe,
+}
+
+impl Shared {
+    /// Whether `--trust recipe` was given.
+    pub fn trusts_recipe(&self) -> bool {
+        self.trust.contains(&Trusted::Recipe)
+    }
+}
+
 /// `overnight run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// Recipe file
+    /// Recipe: a file, `git:REV:PATH`, or `-` for stdin
     #[arg(required_unless_present = "prompt")]
     pub recipe: Option<PathBuf>,
     /// A prompt instead of a recipe: text, `-` for stdin, `@FILE` for a file
@@ -134,7 +151,7 @@ pub struct RunArgs {
     /// The run directory (default: .overnight/runs/ID in the workspace)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the resolved plan, tools, policy and budget; call no model
+    /// Print the resolved plan, tools, policy, budget and trust; call no model, start nothing, send nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -257,6 +274,9 @@ pub enum ToolsCommand {
         /// With the tools of this recipe
         #[arg(long, value_name = "FILE")]
         recipe: Option<PathBuf>,
+        /// `recipe`: believe the recipe wherever it comes from
+        #[arg(long, value_enum, value_name = "WHAT")]
+        trust: Vec<Trusted>,
         #[arg(long, value_enum, default_value_t)]
         format: Format,
         #[arg(long, value_name = "DIR", default_value = ".")]
@@ -282,6 +302,9 @@ pub struct CallArgs {
     /// With the tools of this recipe
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
+    /// `recipe`: believe the recipe wherever it comes from
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub trust: Vec<Trusted>,
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

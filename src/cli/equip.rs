@@ -3,6 +3,7 @@
 
 use super::grants;
 use super::refusal::Refusal;
+use super::secrets::{self, Secrets};
 use super::wire;
 use crate::base::event::ServerStatus;
 use crate::base::secret::Redactor;
@@ -33,6 +34,9 @@ pub struct Ground<'a> {
     pub deadline: Instant,
     /// A replay: nothing outside this machine is asked.
     pub hermetic: bool,
+    /// Whether the recipe is believed in what it names outside the workspace and in the variables that it uses.
+    pub trusted: bool,
+    pub secrets: &'a Secrets,
 }
 
 /// All tools of a run.
@@ -111,6 +115,9 @@ async fn discover(equipment: &mut Equipment, commands: &Commands, ground: &Groun
     let mut confinement = ground.confinement.clone();
     for text in [&commands.list, &commands.call] {
         let named = words::words(text).unwrap_or_default();
+        if !ground.trusted {
+            continue;
+        }
         grants::readable(&mut confinement, &named, ground.workspace);
     }
     let with = discovered::With {
@@ -234,7 +241,7 @@ fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config,
     let way = match (&server.command, &server.url) {
         (Some(command), None) => Way::Stdio(program(command, server, ground)?),
         (None, Some(url)) if ground.hermetic && !is_here(url) => return Err("a replay asks nothing outside".to_owned()),
-        (None, Some(url)) => Way::Url(address(url, server)?),
+        (None, Some(url)) => Way::Url(address(url, server, ground)?),
         _ => return Err("it needs exactly one of `command` and `url`".to_owned()),
     };
     let call = server.timeout_ms.map_or(mcp::CALL, Duration::from_millis);
@@ -254,8 +261,8 @@ fn is_here(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(crate::net::client::is_loopback))
 }
 
-fn expanded(text: &str) -> Result<String, String> {
-    grants::expand(text, &wire::variable)
+fn expanded(text: &str, ground: &Ground<'_>) -> Result<String, String> {
+    secrets::expanded(text, ground.trusted, ground.secrets)
 }
 
 fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Program, String> {
@@ -274,11 +281,13 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
     };
     let mut seen = named.clone();
     seen.push(dir.to_string_lossy().into_owned());
-    grants::readable(&mut confinement, &seen, ground.workspace);
+    if ground.trusted {
+        grants::readable(&mut confinement, &seen, ground.workspace);
+    }
     let env = server
         .env
         .iter()
-        .map(|(name, value)| Ok((name.clone(), expanded(value)?)));
+        .map(|(name, value)| Ok((name.clone(), expanded(value, ground)?)));
     Ok(Program {
         words: named,
         dir,
@@ -287,25 +296,25 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
     })
 }
 
-fn address(url: &str, server: &McpServer) -> Result<Address, String> {
+fn address(url: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Address, String> {
     let headers = server
         .headers
         .iter()
-        .map(|(name, value)| Ok((name.clone(), expanded(value)?)));
+        .map(|(name, value)| Ok((name.clone(), expanded(value, ground)?)));
     let oauth = match &server.oauth {
         None => None,
         Some(oauth) => Some(Credentials {
-            client_id: expanded(&oauth.client_id)?,
+            client_id: expanded(&oauth.client_id, ground)?,
             proof: match (&oauth.client_secret, &oauth.private_key) {
-                (Some(secret), None) => Proof::Secret(expanded(secret)?),
-                (None, Some(key)) => Proof::Key(expanded(key)?),
+                (Some(secret), None) => Proof::Secret(expanded(secret, ground)?),
+                (None, Some(key)) => Proof::Key(expanded(key, ground)?),
                 _ => return Err("`oauth` needs exactly one of `client_secret` and `private_key`".to_owned()),
             },
             scopes: oauth.scopes.clone(),
         }),
     };
     Ok(Address {
-        url: expanded(url)?,
+        url: expanded(url, ground)?,
         kind: match server.transport.as_deref() {
             Some("http") => Transport::Http,
             Some("sse") => Transport::Sse,
@@ -342,6 +351,7 @@ pub async fn standalone(
     searches: bool,
     policies: &PolicySet,
     workspace: &Workspace,
+    trusted: bool,
 ) -> Result<Standalone, Refusal> {
     if !starts_something(plan) {
         return Ok(Standalone {
@@ -362,6 +372,8 @@ pub async fn standalone(
         cancel: &CancellationToken::new(),
         deadline: Instant::now() + wall,
         hermetic: false,
+        trusted,
+        secrets: &Secrets::of(wire::environment()),
     };
     let equipment = equip(Some(plan), searches, Some(&ground)).await?;
     for notice in equipment.notices.take() {

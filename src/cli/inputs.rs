@@ -1,14 +1,13 @@
 //! What the user gives: recipe, policies, parameters, input, prompt. Reads; judges none of it.
 
+use super::origin;
 use super::refusal::Refusal;
 use crate::policy::{Source, presets};
-use crate::process::held::{self, May};
-use crate::workspace::patch;
 use std::io::Read;
 use std::path::Path;
 
 /// The largest file or stdin that is taken in.
-const SIZE: u64 = 32 << 20;
+pub const SIZE: u64 = 32 << 20;
 
 /// The text of a user's file.
 pub fn text(path: &Path) -> Result<String, Refusal> {
@@ -19,7 +18,8 @@ pub fn text(path: &Path) -> Result<String, Refusal> {
     utf8(bytes, &path.display().to_string())
 }
 
-fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
+/// Bytes as text; `name` is for messages.
+pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     if bytes.len() as u64 > SIZE {
         return Err(Refusal::Invalid(format!(
             "{name}:1:1: error[too-large]: more than {} MiB",
@@ -80,7 +80,7 @@ pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))
 }
 
-/// The policies that the command line names: files, `builtin:NAME`, `git:REV:PATH`.
+/// The policies that the command line names: files, `builtin:NAME`, `git:REV:PATH`, `-`.
 pub async fn policies(names: &[String], workspace: &Path) -> Result<Vec<Source>, Refusal> {
     let mut sources = Vec::new();
     for name in names {
@@ -96,8 +96,11 @@ async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
                 "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: builtin:read-only, builtin:edit or builtin:build"
             ))
         })?
-    } else if let Some(spec) = name.strip_prefix("git:") {
-        committed(spec, workspace).await?
+    } else if name.starts_with("git:") {
+        let (commit, path) = origin::committed(name, workspace).await?;
+        origin::text_of(name, &commit, &path).await?
+    } else if name == "-" {
+        stdin()?
     } else {
         let path = Path::new(name);
         if !path.is_file() {
@@ -111,29 +114,4 @@ async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
         name: name.to_owned(),
         text,
     })
-}
-
-/// A file as it is in a commit, so that the tree cannot edit its own judge.
-async fn committed(spec: &str, workspace: &Path) -> Result<String, Refusal> {
-    let bad = |why: &str| {
-        Refusal::Invalid(format!(
-            "git:{spec}:1:1: error[no-file]: {why}\nhelp: write git:REV:PATH, as git:origin/main:ci/policy.yaml"
-        ))
-    };
-    let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is named"))?;
-    if revision.is_empty() || revision.starts_with('-') {
-        return Err(bad("no revision is named"));
-    }
-    let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
-    let repository = patch::repository(&root).ok_or_else(|| bad("the workspace is in no git repository"))?;
-    let git_dir = repository.git_dir.to_string_lossy();
-    let object = format!("{revision}:{path}");
-    let args = ["--git-dir", git_dir.as_ref(), "cat-file", "blob", &object];
-    let printed = held::git(&args, Path::new("/"), &[], None, May::Read)
-        .await
-        .map_err(Refusal::Environment)?;
-    if !printed.ok {
-        return Err(bad(&printed.stderr));
-    }
-    utf8(printed.stdout, &format!("git:{spec}"))
 }

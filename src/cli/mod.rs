@@ -1,16 +1,22 @@
 //! What users type. Wires all rooms together; nobody imports it.
 
 pub mod args;
+pub mod asks;
 pub mod commands;
+pub mod committed;
 pub mod equip;
 pub mod exit;
 pub mod grants;
 pub mod inputs;
+pub mod meeting;
+pub mod origin;
 pub mod out;
 pub mod outputs;
+pub mod places;
 pub mod prompts;
 pub mod refusal;
 pub mod search;
+pub mod secrets;
 pub mod settings;
 pub mod signals;
 #[cfg(feature = "otel")]

@@ -2,9 +2,7 @@
 
 use super::refusal::Refusal;
 use crate::base::event::GivenPrompt;
-use crate::base::message::Content;
 use crate::base::secret::Redactor;
-use crate::diag::render::escape;
 use crate::engine::deps::Interrupt;
 use crate::recipe::Plan;
 use crate::recipe::plan::{McpPrompt, PlanStep, StepWork};
@@ -117,19 +115,4 @@ async fn ask(
             )))
         }
     }
-}
-
-/// A prompt as people read it: its text, and media by their kinds.
-pub fn shown(given: &GivenPrompt, redactor: &Redactor) -> String {
-    let mut text = String::new();
-    for content in &given.content {
-        let one = match content {
-            Content::Text { text } => redactor.redact(text).into_owned(),
-            Content::Media(media) => format!("[{}]", media.mime),
-        };
-        for row in one.lines() {
-            text.push_str(&format!("  {}\n", escape(row)));
-        }
-    }
-    text
 }

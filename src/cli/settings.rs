@@ -1,13 +1,18 @@
 //! From what was typed to a plan and its policies. Reads the user's files; starts nothing.
 
 use super::args::{RunArgs, Shared};
+use super::asks::{self, Look};
 use super::inputs;
+use super::origin::{Named, Origin, Trust};
 use super::refusal::Refusal;
+use super::secrets::Secrets;
+use super::wire;
 use crate::base::budget::Budget;
+use crate::base::source::RecipeSource;
 use crate::diag::{self, Diagnostic, Files};
 use crate::policy::{self, KnownTools, PolicySet, Source};
 use crate::recipe::plan::Expect;
-use crate::recipe::{self, Given, Overrides, Plan, Recipe, Wanted};
+use crate::recipe::{self, Given, Overrides, Plan, Recipe};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +20,10 @@ use std::path::{Path, PathBuf};
 pub struct Settings {
     pub plan: Plan,
     pub policies: PolicySet,
-    /// Files that the run must not write: its recipe and its policies.
-    pub own_files: Vec<PathBuf>,
+    /// Where the recipe comes from, and whether it is trusted. Its `files` must not be written by the run.
+    pub source: RecipeSource,
+    /// What the recipe asks for and may not have, rendered; only a dry run gets as far as to see it.
+    pub refused: Option<Refusal>,
     /// The texts of recipe and policies, to show places in them.
     pub files: Files,
     /// Rendered warnings for stderr.
@@ -25,16 +32,21 @@ pub struct Settings {
 
 /// Everything that the files of a run say, or every problem in them.
 pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusal> {
+    one_stdin(args)?;
     let mut files = Files::default();
     let mut warnings = Vec::new();
-    let mut own_files = Vec::new();
-    let (mut plan, own_policy) = match (&args.recipe, &args.prompt) {
+    let mut own_policy = None;
+    let (mut plan, read) = match (&args.recipe, &args.prompt) {
         (Some(path), _) => {
-            own_files.push(path.clone());
             let given = Typed::of(args)?;
-            let (recipe, plan) = recipe_plan(path, &given, workspace, &mut files, &mut warnings)?;
-            let policy = recipe.policy.as_ref().map(|policy| beside(path, &policy.value));
-            (plan, policy)
+            let read = recipe_plan(path, &given, workspace, &mut files, &mut warnings).await?;
+            if let Some(outside) = read.policy_outside(workspace) {
+                return Err(refuse(&[outside], &files));
+            }
+            if let Some(policy) = &read.recipe.policy {
+                own_policy = Some(read.origin.policy(&policy.value)?);
+            }
+            (read.plan.clone(), Some(read))
         }
         (None, Some(prompt)) => {
             let input = args.input.as_deref().map(inputs::file_or_stdin).transpose()?;
@@ -73,14 +85,120 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         )));
     }
     plan.budget = plan.budget.lowered_by(&policies.limits());
-    own_files.extend(args.shared.policy.iter().chain(own_policy.iter()).map(PathBuf::from));
+    let secrets = Secrets::of(wire::environment());
+    let mut refused = asks::passed_keys(&policies, &secrets);
+    let mut source = RecipeSource {
+        trusted: true,
+        why: "a prompt of the command line".to_owned(),
+        ..RecipeSource::default()
+    };
+    if let Some(read) = &read {
+        refused.extend(read.refused(&policies, workspace, args.shared.model.is_some(), &secrets));
+        source = read.source();
+    }
+    let named = args.shared.policy.iter().chain(own_policy.iter());
+    for name in named.filter_map(|name| own_file(name, workspace)) {
+        source.files.push(wire::absolute(&name).to_string_lossy().into_owned());
+    }
+    let refused = (!refused.is_empty()).then(|| refuse(&refused, &files));
+    if let Some(refusal) = refused.as_ref().filter(|_| !args.dry_run) {
+        return Err(refusal.clone());
+    }
     Ok(Settings {
         plan,
         policies,
-        own_files,
+        source,
+        refused,
         files,
         warnings,
     })
+}
+
+/// The file that a policy of the command line is, or that stands in the tree at the path of one from a commit.
+pub fn own_file(name: &str, workspace: &Path) -> Option<PathBuf> {
+    if name.starts_with("builtin:") || name == "-" {
+        return None;
+    }
+    let Some(spec) = name.strip_prefix("git:") else {
+        return Some(PathBuf::from(name));
+    };
+    let (_, path) = spec.split_once(':')?;
+    let root = workspace.canonicalize().ok()?;
+    Some(crate::workspace::patch::repository(&root)?.top.join(path))
+}
+
+/// stdin can be read once.
+fn one_stdin(args: &RunArgs) -> Result<(), Refusal> {
+    let recipe = args.recipe.iter().filter(|path| path.as_os_str() == "-").count();
+    let policies = args.shared.policy.iter().filter(|name| *name == "-").count();
+    let texts = args
+        .prompt
+        .iter()
+        .chain(&args.input)
+        .filter(|name| *name == "-")
+        .count();
+    match recipe + policies + texts {
+        0 | 1 => Ok(()),
+        _ => Err(Refusal::Usage(
+            "stdin (`-`) can be only one of recipe, policy, prompt and input: put the others into files".to_owned(),
+        )),
+    }
+}
+
+/// A recipe that was read, with its plan.
+pub struct Read {
+    pub origin: Origin,
+    pub recipe: Recipe,
+    pub plan: Plan,
+    pub trust: Trust,
+    named: Named,
+}
+
+impl Read {
+    /// Everything that it asks for and may not have.
+    pub fn refused(
+        &self,
+        policies: &PolicySet,
+        workspace: &Path,
+        model_given: bool,
+        secrets: &Secrets,
+    ) -> Vec<Diagnostic> {
+        let look = Look {
+            recipe: Some(&self.recipe),
+            plan: &self.plan,
+            trust: &self.trust,
+            policies,
+            workspace,
+            model_given,
+            secrets,
+        };
+        look.refused()
+    }
+
+    /// The problem of a policy that an untrusted recipe names outside the workspace's repository: it is not even read.
+    pub fn policy_outside(&self, workspace: &Path) -> Option<Diagnostic> {
+        let outside = self.origin.policy_outside(&self.recipe, workspace);
+        let name = outside.filter(|_| !self.trust.trusted)?;
+        Some(asks::outside(
+            &format!("policy `{}`", name.value),
+            Some(name.span),
+            &self.trust,
+        ))
+    }
+
+    /// For the record.
+    pub fn source(&self) -> RecipeSource {
+        let files = self.origin.file().into_iter().chain(self.named.files.iter().cloned());
+        RecipeSource {
+            name: self.origin.name.clone(),
+            commit: self.origin.commit().map(str::to_owned),
+            trusted: self.trust.trusted,
+            why: self.trust.why.clone(),
+            files: files
+                .map(|file| wire::absolute(&file).to_string_lossy().into_owned())
+                .collect(),
+        }
+    }
 }
 
 /// Parameters and input as typed.
@@ -90,12 +208,15 @@ pub struct Typed {
     input: Option<Value>,
     overrides: Overrides,
     sketch: bool,
+    /// The command line says that the recipe is trusted.
+    trusted: bool,
 }
 
 impl Typed {
     fn of(args: &RunArgs) -> Result<Self, Refusal> {
         let mut typed = Self::from_flags(&args.param, args.params.as_deref(), args.input.as_deref())?;
         typed.overrides = overrides(&args.shared);
+        typed.trusted = args.shared.trusts_recipe();
         Ok(typed)
     }
 
@@ -112,7 +233,25 @@ impl Typed {
             input: input.map(|text| parse_input(&text)).transpose()?,
             overrides: Overrides::default(),
             sketch: false,
+            trusted: false,
         })
+    }
+
+    /// Says whether the command line trusts the recipe.
+    pub fn trusted(self, trusted: bool) -> Self {
+        Self { trusted, ..self }
+    }
+
+    /// The values and the input of a record; `values` is a JSON object.
+    pub fn recorded(values: String, input: Option<Value>) -> Self {
+        Self {
+            params: Vec::new(),
+            params_file: Some(("recorded values".to_owned(), values)),
+            input,
+            overrides: Overrides::default(),
+            sketch: false,
+            trusted: false,
+        }
     }
 
     /// For a plan that is looked at and not run: values may be missing.
@@ -148,16 +287,16 @@ pub fn flags_budget(shared: &Shared) -> Budget {
     }
 }
 
-/// Parses a recipe and makes its plan.
-pub fn recipe_plan(
+/// Reads a recipe with all that it names, and makes its plan.
+pub async fn recipe_plan(
     path: &Path,
     typed: &Typed,
     workspace: &Path,
     files: &mut Files,
     warnings: &mut Vec<String>,
-) -> Result<(Recipe, Plan), Refusal> {
-    let text = inputs::recipe(path)?;
-    let file = files.add(path.display().to_string(), text);
+) -> Result<Read, Refusal> {
+    let (origin, text) = Origin::open(path, workspace).await?;
+    let file = files.add(origin.name.clone(), text);
     let mut noted = Vec::new();
     let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| refuse(&problems, files))?;
     let params_node = match &typed.params_file {
@@ -167,7 +306,8 @@ pub fn recipe_plan(
         }
         None => None,
     };
-    let read = reader(path, workspace);
+    let trust = origin.trust(typed.trusted, &recipe, workspace).await?;
+    let named = origin.read_named(&recipe, &trust, workspace).await?;
     let given = Given {
         params: &typed.params,
         params_file: params_node.as_ref(),
@@ -175,30 +315,16 @@ pub fn recipe_plan(
         overrides: typed.overrides.clone(),
         sketch: typed.sketch,
     };
+    let read = |_, name: &str| named.text(name);
     let plan = recipe::lower(files, &recipe, &given, &read, &mut noted).map_err(|problems| refuse(&problems, files))?;
     warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
-    Ok((recipe, plan))
-}
-
-/// Reads the files that a recipe names: beside it, settings also in the workspace.
-pub fn reader<'a>(recipe: &'a Path, workspace: &'a Path) -> impl Fn(Wanted, &str) -> Result<String, String> + 'a {
-    move |wanted, name| {
-        let own = PathBuf::from(beside(recipe, name));
-        let path = match wanted {
-            Wanted::Settings if !own.is_file() => workspace.join(name),
-            _ => own,
-        };
-        std::fs::read_to_string(&path).map_err(|error| error.to_string())
-    }
-}
-
-/// A path that a recipe names, seen from where we are.
-pub fn beside(recipe: &Path, name: &str) -> String {
-    if name.starts_with("builtin:") || name.starts_with("git:") {
-        return name.to_owned();
-    }
-    let dir = recipe.parent().unwrap_or_else(|| Path::new(""));
-    dir.join(name).to_string_lossy().into_owned()
+    Ok(Read {
+        origin,
+        recipe,
+        plan,
+        trust,
+        named,
+    })
 }
 
 /// The policies of the command line, narrowed by the recipe's own.

@@ -8,7 +8,7 @@ use crate::base::access::{Access, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
 use crate::base::event::EventKind;
 use crate::base::ruling::{Asked, Decision};
-use crate::base::secret::Redactor;
+use crate::base::secret::{Redactor, is_model_key};
 use crate::diag::Files;
 use crate::engine::deps::Sandbox;
 use crate::net::addresses;
@@ -62,14 +62,22 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Tells the policies what of the tree is ours: run directories are not seen, the run's own files are not written.
-pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[PathBuf]) {
-    let inside = |path: &PathBuf| {
+/// Tells the policies what of the tree is ours: run directories are not seen, the run's own files are not written, neither where
+/// they lie nor where a link to them stands.
+pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[String]) {
+    let inside = |path: &Path| {
         let place = workspace.locate(&absolute(path).to_string_lossy());
         (place.inside && !place.path.is_empty()).then_some(place.path)
     };
-    policies.hide(hidden.iter().filter_map(inside));
-    policies.protect(own.iter().filter(|path| path.exists()).filter_map(inside));
+    let named = |path: &Path| {
+        let dir = absolute(path).parent()?.canonicalize().ok()?;
+        let named = dir.join(path.file_name()?);
+        let below = named.strip_prefix(workspace.root()).ok()?;
+        Some(below.to_string_lossy().into_owned()).filter(|below| !below.is_empty())
+    };
+    policies.hide(hidden.iter().filter_map(|path| inside(path)));
+    let own = own.iter().map(Path::new);
+    policies.protect(own.flat_map(|path| [inside(path), named(path)]).flatten());
 }
 
 /// The tools of a run, and the names that a recipe or policy uses and no tool has.
@@ -174,7 +182,7 @@ pub async fn confinement(
         witness,
         toolchains: &wish.toolchains,
         pass: &policies.env_pass(),
-        parent: &environment(),
+        parent: &without_model_keys(environment()),
     };
     let confinement = private::confinement(&wishes, own)?;
     let within_reach = level == Level::Landlock && unseen.iter().any(|path| path.starts_with(root));
@@ -183,6 +191,13 @@ pub async fn confinement(
         false => detail,
     };
     Ok((confinement, detail))
+}
+
+/// No child gets the key of a model service, under whatever name.
+fn without_model_keys(vars: Vec<(String, String)>) -> Vec<(String, String)> {
+    let keys = Redactor::of_model_keys(vars.iter().cloned());
+    let held = |(name, value): &(String, String)| is_model_key(name) || keys.find(value.as_bytes()).is_some();
+    vars.into_iter().filter(|var| !held(var)).collect()
 }
 
 /// The rules that the proxy of confined commands asks.

@@ -336,6 +336,7 @@ fn begin() -> EventKind {
         isolated_from: None,
         base: crate::base::event::Base { commit: None },
         recorded: true,
+        source: None,
     }))
 }
 

@@ -332,7 +332,7 @@ pub async fn finish(
     notice(deps, ledger)?;
     let mut outcome = outcome;
     // What ran in the background may have written since the tree was looked at, whether or not it has ended by itself.
-    let wrote = !deps.scope.jobs.list().is_empty();
+    let wrote = !deps.scope.jobs.list().is_empty() || deps.plan.tools.starts_programs();
     match changes::settle(deps, ledger, ground, wrote).await {
         Ok(()) => {}
         Err(Stop::Journal(error)) => return Err(error),

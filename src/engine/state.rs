@@ -216,6 +216,7 @@ impl State {
             EventKind::Resumed { .. } => self.outcome = None,
             EventKind::Equipped(equipped) => {
                 self.window = equipped.window;
+                self.touched |= equipped.programs;
                 self.prompts.extend(equipped.prompts.iter().cloned());
             }
             EventKind::Executed { call, execs, .. } => {

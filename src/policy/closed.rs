@@ -140,11 +140,30 @@ impl Closed {
             allow.any(|rule| {
                 let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
                 let mut patterns = rule.paths.iter().flatten();
+                if entry.path == ".git"
+                    && rule.is_about_builtin(SHELL)
+                    && patterns.clone().any(super::files::PathPattern::opens_repository)
+                {
+                    return opens_below_git(path);
+                }
                 writes
                     && patterns
                         .any(|pattern| pattern.names_protected(entry) && (is_dir || pattern.covers(&place, true)))
             })
         })
+    }
+}
+
+/// Whether a rule that opens git's own directory to git opens this path: what configures git, or is run by it, stays closed.
+fn opens_below_git(path: &str) -> bool {
+    const CLOSED: [&str; 6] = ["config", "config.worktree", "hooks", "info", "modules", "worktrees"];
+    match path.split_once('/') {
+        None => path == ".git",
+        Some((".git", below)) => {
+            let first = below.split('/').next().unwrap_or_default().to_ascii_lowercase();
+            !CLOSED.contains(&first.as_str())
+        }
+        Some(_) => false,
     }
 }
 
@@ -236,6 +255,7 @@ struct Names {
     whole: HashSet<&'static str>,
     /// By the first byte: names that are only beginnings.
     beginnings: Vec<Vec<&'static str>>,
+    endings: Vec<&'static str>,
 }
 
 impl Names {
@@ -244,6 +264,7 @@ impl Names {
             lengths: Box::new([0; 256]),
             whole: HashSet::new(),
             beginnings: vec![Vec::new(); 256],
+            endings: list.iter().filter(|entry| entry.ending).map(|entry| entry.path).collect(),
         };
         for entry in list {
             let (first, more) = match entry.path.split_once('/') {
@@ -272,6 +293,9 @@ impl Names {
             let Some(byte) = name.bytes().next() else { return false };
             let at = usize::from(byte);
             let lengths = self.lengths.get(at).copied().unwrap_or(0);
+            if self.endings.iter().any(|ending| name.ends_with(ending)) {
+                return true;
+            }
             let whole = name.len() < 128 && lengths & (1 << name.len()) != 0 && self.whole.contains(name);
             whole
                 || self

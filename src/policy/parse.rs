@@ -7,6 +7,7 @@ use super::rule::{self, Home};
 use crate::base::budget::Budget;
 use crate::base::event::PolicyText;
 use crate::base::ruling::Decision;
+use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
     Diagnostic, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line, parse as parse_yaml,
@@ -289,6 +290,14 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
                 Diagnostic::error("bad-variable", name.span, message)
                     .help("write each name out; there are no patterns"),
             );
+        }
+        if is_model_key(&name.value) {
+            let message = format!(
+                "`{}` is the key of a model service, and no command may have it",
+                name.value
+            );
+            let help = "leave it out; a command that asks a model needs a key of its own, in a variable of its own";
+            problems.push(Diagnostic::error("model-key", name.span, message).help(help));
         }
     }
     Some(names.into_iter().map(|name| name.value).collect())

@@ -1,141 +1,26 @@
 //! The names that are never written unless a rule names them: what they are, and whether a path is one. Touches no file.
+#![doc = include_str!("protected.md")]
+
+mod table;
 
 use super::names::fold_path;
+
+pub use table::LIST;
 
 /// One protected name. Everything below it is protected as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Folded, `/`-separated; the last component is only a beginning when `prefix`.
+    /// Folded, `/`-separated; the last component is only a beginning when `prefix`, only an end when `ending`.
     pub path: &'static str,
     /// At any depth; else only at the top of the workspace.
     pub anywhere: bool,
     pub prefix: bool,
+    pub ending: bool,
     /// What it is, for people.
     pub what: &'static str,
+    /// Why it is protected: what it does when it is changed.
+    pub why: &'static str,
 }
-
-const GIT: &str = "version control";
-const CI: &str = "CI definition";
-const AGENT: &str = "agent configuration";
-const EDITOR: &str = "editor configuration";
-const SHELL: &str = "shell start-up file";
-const TOOL: &str = "tool start-up file";
-const REVIEW: &str = "review rules";
-const OURS: &str = "policy, recipe or run directory";
-
-const fn top(path: &'static str, what: &'static str) -> Entry {
-    Entry {
-        path,
-        anywhere: false,
-        prefix: false,
-        what,
-    }
-}
-
-const fn any(path: &'static str, what: &'static str) -> Entry {
-    Entry {
-        anywhere: true,
-        ..top(path, what)
-    }
-}
-
-const fn begins(entry: Entry) -> Entry {
-    Entry { prefix: true, ..entry }
-}
-
-/// The list, in the order in which it is documented.
-pub const LIST: &[Entry] = &[
-    any(".git", GIT),
-    any(".hg", GIT),
-    any(".svn", GIT),
-    any(".jj", GIT),
-    any(".gitmodules", GIT),
-    any(".gitattributes", GIT),
-    any(".gitconfig", GIT),
-    any(".githooks", GIT),
-    top(".github/workflows", CI),
-    top(".github/actions", CI),
-    begins(top(".github/dependabot.", CI)),
-    top(".gitea/workflows", CI),
-    top(".forgejo/workflows", CI),
-    begins(top(".gitlab-ci.", CI)),
-    top(".gitlab/ci", CI),
-    top(".circleci", CI),
-    begins(top("azure-pipelines", CI)),
-    begins(top("jenkinsfile", CI)),
-    top(".buildkite", CI),
-    begins(top(".drone.", CI)),
-    begins(top("bitbucket-pipelines.", CI)),
-    begins(top(".travis.", CI)),
-    begins(top(".woodpecker", CI)),
-    begins(top(".appveyor.", CI)),
-    begins(top("appveyor.", CI)),
-    begins(top(".cirrus.", CI)),
-    begins(top("cloudbuild.", CI)),
-    begins(top("buildspec.", CI)),
-    top(".semaphore", CI),
-    any(".overnight", OURS),
-    any(".mcp.json", AGENT),
-    any(".gemini", AGENT),
-    any(".claude", AGENT),
-    begins(top(".claude.", AGENT)),
-    any(".codex", AGENT),
-    any(".agents", AGENT),
-    any(".cursor", AGENT),
-    any(".cursorrules", AGENT),
-    any(".windsurf", AGENT),
-    any(".windsurfrules", AGENT),
-    begins(any(".aider", AGENT)),
-    any(".goosehints", AGENT),
-    any(".clinerules", AGENT),
-    any(".roo", AGENT),
-    any(".kiro", AGENT),
-    any(".opencode", AGENT),
-    top("opencode.json", AGENT),
-    top(".github/copilot-instructions.md", AGENT),
-    any(".vscode", EDITOR),
-    any(".idea", EDITOR),
-    any(".fleet", EDITOR),
-    any(".zed", EDITOR),
-    any(".devcontainer", EDITOR),
-    begins(top(".devcontainer.", EDITOR)),
-    any(".exrc", EDITOR),
-    any(".nvimrc", EDITOR),
-    any(".nvim.lua", EDITOR),
-    any(".vimrc", EDITOR),
-    any(".dir-locals.el", EDITOR),
-    begins(any(".bashrc", SHELL)),
-    begins(any(".bash_", SHELL)),
-    any(".profile", SHELL),
-    any(".zshrc", SHELL),
-    any(".zshenv", SHELL),
-    any(".zprofile", SHELL),
-    any(".zlogin", SHELL),
-    any(".inputrc", SHELL),
-    begins(any(".envrc", SHELL)),
-    any(".npmrc", TOOL),
-    begins(any(".yarnrc", TOOL)),
-    any(".yarn/releases", TOOL),
-    any(".yarn/plugins", TOOL),
-    begins(any(".pnpmfile.", TOOL)),
-    begins(any(".cargo/config", TOOL)),
-    any("pip.conf", TOOL),
-    any("pip.ini", TOOL),
-    any(".pypirc", TOOL),
-    any(".ripgreprc", TOOL),
-    any(".curlrc", TOOL),
-    any(".wgetrc", TOOL),
-    any(".husky", TOOL),
-    begins(any(".pre-commit-config.", TOOL)),
-    begins(any("lefthook.", TOOL)),
-    begins(any(".lefthook", TOOL)),
-    begins(any("lefthook-local.", TOOL)),
-    begins(top(".mise.", TOOL)),
-    begins(top("mise.", TOOL)),
-    any("sitecustomize.py", TOOL),
-    any("usercustomize.py", TOOL),
-    any("codeowners", REVIEW),
-];
 
 impl Entry {
     fn matches_at(&self, parts: &[String], at: usize) -> bool {
@@ -146,10 +31,10 @@ impl Entry {
                 return false;
             };
             let last = wanted.peek().is_none();
-            let fits = if last && self.prefix {
-                part.starts_with(name)
-            } else {
-                part == name
+            let fits = match last {
+                true if self.prefix => part.starts_with(name),
+                true if self.ending => part.ends_with(name),
+                _ => part == name,
             };
             if !fits {
                 return false;
@@ -210,10 +95,10 @@ pub fn below(dir: &str) -> Vec<Below> {
         if (0..starts).any(|at| leads(parts.get(at..).unwrap_or_default())) {
             found.push(Below::Always(entry.path.to_owned()));
         } else if entry.anywhere || parts.is_empty() {
-            found.push(if entry.prefix {
-                Below::Pattern(within(&format!("{}*", entry.path)))
-            } else {
-                Below::Path(within(entry.path))
+            found.push(match (entry.prefix, entry.ending) {
+                (true, _) => Below::Pattern(within(&format!("{}*", entry.path))),
+                (false, true) => Below::Pattern(within(&format!("*{}", entry.path))),
+                (false, false) => Below::Path(within(entry.path)),
             });
         }
     }
@@ -238,6 +123,12 @@ mod tests {
             "azure-pipelines-2.yml",
             ".envrc.local",
             "docs/CODEOWNERS",
+            "AGENTS.md",
+            "docs/Claude.md",
+            "rust-toolchain.toml",
+            "app.code-workspace",
+            "gradle/wrapper/gradle-wrapper.properties",
+            ".mvn/jvm.config",
         ] {
             assert!(entry_of(path).is_some(), "{path}");
         }
@@ -248,7 +139,9 @@ mod tests {
             ".gitignore",
             ".cargo/registry",
             "docs/azure-pipelines.md",
-            "AGENTS.md",
+            "docs/agents.md.txt",
+            "code-workspace",
+            "rust-toolchain.md",
             "git",
             "",
         ] {

@@ -2,87 +2,88 @@
 
 use super::names::fold_path;
 
-/// Directories whose whole content counts.
-const DIRS: &[&str] = &[
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".password-store",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/hub",
-    ".config/op",
-    ".terraform.d",
-    ".oci",
-    ".local/share/keyrings",
+/// Directories whose whole content counts, and what they hold.
+const DIRS: &[(&str, &str)] = &[
+    (".ssh", "private keys"),
+    (".gnupg", "private keys"),
+    (".aws", "access keys"),
+    (".azure", "access tokens"),
+    (".kube", "cluster credentials"),
+    (".password-store", "passwords"),
+    (".config/gcloud", "access tokens"),
+    (".config/gh", "a forge's token"),
+    (".config/hub", "a forge's token"),
+    (".config/op", "a password manager's session"),
+    (".terraform.d", "a service's token"),
+    (".oci", "access keys"),
+    (".local/share/keyrings", "passwords"),
 ];
 
-/// Whole names.
-const NAMES: &[&str] = &[
-    ".env",
-    ".netrc",
-    "_netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".dockercfg",
-    ".htpasswd",
-    ".pgpass",
-    ".my.cnf",
-    ".vault-token",
-    ".s3cfg",
-    ".boto",
-    ".authinfo",
-    ".authinfo.gpg",
-    "kubeconfig",
-    "credentials",
-    "wallet.dat",
-    "master.key",
-    "application_default_credentials.json",
-    ".bash_history",
-    ".zsh_history",
-    ".psql_history",
-    ".mysql_history",
-    ".python_history",
-    ".node_repl_history",
-    ".rediscli_history",
-    ".m2/settings.xml",
-    ".m2/settings-security.xml",
-    ".gradle/gradle.properties",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    "terraform.tfvars",
-    ".terraformrc",
-    ".docker/config.json",
-    ".gem/credentials",
-    "shadow",
-    "gshadow",
+/// Whole names, and what such files hold.
+const NAMES: &[(&str, &str)] = &[
+    (".env", "variables of a deployment, keys among them"),
+    (".netrc", "passwords of hosts"),
+    ("_netrc", "passwords of hosts"),
+    (".npmrc", "a registry's token"),
+    (".pypirc", "a registry's password"),
+    (".git-credentials", "passwords of remotes"),
+    (".dockercfg", "a registry's password"),
+    (".htpasswd", "password hashes"),
+    (".pgpass", "database passwords"),
+    (".my.cnf", "database passwords"),
+    (".vault-token", "a token"),
+    (".s3cfg", "access keys"),
+    (".boto", "access keys"),
+    (".authinfo", "passwords of hosts"),
+    (".authinfo.gpg", "passwords of hosts"),
+    ("kubeconfig", "cluster credentials"),
+    ("credentials", "credentials by its name"),
+    ("wallet.dat", "private keys"),
+    ("master.key", "the key of encrypted credentials"),
+    ("application_default_credentials.json", "access tokens"),
+    (".bash_history", "typed passwords"),
+    (".zsh_history", "typed passwords"),
+    (".psql_history", "typed passwords"),
+    (".mysql_history", "typed passwords"),
+    (".python_history", "typed passwords"),
+    (".node_repl_history", "typed passwords"),
+    (".rediscli_history", "typed passwords"),
+    (".m2/settings.xml", "a repository's password"),
+    (".m2/settings-security.xml", "the master password"),
+    (".gradle/gradle.properties", "repository passwords and signing keys"),
+    (".cargo/credentials", "a registry's token"),
+    (".cargo/credentials.toml", "a registry's token"),
+    (".terraformrc", "a service's token"),
+    (".docker/config.json", "a registry's password"),
+    (".gem/credentials", "a registry's key"),
+    ("shadow", "password hashes"),
+    ("gshadow", "password hashes"),
+    ("auth.json", "tokens of package managers and agents"),
+    ("local.settings.json", "keys of a function's services"),
 ];
 
-/// Ends of names.
-const ENDS: &[&str] = &[
-    ".pem",
-    ".key",
-    ".p12",
-    ".pfx",
-    ".pkcs12",
-    ".p8",
-    ".jks",
-    ".keystore",
-    ".kdbx",
-    ".kdb",
-    ".ppk",
-    ".tfstate",
-    ".tfstate.backup",
-    ".env",
-    ".ovpn",
-    ".agekey",
-    ".keytab",
-    ".asc.key",
-    ".tfvars.json",
-    ".auto.tfvars",
+/// Ends of names, and what such files hold.
+const ENDS: &[(&str, &str)] = &[
+    (".pem", "a key or a certificate with its key"),
+    (".key", "a private key"),
+    (".p12", "a private key"),
+    (".pfx", "a private key"),
+    (".pkcs12", "a private key"),
+    (".p8", "a private key"),
+    (".jks", "private keys"),
+    (".keystore", "private keys"),
+    (".kdbx", "passwords"),
+    (".kdb", "passwords"),
+    (".ppk", "a private key"),
+    (".tfstate", "secrets of a deployment in clear text"),
+    (".tfstate.backup", "secrets of a deployment in clear text"),
+    (".env", "variables of a deployment, keys among them"),
+    (".ovpn", "a private key"),
+    (".agekey", "a private key"),
+    (".keytab", "a private key"),
+    (".asc.key", "a private key"),
+    (".tfvars.json", "values of a deployment, passwords among them"),
+    (".tfvars", "values of a deployment, passwords among them"),
 ];
 
 /// Names that are secret with a data ending: `secrets.yml`, `credentials.json`.
@@ -118,6 +119,26 @@ const KEYS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_xmss"]
 /// `.env.NAME` files that are made to be shared.
 const SHARED: &[&str] = &["example", "sample", "template", "dist", "defaults", "schema"];
 
+/// Every name with what it holds, as it is documented: `DIR/`, whole names, `*END`, and names of stems and keys.
+pub fn table() -> Vec<(String, String)> {
+    let one = |before: &str, list: &[(&str, &str)], after: &str| -> Vec<(String, String)> {
+        let named = |(name, what): &(&str, &str)| (format!("{before}{name}{after}"), (*what).to_owned());
+        list.iter().map(named).collect()
+    };
+    let stems = STEMS.iter().map(|stem| {
+        (
+            format!("{stem}.*"),
+            "secrets by its name, with an ending of data".to_owned(),
+        )
+    });
+    let keys = KEYS
+        .iter()
+        .map(|key| (format!("{key}*"), "a private key; not `*.pub`".to_owned()));
+    let mut all = [one("", DIRS, "/"), one("", NAMES, ""), one("*", ENDS, "")].concat();
+    all.extend(stems.chain(keys));
+    all
+}
+
 /// Whether a path looks as if it held a secret; the reason for people when it does.
 ///
 /// A `.env` that is made to be shared (`.env.example`, `.env.sample`, `.env.template`, `.env.dist`) does not.
@@ -143,7 +164,7 @@ pub fn secret_like_dir(path: &str) -> Option<&'static str> {
 }
 
 fn in_dir(parts: &[String]) -> bool {
-    DIRS.iter().any(|dir| {
+    DIRS.iter().any(|(dir, _)| {
         let depth = dir.split('/').count();
         parts
             .windows(depth)
@@ -161,8 +182,8 @@ fn by_name(parts: &[String], name: &str) -> bool {
         None => name == wanted,
         Some((dir, file)) => name == file && parts.iter().rev().nth(1).is_some_and(|above| above == dir),
     };
-    NAMES.iter().any(|wanted| tail(wanted))
-        || ENDS.iter().any(|end| name.ends_with(end))
+    NAMES.iter().any(|(wanted, _)| tail(wanted))
+        || ENDS.iter().any(|(end, _)| name.ends_with(end))
         || is_key(name)
         || is_data(name)
 }
@@ -212,6 +233,12 @@ mod tests {
             ".env.production",
             ".env_backup",
             "secrets.prod.yaml",
+            "auth.json",
+            ".codex/auth.json",
+            "prod.tfvars",
+            "terraform.tfvars",
+            "x.auto.tfvars",
+            "local.settings.json",
         ] {
             assert!(secret_like(path).is_some(), "{path}");
         }

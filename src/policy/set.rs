@@ -24,6 +24,8 @@ pub struct Protected {
     /// As `paths` and `anywhere`, but the last component is only a beginning.
     pub beginnings: Vec<String>,
     pub beginnings_anywhere: Vec<String>,
+    /// As `anywhere`, but the last component is only an end.
+    pub endings_anywhere: Vec<String>,
     /// Literal paths that every file opens by name.
     pub opened: Vec<String>,
 }
@@ -133,6 +135,10 @@ impl PolicySet {
             ..Protected::default()
         };
         for entry in protected::LIST {
+            if entry.ending {
+                all.endings_anywhere.push(entry.path.to_owned());
+                continue;
+            }
             let list = match (entry.anywhere, entry.prefix) {
                 (false, false) => &mut all.paths,
                 (true, false) => &mut all.anywhere,

@@ -4,7 +4,7 @@ use super::import;
 use super::model::{Recipe, SchemaSpec, Work};
 use super::plan::Expect;
 use crate::diag::reader::Problems;
-use crate::diag::{self, Diagnostic, Files, Span};
+use crate::diag::{self, Diagnostic, Files, Span, Spanned};
 use serde_json::Value;
 
 /// What a file named in a recipe is for; the caller decides where to look and what to refuse.
@@ -18,6 +18,18 @@ pub enum Wanted {
 
 /// Reads a file that the recipe names; an error is a sentence for people.
 pub type Read<'a> = &'a dyn Fn(Wanted, &str) -> Result<String, String>;
+
+/// The files that a recipe names beside its policy, and what they are for.
+pub fn named(recipe: &Recipe) -> Vec<(Wanted, &Spanned<String>)> {
+    let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
+    let response = recipe.response.as_ref().map(|response| &response.schema);
+    let schemas = input.into_iter().chain(response).filter_map(|spec| match spec {
+        SchemaSpec::File(path) => Some((Wanted::Schema, path)),
+        SchemaSpec::Inline(_) => None,
+    });
+    let settings = recipe.tools.settings.iter().map(|path| (Wanted::Settings, path));
+    schemas.chain(settings).collect()
+}
 
 /// What the recipe's other files hold.
 pub(super) struct Documents {
@@ -184,16 +196,4 @@ pub fn policy_needed(recipe: &Recipe) -> Option<Diagnostic> {
         Diagnostic::error("policy-needed", at, message)
             .help("give `--policy FILE`; the recipe's own policy only narrows it"),
     )
-}
-
-/// The warning about imported settings that a change to the workspace can rewrite; for the caller to give when the
-/// file of `tools.settings` lies inside. `None` when the recipe imports none.
-pub fn settings_inside(recipe: &Recipe) -> Option<Diagnostic> {
-    let path = recipe.tools.settings.as_ref()?;
-    let message = format!(
-        "`{}` lies inside the workspace: who changes the repository chooses commands that run",
-        path.value
-    );
-    let problem = Diagnostic::warning("settings-inside", path.span, message);
-    Some(problem.help("write `discovery` and `mcp_servers` into the recipe, or keep the file elsewhere"))
 }

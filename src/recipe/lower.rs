@@ -358,8 +358,8 @@ fn plan_server(server: &ServerSpec, render: &mut Render<'_>) -> McpServer {
         timeout_ms: server.timeout_ms,
         include_tools: server.include_tools.clone(),
         exclude_tools: server.exclude_tools.clone(),
-        network: server.network.clone(),
-        oauth: server.oauth.clone(),
+        network: server.network.iter().map(|host| host.value.clone()).collect(),
+        oauth: server.oauth.as_ref().map(|oauth| oauth.value.clone()),
     }
 }
 

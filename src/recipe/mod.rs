@@ -16,7 +16,7 @@ mod shell;
 pub mod show;
 pub mod template;
 
-pub use documents::{Read, Wanted, policy_needed, settings_inside};
+pub use documents::{Read, Wanted, named, policy_needed};
 pub use lower::{Given, Overrides, check, lower};
 pub use model::Recipe;
 pub use parse::parse;

@@ -144,8 +144,8 @@ pub struct ServerSpec {
     pub timeout_ms: Option<u64>,
     pub include_tools: Option<Vec<String>>,
     pub exclude_tools: Vec<String>,
-    pub network: Vec<String>,
-    pub oauth: Option<super::plan::ClientCredentials>,
+    pub network: Vec<Spanned<String>>,
+    pub oauth: Option<Spanned<super::plan::ClientCredentials>>,
 }
 
 /// A step.

@@ -158,6 +158,13 @@ pub struct ToolPlan {
     pub ignore: Vec<String>,
 }
 
+impl ToolPlan {
+    /// Whether programs are started to get the tools: a discovery, or a server on this machine.
+    pub fn starts_programs(&self) -> bool {
+        self.discovery.is_some() || self.mcp_servers.values().any(|server| server.command.is_some())
+    }
+}
+
 /// A discovery command and the command that calls what it found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Discovery {

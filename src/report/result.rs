@@ -7,6 +7,7 @@ pub use shape::{Changes, CheckReport, Notice, PolicyName, Ran, RuledOut, RunResu
 use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
 use crate::base::grant::JudgedExec;
 use crate::base::outcome::Verdict;
+use crate::base::source::RecipeSource;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -62,6 +63,13 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         warnings: warnings(sum),
         recorded: sum.recorded(),
         model: sum.model.to_owned(),
+        recipe_source: sum
+            .head
+            .and_then(|head| head.source.clone())
+            .map(|source| RecipeSource {
+                files: Vec::new(),
+                ..source
+            }),
         policies: policies(sum),
         resumed: sum.resumed,
         started: sum.started,
@@ -102,6 +110,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
         recorded: false,
         model: String::new(),
         recipe: recipe.to_owned(),
+        recipe_source: None,
         policies: Vec::new(),
         resumed: 0,
         started: None,

@@ -29,6 +29,7 @@ mod patch;
 mod process;
 mod readme;
 mod real_crate;
+mod recipe_trust;
 mod references;
 mod replay;
 mod resume;

@@ -61,7 +61,8 @@ fn a_step_takes_its_prompt_from_the_reference_server() {
         .call(&["run", &beside, "--model", &script, "--dry-run"])
         .exits(0)
         .stdout;
-    assert!(shown.contains("  What's weather in Ulm, BW?\n"), "{shown}");
+    assert!(shown.contains("`args-prompt` of the MCP server s"), "{shown}");
+    assert!(!shown.contains("What's weather"), "a dry run asks no server: {shown}");
 }
 
 #[test]

@@ -16,6 +16,13 @@ const ANYWHERE: [&str; 7] = [
 const WHOLE: [&str; 7] = ["AUTH", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
 /// Endings of variables that name a place, not a secret.
 const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
+/// Keys of the model services, as the services' own clients name them. They are for this program alone.
+pub const MODEL_KEYS: [&str; 4] = [
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+];
 /// Words that are settings even where a secret is looked for.
 const COMMON: [&str; 6] = ["disabled", "required", "optional", "password", "undefined", "changeme"];
 
@@ -26,6 +33,11 @@ pub fn is_secret_name(name: &str) -> bool {
         return false;
     }
     ANYWHERE.iter().any(|word| name.contains(word)) || name.split('_').any(|part| WHOLE.contains(&part))
+}
+
+/// Whether a variable is one that holds the key of a model service.
+pub fn is_model_key(name: &str) -> bool {
+    MODEL_KEYS.contains(&name)
 }
 
 /// The secrets among the variables: values of secret-looking names, and passwords inside URLs of any.

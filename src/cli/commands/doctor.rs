@@ -1,38 +1,14 @@
 //! `overnight doctor`: what this machine can confine, and what about this checkout is dangerous. Changes nothing.
 
 use super::printed;
-use crate::base::secret::is_secret_name;
+use crate::base::secret::{MODEL_KEYS, is_secret_name};
 use crate::cli::args::DoctorArgs;
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, wire};
+use crate::cli::{exit, meeting, wire};
 use crate::process::held::{self, May};
 use crate::process::{self, plain};
 use crate::workspace::patch;
 use std::path::Path;
-
-/// Keys of model services, as their own clients name them.
-const MODEL_KEYS: [&str; 4] = [
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-];
-/// Variables by which forges hand over the event that a step runs for: others wrote its text.
-const EVENTS: [&str; 4] = [
-    "GITHUB_EVENT_PATH",
-    "GITHUB_HEAD_REF",
-    "CI_MERGE_REQUEST_TITLE",
-    "BITBUCKET_PR_ID",
-];
-/// Tokens that may write to a forge.
-const WRITE_TOKENS: [&str; 6] = [
-    "GITHUB_TOKEN",
-    "GH_TOKEN",
-    "GITLAB_TOKEN",
-    "CI_JOB_TOKEN",
-    "GITEA_TOKEN",
-    "BITBUCKET_TOKEN",
-];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
@@ -197,26 +173,12 @@ fn runs_program(name: &str, value: &str) -> bool {
     NAMES.contains(&name) || driver || monitor || name.starts_with("alias.") && value.starts_with('!')
 }
 
-/// Text that strangers wrote and a token that may write, in one step.
+/// Text that strangers wrote, a token that may write, and a recipe of theirs.
 fn event() -> Finding {
-    let set = |names: &[&'static str]| -> Vec<&'static str> {
-        let names = names.iter().copied();
-        names.filter(|name| wire::variable(name).is_some()).collect()
-    };
-    let (events, tokens) = (set(&EVENTS), set(&WRITE_TOKENS));
-    match (events.is_empty(), tokens.is_empty()) {
-        (false, false) => finding(
-            Sign::Warning,
-            "event",
-            format!(
-                "text of an event ({}) and a token that may write ({}) are in one step; \
-                 take the token out, and apply the patch in a step of its own",
-                events.join(", "),
-                tokens.join(", ")
-            ),
-        ),
-        (false, true) => finding(Sign::Fine, "event", "text of an event, and no token that may write"),
-        _ => finding(Sign::Fine, "event", "no text of an event"),
+    match (meeting::warning(), meeting::events().is_empty()) {
+        (Some(text), _) => finding(Sign::Warning, "event", text),
+        (None, false) => finding(Sign::Fine, "event", "text of an event, and no token that may write"),
+        (None, true) => finding(Sign::Fine, "event", "no text of an event"),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::base::event::{Event, EventKind};
 use crate::base::ruling::{Asked, Ruling};
 use crate::cli::args::{ExplainArgs, PolicyCommand};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, inputs, out, settings, wire};
+use crate::cli::{exit, inputs, meeting, out, settings, wire};
 use crate::diag::{self, Diagnostic, Files};
 use crate::engine::state::State;
 use crate::journal::{self, store};
@@ -32,6 +32,9 @@ pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
 /// Every problem of every file; then what each allows, in plain words.
 async fn check(names: &[String]) -> Result<u8, Refusal> {
     let mut code = exit::PASSED;
+    if let Some(meeting) = meeting::warning() {
+        out::tell(&format!("warning: {meeting}"));
+    }
     for name in names {
         let mut files = Files::default();
         let sources = match inputs::policies(std::slice::from_ref(name), Path::new(".")).await {

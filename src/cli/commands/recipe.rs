@@ -2,10 +2,13 @@
 
 use super::{printed, sample};
 use crate::cli::args::{Format, RecipeCommand, RunArgs, Shared};
+use crate::cli::asks;
+use crate::cli::origin::Origin;
 use crate::cli::refusal::Refusal;
+use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, inputs, out};
-use crate::diag::{self, Files};
+use crate::cli::{exit, inputs, meeting, out, wire};
+use crate::diag::{self, Diagnostic, Files, Severity};
 use crate::policy::{self, KnownTools};
 use crate::recipe::{self, show};
 use std::path::{Path, PathBuf};
@@ -31,7 +34,8 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
             let typed = Typed::from_flags(&param, params.as_deref(), input.as_deref())?.sketch();
             let mut warnings = Vec::new();
             let mut files = Files::default();
-            let (_, plan) = settings::recipe_plan(&file, &typed, Path::new("."), &mut files, &mut warnings)?;
+            let read = settings::recipe_plan(&file, &typed, Path::new("."), &mut files, &mut warnings).await?;
+            let plan = read.plan;
             for warning in warnings {
                 out::tell(&warning);
             }
@@ -45,10 +49,11 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
     }
 }
 
-/// Every problem of a recipe, of the files it names and of its policy.
+/// Every problem of a recipe, of the files it names and of its policy; and what a run would refuse it when it is not trusted.
 async fn check(path: &Path) -> Result<u8, Refusal> {
-    let text = match inputs::recipe(path) {
-        Ok(text) => text,
+    let here = Path::new(".");
+    let (origin, text) = match Origin::open(path, here).await {
+        Ok(found) => found,
         Err(Refusal::Invalid(problem)) => {
             out::tell(&problem);
             return Ok(exit::INVALID);
@@ -56,22 +61,31 @@ async fn check(path: &Path) -> Result<u8, Refusal> {
         Err(other) => return Err(other),
     };
     let mut files = Files::default();
-    let file = files.add(path.display().to_string(), text);
+    let file = files.add(origin.name.clone(), text);
     let mut warnings = Vec::new();
     let mut invalid = false;
-    let read = settings::reader(path, Path::new("."));
     match recipe::parse(&files, file, &mut warnings) {
         Err(problems) => {
             invalid = true;
             warnings.extend(problems);
         }
         Ok(parsed) => {
-            let problems = recipe::check(&parsed, &read);
+            let trust = origin.trust(false, &parsed, here).await?;
+            let named = origin.read_named(&parsed, &trust, here).await?;
+            let problems = recipe::check(&parsed, &|_, name| named.text(name));
             invalid |= diag::any_error(&problems);
             warnings.extend(problems);
-            if let Some(name) = &parsed.policy {
-                let names = [settings::beside(path, &name.value)];
-                match inputs::policies(&names, Path::new(".")).await {
+            let outside = origin.policy_outside(&parsed, here).filter(|_| !trust.trusted);
+            if let Some(name) = &outside {
+                invalid = true;
+                warnings.push(asks::outside(
+                    &format!("policy `{}`", name.value),
+                    Some(name.span),
+                    &trust,
+                ));
+            }
+            if let Some(name) = parsed.policy.as_ref().filter(|_| outside.is_none()) {
+                match own_policy(&origin, &name.value).await {
                     Ok(sources) => match policy::load(&mut files, &sources, &KnownTools::builtin()) {
                         Ok((_, noted)) => warnings.extend(noted),
                         Err(problems) => {
@@ -86,14 +100,47 @@ async fn check(path: &Path) -> Result<u8, Refusal> {
                     Err(other) => return Err(other),
                 }
             }
+            if !invalid {
+                let found = asked(path, &mut files).await?;
+                invalid |= diag::any_error(&found);
+                warnings.extend(found);
+            }
         }
     }
     diag::diagnostic::sort(&mut warnings);
     out::tell(&diag::render_all(&files, &warnings));
+    if let Some(meeting) = meeting::warning() {
+        out::tell(&format!("warning: {meeting}"));
+    }
     if invalid {
         return Ok(exit::INVALID);
     }
     printed(&format!("{}: valid\n", path.display()))
+}
+
+async fn own_policy(origin: &Origin, name: &str) -> Result<Vec<policy::Source>, Refusal> {
+    inputs::policies(&[origin.policy(name)?], Path::new(".")).await
+}
+
+/// What a run of this recipe from here would refuse it, were no host granted: errors for what it never may have, warnings for what
+/// a policy or trust could give.
+async fn asked(path: &Path, files: &mut Files) -> Result<Vec<Diagnostic>, Refusal> {
+    if path.as_os_str() == "-" {
+        // It was read already, and asks as an untrusted one each time it is run.
+        return Ok(Vec::new());
+    }
+    let here = Path::new(".");
+    let typed = Typed::from_flags(&[], None, None)?.sketch();
+    let Ok(read) = settings::recipe_plan(path, &typed, here, files, &mut Vec::new()).await else {
+        return Ok(Vec::new());
+    };
+    let policies = settings::rulers(&[], None, here, files, &mut Vec::new()).await?;
+    let secrets = Secrets::of(wire::environment());
+    let mut found = read.refused(&policies, here, false, &secrets);
+    for problem in found.iter_mut().filter(|problem| problem.code != "model-key") {
+        problem.severity = Severity::Warning;
+    }
+    Ok(found)
 }
 
 fn recipes(dir: &Path) -> Result<Vec<PathBuf>, Refusal> {

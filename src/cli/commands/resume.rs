@@ -6,9 +6,12 @@ use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::ids::CallId;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::cli::args::ResumeArgs;
+use crate::cli::asks::{self, Look};
+use crate::cli::origin::Trust;
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
-use crate::cli::settings;
+use crate::cli::secrets::Secrets;
+use crate::cli::settings::{self, Typed};
 use crate::cli::{out, wire};
 use crate::diag::Files;
 use crate::engine::next::{Next, next};
@@ -16,6 +19,7 @@ use crate::engine::state::State;
 use crate::journal::{self, artefacts, store};
 use crate::policy::{self, KnownTools, PolicySet, Source};
 use crate::recipe::Plan;
+use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
 use crate::workspace::patch::{Shadow, Snapshot};
 use crate::workspace::root::settled;
@@ -162,11 +166,29 @@ async fn go_on(
     let hidden = vec![dir.to_owned()];
     let workspace = wire::workspace(tree.path(), &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
-    let own: Vec<PathBuf> = first
+    let trust = trust(args, &first, &plan, tree.path()).await?;
+    let look = Look {
+        recipe: None,
+        plan: &plan,
+        trust: &trust,
+        policies: &policies,
+        workspace: tree.path(),
+        model_given: true,
+        secrets: &Secrets::of(wire::environment()),
+    };
+    let mut refused = asks::passed_keys(&policies, look.secrets);
+    refused.extend(look.refused());
+    if !refused.is_empty() {
+        return Err(settings::refuse(&refused, &Files::default()));
+    }
+    let named = first
         .policies
         .iter()
-        .map(|policy| PathBuf::from(&policy.name))
-        .collect();
+        .map(|policy| &policy.name)
+        .chain(&args.shared.policy);
+    let own = named.filter_map(|name| settings::own_file(name, tree.path()));
+    let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
+    own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
@@ -179,6 +201,7 @@ async fn go_on(
     let session = Session {
         run_dir: dir.to_owned(),
         plan,
+        trusted: trust.trusted,
         policies,
         files: None,
         search,
@@ -189,6 +212,46 @@ async fn go_on(
         started,
     };
     session::run(session, Beginning::Resumed(more), &args.shared).await
+}
+
+/// Whether the run's recipe is trusted: found out again, because a journal is only a file. The recipe, as it is now, must be
+/// trusted and make the recorded plan.
+async fn trust(args: &ResumeArgs, first: &RunStarted, plan: &Plan, workspace: &Path) -> Result<Trust, Refusal> {
+    if args.shared.trusts_recipe() {
+        return Ok(Trust::yes("`--trust recipe` says so"));
+    }
+    let Some(source) = &first.source else {
+        return Ok(Trust::no("the journal does not say where the recipe came from"));
+    };
+    let other = || Trust::no("the recorded plan is not the one that the recipe makes now");
+    if source.name.is_empty() {
+        let bare = |step: &PlanStep| step.checks.is_empty() && matches!(step.work, StepWork::Prompt { mcp: None, .. });
+        let same = plan.tools == ToolPlan::default() && plan.steps.iter().all(bare);
+        return Ok(match same {
+            true => Trust::yes("a prompt of the command line"),
+            false => other(),
+        });
+    }
+    let name = match source.files.first() {
+        Some(file) if !source.name.starts_with("git:") && source.name != "-" => file,
+        _ if source.name == "-" => return Ok(Trust::no("it came from stdin")),
+        _ => &source.name,
+    };
+    let values = serde_json::to_string(&plan.values).unwrap_or_default();
+    let typed = Typed::recorded(values, plan.input.clone());
+    let mut files = Files::default();
+    let read = settings::recipe_plan(Path::new(name), &typed, workspace, &mut files, &mut Vec::new()).await;
+    let read = match read {
+        Ok(read) => read,
+        Err(Refusal::Environment(why)) => return Err(Refusal::Environment(why)),
+        Err(_) => return Ok(Trust::no(format!("its recipe {name} cannot be read any more"))),
+    };
+    let same = read.plan.tools == plan.tools && read.plan.steps == plan.steps;
+    Ok(if read.trust.trusted && !same {
+        other()
+    } else {
+        read.trust
+    })
 }
 
 /// The recorded policies, and those of the command line, which can only narrow.

@@ -8,8 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{equip, out, prompts, search, wire};
-use crate::engine::deps::Interrupt;
+use crate::cli::{exit, out, search, wire};
 use crate::journal::{format, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
@@ -88,8 +87,11 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     for warning in &settings.warnings {
         out::tell(warning);
     }
+    if !args.shared.quiet {
+        tell_trust(&settings);
+    }
     if args.dry_run {
-        return dry_run(&settings, &place.workspace).await;
+        return dry_run(&settings);
     }
     if args.out.is_none() {
         store::ignore_runs(&place.workspace)?;
@@ -124,7 +126,7 @@ async fn begin(
     let Settings {
         plan,
         mut policies,
-        own_files,
+        source,
         files,
         ..
     } = settings;
@@ -133,7 +135,7 @@ async fn begin(
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
-    wire::guard(&mut policies, &workspace, &hidden, &own_files);
+    wire::guard(&mut policies, &workspace, &hidden, &source.files);
     let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
     // Two models at one task have one plan.
@@ -157,10 +159,12 @@ async fn begin(
             commit: commit(&workspace).await?,
         },
         recorded: provider.info().recorded,
+        source: Some(source.clone()),
     };
     let session = Session {
         run_dir: place.settled.clone(),
         plan,
+        trusted: source.trusted,
         policies,
         files: Some(files),
         search,
@@ -180,33 +184,64 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
     }
 }
 
-/// What would be done, with no model and no journal.
-async fn dry_run(settings: &Settings, workspace: &Path) -> Result<u8, Refusal> {
-    let searches = search::of(settings.plan.model.as_deref(), None).is_some();
-    let workspace = wire::workspace(workspace, &[], Some(&settings.plan))?;
-    let standalone = equip::standalone(&settings.plan, searches, &settings.policies, &workspace).await?;
-    let equipment = &standalone.equipment;
-    let tools = &equipment.tools;
-    wire::check_names(&settings.policies, tools, &equipment.absent(), &settings.files)?;
-    let mut text = show::text(&settings.plan);
+/// A run of a recipe that is not trusted says so on its first line.
+fn tell_trust(settings: &Settings) {
+    let source = &settings.source;
+    if !source.trusted {
+        out::tell(&format!(
+            "overnight: the recipe is not trusted: {}; it reaches only the policy's hosts and gets no secret",
+            source.why
+        ));
+    }
+}
+
+/// What would be done. Starts nothing and sends nothing.
+fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
+    let plan = &settings.plan;
+    let searches = search::of(plan.model.as_deref(), None).is_some();
+    let registry = wire::registry(None, searches)?;
+    let absent: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
+    let (mut tools, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    // What a discovery would list cannot be known.
+    if plan.tools.discovery.is_none() {
+        tools = wire::filtered(&registry, plan, &absent)?;
+        wire::check_names(&settings.policies, &tools, &absent, &settings.files)?;
+    }
+    let mut text = show::text(plan);
     text.push_str("\ntools:\n");
     for spec in tools.specs() {
         text.push_str(&format!("  {} ({})\n", spec.name, spec.kind.as_str()));
+    }
+    for name in &absent {
+        text.push_str(&format!("  those of the MCP server {name} (not started)\n"));
+    }
+    if plan.tools.discovery.is_some() {
+        text.push_str("  those that the discovery would find (not run)");
+        text.push_str(&match unknown.is_empty() {
+            true => "\n".to_owned(),
+            false => format!(", among them perhaps {}\n", unknown.join(", ")),
+        });
     }
     text.push_str("\npolicy:\n");
     for line in crate::policy::words::describe(&settings.policies).lines() {
         text.push_str(&format!("  {line}\n"));
     }
-    let (redactor, interrupt) = (Redactor::from_env(wire::environment()), Interrupt::default());
-    let none = prompts::Recorded::default();
-    let given = prompts::gather(&settings.plan, &equipment.servers, none, &redactor, &interrupt).await;
-    equipment.servers.close().await;
-    for given in given? {
-        text.push_str(&format!(
-            "\nprompt of step {}, as {} gives it:\n",
-            given.step, given.server
-        ));
-        text.push_str(&prompts::shown(&given, &redactor));
+    let source = &settings.source;
+    let word = if source.trusted { "trusted" } else { "not trusted" };
+    text.push_str(&format!("\nrecipe: {word}: {}\n", source.why));
+    if let Some(commit) = &source.commit {
+        text.push_str(&format!("  read from commit {commit}\n"));
     }
-    printed(&text)
+    if let Some(refusal) = &settings.refused {
+        text.push_str("\nthe run would be refused (code 3):\n");
+        for line in refusal.to_string().lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+    }
+    let redactor = Redactor::from_env(wire::environment());
+    printed(&redactor.redact(&text))?;
+    match &settings.refused {
+        Some(refusal) => Err(refusal.clone()),
+        None => Ok(exit::PASSED),
+    }
 }

@@ -9,6 +9,7 @@ use crate::cli::args::{Format, Shared};
 use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
+use crate::cli::secrets::Secrets;
 use crate::cli::{exit, out, prompts, signals, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
@@ -37,6 +38,8 @@ use std::time::{Duration, Instant};
 pub struct Session {
     pub run_dir: PathBuf,
     pub plan: Plan,
+    /// Whether the recipe is believed in what it asks for itself.
+    pub trusted: bool,
     pub policies: PolicySet,
     /// Where the names in new policies stand; `None` when they were checked before.
     pub files: Option<Files>,
@@ -132,7 +135,8 @@ async fn drive(
     let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     let sinks = sinks(shared);
-    let equipped = equipped(&equipment, &system, window, prepared.prompts);
+    let programs = session.plan.tools.starts_programs();
+    let equipped = equipped(&equipment, (&system, programs), window, prepared.prompts);
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
@@ -194,7 +198,7 @@ async fn drive(
         redactor,
         run_dir: session.run_dir,
         shadow,
-        trusted: true,
+        trusted: session.trusted,
         system,
         interrupt: Arc::clone(interrupt),
         deadline,
@@ -271,6 +275,7 @@ async fn prepare(
             early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
         }
     }
+    let secrets = Secrets::of(wire::environment());
     let ground = sandbox.as_ref().map(|(made, _)| equip::Ground {
         workspace: session.workspace.root(),
         confinement: made,
@@ -278,6 +283,8 @@ async fn prepare(
         cancel: &interrupt.token,
         deadline,
         hermetic,
+        trusted: session.trusted,
+        secrets: &secrets,
     });
     let equipment = match equip::equip(Some(&session.plan), searches, ground.as_ref()).await {
         Ok(equipment) => equipment,
@@ -323,7 +330,12 @@ fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
     })
 }
 
-fn equipped(equipment: &Equipment, system: &str, window: Option<u64>, prompts: Vec<GivenPrompt>) -> EventKind {
+fn equipped(
+    equipment: &Equipment,
+    (system, programs): (&str, bool),
+    window: Option<u64>,
+    prompts: Vec<GivenPrompt>,
+) -> EventKind {
     let tools: Vec<_> = equipment.tools.specs().into_iter().cloned().collect();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(Equipped {
@@ -333,6 +345,7 @@ fn equipped(equipment: &Equipment, system: &str, window: Option<u64>, prompts: V
         window,
         system: system.to_owned(),
         tools,
+        programs,
         prompts,
     })
 }

@@ -6,8 +6,10 @@ use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
 use crate::base::ruling::{Asked, Decision, Ruling};
 use crate::base::secret::Redactor;
-use crate::cli::args::{CallArgs, Format, ToolsCommand};
+use crate::cli::args::{CallArgs, Format, ToolsCommand, Trusted};
+use crate::cli::asks;
 use crate::cli::refusal::Refusal;
+use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{equip, exit, inputs, out, search, wire};
 use crate::diag::Files;
@@ -31,35 +33,48 @@ pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     match command {
         ToolsCommand::List {
             recipe,
+            trust,
             format,
             workspace,
-        } => list(recipe.as_deref(), format, &workspace).await,
+        } => list((recipe.as_deref(), &trust), format, &workspace).await,
         ToolsCommand::Call(args) => call(&args).await,
     }
 }
 
-fn plan_of(recipe: Option<&Path>, workspace: &Path) -> Result<Option<Plan>, Refusal> {
+/// The plan of a recipe that may have what it asks for under these policies, and whether the recipe is trusted.
+async fn plan_of(
+    (recipe, trust): (Option<&Path>, &[Trusted]),
+    policies: &policy::PolicySet,
+    workspace: &Path,
+) -> Result<Option<(Plan, bool)>, Refusal> {
     let Some(recipe) = recipe else {
         return Ok(None);
     };
-    let typed = Typed::from_flags(&[], None, None)?;
-    let (_, plan) = settings::recipe_plan(recipe, &typed, workspace, &mut Files::default(), &mut Vec::new())?;
-    Ok(Some(plan))
+    let typed = Typed::from_flags(&[], None, None)?.trusted(trust.contains(&Trusted::Recipe));
+    let mut files = Files::default();
+    let read = settings::recipe_plan(recipe, &typed, workspace, &mut files, &mut Vec::new()).await?;
+    let secrets = Secrets::of(wire::environment());
+    let mut refused = asks::passed_keys(policies, &secrets);
+    refused.extend(read.refused(policies, workspace, false, &secrets));
+    match refused.is_empty() {
+        true => Ok(Some((read.plan, read.trust.trusted))),
+        false => Err(settings::refuse(&refused, &files)),
+    }
 }
 
 fn search_of(plan: Option<&Plan>) -> Option<Search> {
     search::of(plan.and_then(|plan| plan.model.as_deref()), None)
 }
 
-async fn list(recipe: Option<&Path>, format: Format, workspace: &Path) -> Result<u8, Refusal> {
-    let plan = plan_of(recipe, workspace)?;
-    let searches = search_of(plan.as_ref()).is_some();
-    let Some(plan) = plan else {
+async fn list(recipe: (Option<&Path>, &[Trusted]), format: Format, workspace: &Path) -> Result<u8, Refusal> {
+    let policies = settings::rulers(&[], None, workspace, &mut Files::default(), &mut Vec::new()).await?;
+    let plan = plan_of(recipe, &policies, workspace).await?;
+    let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
+    let Some((plan, trusted)) = plan else {
         return print(&wire::registry(None, searches)?, format);
     };
-    let policies = settings::rulers(&[], None, workspace, &mut Files::default(), &mut Vec::new()).await?;
     let tree = wire::workspace(workspace, &[], Some(&plan))?;
-    let standalone = equip::standalone(&plan, searches, &policies, &tree).await?;
+    let standalone = equip::standalone(&plan, searches, &policies, &tree, trusted).await?;
     standalone.equipment.servers.close().await;
     print(&standalone.equipment.tools, format)
 }
@@ -122,8 +137,7 @@ struct Answer {
 
 async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     let arguments = inputs::json(&args.args, "--args")?;
-    let plan = plan_of(args.recipe.as_deref(), &args.workspace)?;
-    let answer = gate(args, plan.as_ref(), &arguments).await?;
+    let answer = gate(args, &arguments).await?;
     let text = answer.output.model_text();
     match args.format {
         Format::Text if answer.output.error.is_some() => out::tell(&text),
@@ -156,7 +170,7 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
     Ok(answer.code)
 }
 
-async fn gate(args: &CallArgs, plan: Option<&Plan>, arguments: &Value) -> Result<Answer, Refusal> {
+async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
     let mut files = Files::default();
     let mut warnings = Vec::new();
     let mut policies = settings::rulers(&args.policy, None, &args.workspace, &mut files, &mut warnings).await?;
@@ -164,11 +178,16 @@ async fn gate(args: &CallArgs, plan: Option<&Plan>, arguments: &Value) -> Result
         out::tell(&warning);
     }
     let mut tree = wire::workspace(&args.workspace, &[], None)?;
-    let own: Vec<_> = args.policy.iter().map(Into::into).collect();
+    let plan = plan_of((args.recipe.as_deref(), &args.trust), &policies, &args.workspace).await?;
+    let own = args
+        .policy
+        .iter()
+        .filter_map(|name| settings::own_file(name, &args.workspace));
+    let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     wire::guard(&mut policies, &tree, &[], &own);
-    let searches = search_of(plan).is_some();
-    let standalone = match plan {
-        Some(plan) => equip::standalone(plan, searches, &policies, &tree).await?,
+    let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
+    let standalone = match &plan {
+        Some((plan, trusted)) => equip::standalone(plan, searches, &policies, &tree, *trusted).await?,
         None => equip::Standalone::builtin(searches)?,
     };
     wire::hide_unreadable(&mut tree, &policies);

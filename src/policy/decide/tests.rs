@@ -75,6 +75,64 @@ fn place_of(case: &Value, asked: &str) -> Place {
     }
 }
 
+/// The page on protected and secret-like names, from the tables.
+fn page() -> String {
+    use crate::policy::{protected, secrets_like};
+    let mut page = include_str!("../protected.md")
+        .split_inclusive("| --- | --- | --- |\n")
+        .next()
+        .unwrap()
+        .to_owned();
+    for entry in protected::LIST {
+        let name = match (entry.prefix, entry.ending) {
+            (true, _) => format!("{}*", entry.path),
+            (false, true) => format!("*{}", entry.path),
+            (false, false) => entry.path.to_owned(),
+        };
+        let at = if entry.anywhere { "**/" } else { "" };
+        page.push_str(&format!("| `{at}{name}` | {} | {} |\n", entry.what, entry.why));
+    }
+    page.push_str("\n## Secret-like names\n\n| name | what it holds |\n| --- | --- |\n");
+    for (name, what) in secrets_like::table() {
+        page.push_str(&format!("| `{name}` | {what} |\n"));
+    }
+    page
+}
+
+#[test]
+fn the_page_of_protected_names_is_the_table() {
+    assert_eq!(include_str!("../protected.md"), page());
+}
+
+#[test]
+fn every_protected_and_secret_like_name_has_a_reason_and_a_case() {
+    use crate::policy::{protected, secrets_like};
+    let table = fixture(include_str!("../../../fixtures/policy/paths/cases.yaml"));
+    let cases = table["cases"].as_array().unwrap();
+    let denied = |key: &str, code: &str| -> Vec<String> {
+        let fits = |case: &&Value| case["expect"] == "deny" && case["code"] == code;
+        let paths = cases.iter().filter(fits).filter_map(|case| case[key].as_str());
+        paths.map(str::to_owned).collect()
+    };
+    let (written, read) = (denied("write", "protected_path"), denied("read", "secret_like_path"));
+    let mut missing = Vec::new();
+    for entry in protected::LIST {
+        assert!(entry.why.len() > 8 && !entry.what.is_empty(), "{}", entry.path);
+        let own = |path: &String| entry.holds(&crate::policy::names::fold_path(path));
+        if !written.iter().any(own) {
+            missing.push(entry.path.to_owned());
+        }
+    }
+    for (name, what) in secrets_like::table() {
+        assert!(!what.is_empty(), "{name}");
+        let bare = name.trim_matches(['*', '/', '.']).to_lowercase();
+        if !read.iter().any(|path| path.to_lowercase().contains(&bare)) {
+            missing.push(name);
+        }
+    }
+    assert!(missing.is_empty(), "no case in the table for {missing:?}");
+}
+
 #[test]
 fn paths_are_ruled_as_the_table_says() {
     let table = fixture(include_str!("../../../fixtures/policy/paths/cases.yaml"));

@@ -71,7 +71,7 @@ fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
     let timeout_ms = map.duration("timeout", problems).map(|timeout| timeout.value);
     let include_tools = map.texts("include_tools", problems).map(|texts| values(Some(texts)));
     let exclude_tools = values(map.texts("exclude_tools", problems));
-    let network = values(map.texts("network", problems));
+    let network = map.texts("network", problems).unwrap_or_default();
     let oauth = oauth(&mut map, problems);
     if command.is_some() == url.is_some() {
         let message = format!("the server `{}` needs exactly one of `command` and `url`", entry.key);
@@ -107,8 +107,9 @@ fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
     })
 }
 
-fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ClientCredentials> {
+fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Spanned<ClientCredentials>> {
     let mut map = reader.map("oauth", "`oauth`", problems)?;
+    let span = map.head();
     let id = map.need_text("client_id", problems);
     let secret = map.text("client_secret", problems);
     let key = map.text("private_key", problems);
@@ -127,10 +128,11 @@ fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ClientCrede
         let problem = Diagnostic::warning("secret-in-file", text.span, "a secret is written into the recipe");
         problems.push(problem.help("write `${NAME}` and set the variable"));
     }
-    Some(ClientCredentials {
+    let value = ClientCredentials {
         client_id: id?.value,
         client_secret: secret.map(|text| text.value),
         private_key: key.map(|text| text.value),
         scopes,
-    })
+    };
+    Some(Spanned { value, span })
 }

@@ -3,6 +3,7 @@
 use crate::base::event::{FileChange, ServerStatus, Unruled};
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
+use crate::base::source::RecipeSource;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,6 +55,9 @@ pub struct RunResult {
     pub recorded: bool,
     pub model: String,
     pub recipe: String,
+    /// Where the recipe came from, and whether it was trusted; null when that is not known.
+    #[serde(default)]
+    pub recipe_source: Option<RecipeSource>,
     pub policies: Vec<PolicyName>,
     pub resumed: u32,
     pub started: Option<Timestamp>,

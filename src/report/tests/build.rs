@@ -66,6 +66,7 @@ impl Run {
                 commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
             },
             recorded: false,
+            source: None,
         })));
         run.push(EventKind::Confined(Confined {
             level: "landlock".to_owned(),
@@ -94,6 +95,7 @@ impl Run {
             window: None,
             system: String::new(),
             tools: Vec::new(),
+            programs: false,
             prompts: Vec::new(),
         }))
     }

@@ -1,0 +1,306 @@
+//! What a recipe asks for beyond what it may have: hosts, secrets and places outside for one that is not trusted, the keys of
+//! model services for any. Looks at the plan before anything of it is started; starts nothing.
+
+use super::grants;
+use super::origin::Trust;
+use super::secrets::{Secrets, filled, withheld};
+use super::wire;
+use crate::diag::{Diagnostic, Span, Spanned};
+use crate::policy::PolicySet;
+use crate::policy::hosts::{self, HostPattern};
+use crate::process::{Confinement, toolchains};
+use crate::recipe::model::ServerSpec;
+use crate::recipe::plan::McpServer;
+use crate::recipe::{Plan, Recipe};
+use crate::tools::words;
+use std::path::{Path, PathBuf};
+
+/// The ways in which a recipe becomes a trusted one.
+pub const WAYS: &str =
+    "run it as git:REV:PATH from the base branch, from a file outside the repository, or with `--trust recipe`";
+
+/// Directories of the system: what lies there is no secret, and every command may read it.
+const SYSTEM: [&str; 9] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc",
+];
+
+/// What is looked at.
+pub struct Look<'a> {
+    /// For the places; `None` when only the plan is there.
+    pub recipe: Option<&'a Recipe>,
+    pub plan: &'a Plan,
+    pub trust: &'a Trust,
+    pub policies: &'a PolicySet,
+    pub workspace: &'a Path,
+    /// The model comes from the command line.
+    pub model_given: bool,
+    pub secrets: &'a Secrets,
+}
+
+impl Look<'_> {
+    /// Everything that the recipe asks for and may not have, in the order of the file.
+    pub fn refused(&self) -> Vec<Diagnostic> {
+        let mut found = Vec::new();
+        for (name, server) in &self.plan.tools.mcp_servers {
+            self.server(name, server, &mut found);
+        }
+        if !self.trust.trusted {
+            self.discovery(&mut found);
+            self.model(&mut found);
+        }
+        crate::diag::diagnostic::sort(&mut found);
+        found
+    }
+
+    fn server(&self, name: &str, server: &McpServer, found: &mut Vec<Diagnostic>) {
+        let recipe = self.recipe;
+        let spec = recipe.and_then(|recipe| recipe.tools.mcp_servers.iter().find(|spec| spec.name.value == name));
+        let imported = recipe.and_then(|recipe| recipe.tools.settings.as_ref().map(|path| path.span));
+        let at = |pick: &dyn Fn(&ServerSpec) -> Option<Span>| match spec {
+            Some(spec) => pick(spec).or(Some(spec.name.span)),
+            None => imported,
+        };
+        let pair = |pairs: &[(String, Spanned<String>)], key: &str| {
+            pairs.iter().find(|(name, _)| name == key).map(|(_, text)| text.span)
+        };
+        let mut texts: Vec<(String, &str, Option<Span>, bool)> = Vec::new();
+        for (key, text) in &server.headers {
+            let span = at(&|spec| pair(&spec.headers, key));
+            texts.push((format!("the header `{key}`"), text, span, true));
+        }
+        for (key, text) in &server.env {
+            let span = at(&|spec| pair(&spec.env, key));
+            texts.push((format!("the variable `{key}`"), text, span, true));
+        }
+        if let Some(url) = &server.url {
+            let span = at(&|spec| spec.url.as_ref().map(|text| text.span));
+            texts.push(("the URL".to_owned(), url, span, true));
+        }
+        for (index, arg) in server.args.iter().enumerate() {
+            let span = at(&|spec| spec.args.get(index).map(|text| text.span));
+            texts.push(("an argument".to_owned(), arg, span, false));
+        }
+        let oauth = at(&|spec| spec.oauth.as_ref().map(|oauth| oauth.span));
+        if let Some(of) = &server.oauth {
+            let secret = of.client_secret.iter().chain(&of.private_key).chain([&of.client_id]);
+            texts.extend(secret.map(|text| ("`oauth`".to_owned(), text.as_str(), oauth, true)));
+        }
+        for (what, text, span, expands) in texts {
+            self.text(&format!("{what} of the server `{name}`"), text, (span, expands), found);
+        }
+        if self.trust.trusted {
+            return;
+        }
+        if server.oauth.is_some() {
+            let message = format!("`oauth` of the server `{name}`: the server names the host that credentials go to");
+            found.push(self.untrusted("untrusted-oauth", oauth, &message, ""));
+        }
+        if let Some(url) = &server.url {
+            let span = at(&|spec| spec.url.as_ref().map(|text| text.span));
+            self.host(name, url, span, found);
+        }
+        for (index, host) in server.network.iter().enumerate() {
+            let span = at(&|spec| spec.network.get(index).map(|text| text.span));
+            self.network(name, host, span, found);
+        }
+        let mut words: Vec<(&String, Option<Span>)> = Vec::new();
+        if let Some(command) = &server.command {
+            let span = at(&|spec| spec.command.as_ref().map(|text| text.span));
+            words.push((command, span));
+        }
+        for (index, arg) in server.args.iter().enumerate() {
+            words.push((arg, at(&|spec| spec.args.get(index).map(|text| text.span))));
+        }
+        for (index, (word, span)) in words.into_iter().enumerate() {
+            let command = index == 0 && server.command.is_some();
+            if let Some(what) = self.leads_out(word, command) {
+                self.place(span, &format!("{what} of the server `{name}`"), found);
+            }
+        }
+        if let Some(dir) = &server.cwd
+            && !inside(&self.workspace.join(dir), self.workspace)
+        {
+            let span = at(&|spec| spec.cwd.as_ref().map(|text| text.span));
+            self.place(span, &format!("directory `{dir}` of the server `{name}`"), found);
+        }
+    }
+
+    fn text(&self, what: &str, text: &str, (span, expands): (Option<Span>, bool), found: &mut Vec<Diagnostic>) {
+        let (full, names) = match expands {
+            true => filled(text, self.secrets),
+            false => (text.to_owned(), Vec::new()),
+        };
+        if let Some(why) = withheld(&full, &names, true, self.secrets) {
+            let message = format!("{what}: {why}; such a key is this program's alone and goes nowhere else");
+            let help = "give the server a credential of its own, in a variable of its own";
+            found.push(placed("model-key", span, message, help));
+        } else if !self.trust.trusted
+            && let Some(why) = withheld(&full, &names, false, self.secrets)
+        {
+            let message = format!("{what} asks for a secret: {why}");
+            found.push(self.untrusted("untrusted-secret", span, &message, ""));
+        }
+    }
+
+    fn host(&self, name: &str, url: &str, span: Option<Span>, found: &mut Vec<Diagnostic>) {
+        let (full, _) = filled(url, self.secrets);
+        let Err(why) = hosts::judge(&full, &self.policies.network()) else {
+            return;
+        };
+        let entry = hosts::target(&full).ok().map(|target| {
+            let scheme = if target.secure { "" } else { "http://" };
+            let port = match (target.secure, target.port) {
+                (true, 443) | (false, 80) => String::new(),
+                (_, port) => format!(":{port}"),
+            };
+            format!("{scheme}{}{port}", target.host)
+        });
+        // The text as it is written: what variables hold is not told.
+        let message = format!("the server `{name}` would reach `{url}`, and the policy does not name its host ({why})");
+        found.push(self.untrusted("untrusted-host", span, &message, &to_grant(entry.as_deref())));
+    }
+
+    fn network(&self, name: &str, host: &str, span: Option<Span>, found: &mut Vec<Diagnostic>) {
+        let granted = self.policies.network();
+        let wanted = HostPattern::parse(host);
+        if wanted
+            .as_ref()
+            .is_ok_and(|wanted| granted.iter().any(|one| one.includes(wanted)))
+        {
+            return;
+        }
+        let message = format!("the server `{name}` would reach `{host}`, which the policy does not name");
+        found.push(self.untrusted("untrusted-host", span, &message, &to_grant(Some(host))));
+    }
+
+    fn discovery(&self, found: &mut Vec<Diagnostic>) {
+        let Some(discovery) = &self.plan.tools.discovery else {
+            return;
+        };
+        let recipe = self.recipe.map(|recipe| &recipe.tools);
+        let written = recipe.and_then(|tools| tools.discovery.as_ref());
+        let imported = recipe.and_then(|tools| tools.settings.as_ref().map(|path| path.span));
+        let spans = match written {
+            Some((list, call)) => [Some(list.span), Some(call.span)],
+            None => [imported, imported],
+        };
+        for (text, span) in [&discovery.command, &discovery.call].into_iter().zip(spans) {
+            for (index, word) in words::words(text).unwrap_or_default().iter().enumerate() {
+                if let Some(what) = self.leads_out(word, index == 0) {
+                    self.place(span, &format!("{what} of the discovery"), found);
+                }
+            }
+        }
+    }
+
+    /// What of a command line lies outside the workspace, the system and the toolchains of the policy.
+    fn leads_out(&self, word: &str, is_command: bool) -> Option<String> {
+        let path = self.secrets.variable("PATH").unwrap_or_default();
+        let full = match is_command {
+            true => grants::program(word, &path),
+            false => word.to_owned(),
+        };
+        let mut bare = Confinement::unconfined(self.workspace);
+        bare.readable = SYSTEM.iter().map(PathBuf::from).collect();
+        bare.readable.extend(self.toolchains());
+        let before = bare.readable.len();
+        grants::readable(&mut bare, std::slice::from_ref(&full), self.workspace);
+        let what = if is_command { "command" } else { "argument" };
+        let relative =
+            !full.starts_with('/') && full.contains('/') && !inside(&self.workspace.join(&full), self.workspace);
+        // Nothing is granted for a home and the like, and yet it is asked for.
+        let absolute = full.starts_with('/')
+            && !bare.readable.iter().any(|dir| Path::new(&full).starts_with(dir))
+            && !inside(Path::new(&full), self.workspace)
+            && Path::new(&full).exists();
+        (bare.readable.len() > before || absolute || (relative && is_command)).then(|| format!("{what} `{word}`"))
+    }
+
+    /// What commands may read for the policy's toolchains.
+    fn toolchains(&self) -> Vec<PathBuf> {
+        let home = self
+            .secrets
+            .variable("HOME")
+            .unwrap_or_else(|| "/nonexistent".to_owned());
+        let ground = toolchains::Ground {
+            home: Path::new(&home),
+            private_home: Path::new("/nonexistent"),
+            parent: self.secrets.vars(),
+            network: false,
+        };
+        let granted = toolchains::grant(&self.policies.sandbox().toolchains, &ground);
+        granted.map(|granted| granted.readable).unwrap_or_default()
+    }
+
+    fn place(&self, span: Option<Span>, what: &str, found: &mut Vec<Diagnostic>) {
+        found.push(outside(what, span, self.trust));
+    }
+
+    /// Recorded or written replies of the recipe's own choice would make any verdict.
+    fn model(&self, found: &mut Vec<Diagnostic>) {
+        let models = self.plan.model.iter().chain(&self.plan.fallback);
+        for (index, model) in models.enumerate() {
+            let played = model.starts_with("script:") || model.starts_with("replay:");
+            if !played || self.model_given {
+                continue;
+            }
+            let span = self
+                .recipe
+                .and_then(|recipe| recipe.models.get(index).map(|model| model.span));
+            let message = format!("the recipe plays the replies of `{model}` in place of a model");
+            found.push(self.untrusted("untrusted-model", span, &message, "; or name the model with `--model`"));
+        }
+    }
+
+    fn untrusted(&self, code: &'static str, span: Option<Span>, message: &str, more: &str) -> Diagnostic {
+        untrusted((code, span), message, more, self.trust)
+    }
+}
+
+fn untrusted((code, span): (&'static str, Option<Span>), message: &str, more: &str, trust: &Trust) -> Diagnostic {
+    let message = format!("{message}; the recipe is not trusted: {}", trust.why);
+    placed(code, span, message, &format!("{WAYS}{more}"))
+}
+
+/// The problem of something outside that an untrusted recipe names.
+pub fn outside(what: &str, span: Option<Span>, trust: &Trust) -> Diagnostic {
+    let message = format!("the {what} lies outside the workspace and the system");
+    untrusted(("untrusted-path", span), &message, "", trust)
+}
+
+fn to_grant(host: Option<&str>) -> String {
+    host.map_or_else(String::new, |host| {
+        format!("; or grant the host in the policy of `--policy`: `sandbox: {{ network: [{host:?}] }}`")
+    })
+}
+
+fn placed(code: &'static str, span: Option<Span>, message: String, help: &str) -> Diagnostic {
+    let problem = match span {
+        Some(span) => Diagnostic::error(code, span, message),
+        None => Diagnostic::unplaced(code, message),
+    };
+    problem.help(help)
+}
+
+fn inside(path: &Path, workspace: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| wire::absolute(path));
+    let real_path = real(path);
+    let climbs = real_path
+        .components()
+        .any(|part| part == std::path::Component::ParentDir);
+    !climbs && real_path.starts_with(real(workspace))
+}
+
+/// The variables of `env: pass` that are or hold the key of a model service.
+pub fn passed_keys(policies: &PolicySet, secrets: &Secrets) -> Vec<Diagnostic> {
+    let refuse = |why: String| {
+        let message = format!("`env: pass` of the policy would hand a key to commands: {why}");
+        Diagnostic::unplaced("model-key", message).help("take it out of `pass`: a model's key is this program's alone")
+    };
+    let passed = policies.env_pass();
+    passed
+        .iter()
+        .filter_map(|name| secrets.model_key(name))
+        .map(refuse)
+        .collect()
+}

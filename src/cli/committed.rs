@@ -1,0 +1,258 @@
+//! Files as they are in a commit of the workspace's repository, and which commits the change under test cannot move. Reads no
+//! file of the tree.
+
+use super::inputs;
+use super::refusal::Refusal;
+use super::wire;
+use crate::process::held::{self, May};
+use crate::process::plain::Printed;
+use crate::workspace::patch::{self, Repository};
+use std::path::Path;
+
+/// Variables in which CI systems name the branch that a change is to be merged into, or the repository's default branch.
+const TARGETS: [&str; 6] = [
+    "GITHUB_BASE_REF",
+    "CI_MERGE_REQUEST_TARGET_BRANCH_NAME",
+    "CI_DEFAULT_BRANCH",
+    "CHANGE_TARGET",
+    "BITBUCKET_PR_DESTINATION_BRANCH",
+    "SYSTEM_PULLREQUEST_TARGETBRANCH",
+];
+/// Remotes whose branches are the project's own. Others may be anybody's forks.
+const REMOTES: [&str; 2] = ["origin", "upstream"];
+/// What the default branch is called where nothing says it.
+const USUAL: [&str; 2] = ["main", "master"];
+
+/// A revision of the workspace's repository, resolved once: all files are read from this commit.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    repository: Repository,
+    /// As it was named.
+    pub revision: String,
+    /// The full id.
+    pub id: String,
+}
+
+impl Commit {
+    /// Resolves a revision.
+    ///
+    /// # Errors
+    /// One fragment for people; `Refusal::Environment` when git cannot be run.
+    pub async fn resolve(revision: &str, workspace: &Path) -> Result<Result<Self, String>, Refusal> {
+        if revision.is_empty() || revision.starts_with('-') {
+            return Ok(Err("no revision is named".to_owned()));
+        }
+        let root = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.to_owned());
+        let Some(repository) = patch::repository(&root) else {
+            return Ok(Err("the workspace is in no git repository".to_owned()));
+        };
+        let full = match full_name(revision, &repository).await? {
+            Ok(full) => full,
+            Err(why) => return Ok(Err(why)),
+        };
+        let object = format!("{full}^{{commit}}");
+        let found = git(&repository, &["rev-parse", "--verify", "--quiet", &object]).await?;
+        Ok(match text(&found) {
+            Some(id) if is_id(&id) => Ok(Self {
+                repository,
+                revision: revision.to_owned(),
+                id,
+            }),
+            _ => Err(format!("`{revision}` names no commit of the workspace's repository")),
+        })
+    }
+
+    /// The repository that it is of.
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// A file of the commit; `path` is `/`-separated from the top of the repository, without `.` and `..`.
+    ///
+    /// # Errors
+    /// The inner error is a fragment for people: there is no such file, or it is too large.
+    pub async fn read(&self, path: &str) -> Result<Result<Vec<u8>, String>, Refusal> {
+        let object = format!("{}:{path}", self.id);
+        let size = git(&self.repository, &["cat-file", "-s", &object]).await?;
+        let Some(size) = text(&size).and_then(|size| size.parse::<u64>().ok()) else {
+            return Ok(Err(format!("there is no `{path}` in {}", self.revision)));
+        };
+        if size > inputs::SIZE {
+            return Ok(Err(format!("more than {} MiB", inputs::SIZE >> 20)));
+        }
+        let printed = git(&self.repository, &["cat-file", "blob", &object]).await?;
+        Ok(match printed.ok {
+            true => Ok(printed.stdout),
+            false => Err(format!("`{path}` is no file in {}", self.revision)),
+        })
+    }
+
+    /// Whether the change under test cannot move it: not `HEAD`, and part of a base branch. The error says why not.
+    ///
+    /// Base branches are the default branch of `origin` and `upstream` (`refs/remotes/R/HEAD`, else `R/main` or `R/master`) and
+    /// the branches of theirs that the CI system names as the target of the change or as the default.
+    pub async fn pinned(&self) -> Result<Result<String, String>, Refusal> {
+        if moves_with_checkout(&self.revision) {
+            let why = format!("`{}` moves with the change under test", self.revision);
+            return Ok(Err(why));
+        }
+        let bases = self.bases().await?;
+        for base in &bases {
+            let args = ["merge-base", "--is-ancestor", &self.id, base];
+            if git(&self.repository, &args).await?.ok {
+                let name = base.strip_prefix("refs/remotes/").unwrap_or(base);
+                return Ok(Ok(format!(
+                    "commit {} of {name}",
+                    self.id.get(..12).unwrap_or(&self.id)
+                )));
+            }
+        }
+        let names: Vec<&str> = bases
+            .iter()
+            .map(|base| base.strip_prefix("refs/remotes/").unwrap_or(base))
+            .collect();
+        let revision = &self.revision;
+        Ok(Err(match names.is_empty() {
+            true => format!(
+                "no base branch is known that `{revision}` could be part of; `git remote set-head origin --auto` records it"
+            ),
+            false => format!("`{revision}` is not part of the base branch ({})", names.join(", ")),
+        }))
+    }
+
+    /// The base branches, as full names of references that exist.
+    async fn bases(&self) -> Result<Vec<String>, Refusal> {
+        let mut wanted = Vec::new();
+        for remote in REMOTES {
+            let head = format!("refs/remotes/{remote}/HEAD");
+            let named = text(&git(&self.repository, &["symbolic-ref", "--quiet", &head]).await?);
+            let of_remote = format!("refs/remotes/{remote}/");
+            match named.filter(|name| name.starts_with(&of_remote)) {
+                Some(name) => wanted.push(name),
+                None => wanted.extend(USUAL.iter().map(|branch| format!("{of_remote}{branch}"))),
+            }
+            for branch in targets() {
+                wanted.push(format!("{of_remote}{branch}"));
+            }
+        }
+        let mut bases: Vec<String> = Vec::new();
+        for name in wanted {
+            let exists = git(&self.repository, &["show-ref", "--verify", "--quiet", &name])
+                .await?
+                .ok;
+            if exists && !bases.contains(&name) {
+                bases.push(name);
+            }
+        }
+        Ok(bases)
+    }
+}
+
+/// The revision with the reference that it begins with written out. Git itself takes a tag for a branch of the same name, and
+/// whoever may push tags could so hand in `origin/main`; here a remote-tracking branch comes first, and else the name must be
+/// one thing. The inner error is a fragment for people.
+async fn full_name(revision: &str, repository: &Repository) -> Result<Result<String, String>, Refusal> {
+    let cut = ["~", "^", "@{"].iter().filter_map(|mark| revision.find(mark)).min();
+    let (name, rest) = revision.split_at(cut.unwrap_or(revision.len()));
+    let literal = name.starts_with("refs/") || matches!(name, "" | "@" | "HEAD") || is_id(name);
+    // What git would read as a pattern is no name of a reference.
+    if literal || name.contains(['*', '?', '[']) {
+        return Ok(Ok(revision.to_owned()));
+    }
+    let kinds = ["refs/remotes/", "refs/tags/", "refs/heads/"].map(|kind| format!("{kind}{name}"));
+    let mut args = vec!["for-each-ref", "--format=%(refname)"];
+    args.extend(kinds.iter().map(String::as_str));
+    let listed = text(&git(repository, &args).await?).unwrap_or_default();
+    let there: Vec<&String> = kinds
+        .iter()
+        .filter(|kind| listed.lines().any(|line| line == kind.as_str()))
+        .collect();
+    let hex = (4..40).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let object = hex && !there.is_empty() && {
+        let prefix = format!("--disambiguate={name}");
+        text(&git(repository, &["rev-parse", &prefix]).await?).is_some()
+    };
+    Ok(match there.as_slice() {
+        [] => Ok(revision.to_owned()),
+        [first, ..] if first.starts_with("refs/remotes/") && !object => Ok(format!("{first}{rest}")),
+        [only] if !object => Ok(format!("{only}{rest}")),
+        _ => Err(format!(
+            "`{name}` names more than one thing; write refs/heads/{name} or refs/tags/{name}"
+        )),
+    })
+}
+
+/// Branch names that the CI system gives, without `refs/heads/`.
+fn targets() -> Vec<String> {
+    let named = TARGETS.iter().filter_map(|name| wire::variable(name));
+    let plain = |name: String| name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();
+    named.chain(default_of_event()).map(plain).collect()
+}
+
+/// The default branch in the event that GitHub's runner hands over; the runner writes it, not who caused the event.
+fn default_of_event() -> Option<String> {
+    let file = wire::variable("GITHUB_EVENT_PATH")?;
+    let event: serde_json::Value = serde_json::from_str(&inputs::text(Path::new(&file)).ok()?).ok()?;
+    let branch = event.get("repository")?.get("default_branch")?.as_str()?;
+    Some(branch.to_owned())
+}
+
+/// Whether a revision is written relative to what is checked out.
+fn moves_with_checkout(revision: &str) -> bool {
+    let own = |rest: &str| rest.is_empty() || rest.starts_with(['~', '^', '@', '{']);
+    let last = revision.rsplit('/').next().unwrap_or_default();
+    let of_worktree = revision.contains("worktree") && last.strip_prefix("HEAD").is_some_and(own);
+    of_worktree
+        || [revision.strip_prefix("HEAD"), revision.strip_prefix('@')]
+            .into_iter()
+            .flatten()
+            .any(own)
+}
+
+/// Whether a text is a full object id.
+fn is_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal> {
+    let dir = repository.git_dir.to_string_lossy();
+    let mut all = vec!["--git-dir", dir.as_ref()];
+    all.extend(args);
+    // Nothing is fetched for an object that is missing, and none is taken for another.
+    let env = [("GIT_NO_LAZY_FETCH", "1"), ("GIT_NO_REPLACE_OBJECTS", "1")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    held::git(&all, &repository.top, &env, None, May::Read)
+        .await
+        .map_err(Refusal::Environment)
+}
+
+/// What a successful call printed, without the newline.
+fn text(printed: &Printed) -> Option<String> {
+    let text = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    (printed.ok && !text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_with_the_checkout() {
+        for revision in [
+            "HEAD",
+            "HEAD~1",
+            "HEAD^2",
+            "HEAD@{1}",
+            "@",
+            "@~3",
+            "@{u}",
+            "main-worktree/HEAD",
+            "worktrees/a/HEAD^",
+        ] {
+            assert!(moves_with_checkout(revision), "{revision}");
+        }
+        for revision in ["origin/main", "origin/HEAD", "HEADLINE", "v1", "feature/@home", "main"] {
+            assert!(!moves_with_checkout(revision), "{revision}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Whether the text of an event, a token that may write to a forge, and a recipe of the checkout meet in this environment. Looks
+//! at names of variables, never at their values.
+
+use super::wire;
+
+/// Variables by which forges hand over the event that a step runs for: others wrote its text.
+const EVENTS: [&str; 4] = [
+    "GITHUB_EVENT_PATH",
+    "GITHUB_HEAD_REF",
+    "CI_MERGE_REQUEST_TITLE",
+    "BITBUCKET_PR_ID",
+];
+/// Tokens that may write to a forge.
+const WRITE_TOKENS: [&str; 6] = [
+    "GITHUB_TOKEN",
+    "GH_TOKEN",
+    "GITLAB_TOKEN",
+    "CI_JOB_TOKEN",
+    "GITEA_TOKEN",
+    "BITBUCKET_TOKEN",
+];
+/// Events that run with the repository's secrets whoever caused them.
+const PRIVILEGED: [&str; 4] = ["pull_request_target", "issue_comment", "issues", "workflow_run"];
+
+fn set(names: &[&'static str]) -> Vec<&'static str> {
+    let names = names.iter().copied();
+    names.filter(|name| wire::variable(name).is_some()).collect()
+}
+
+/// The variables that are set and hold text of an event.
+pub fn events() -> Vec<&'static str> {
+    set(&EVENTS)
+}
+
+/// The warning where they meet; `None` where they do not.
+pub fn warning() -> Option<String> {
+    let (events, tokens) = (events(), set(&WRITE_TOKENS));
+    let privileged = wire::variable("GITHUB_EVENT_NAME").filter(|name| PRIVILEGED.contains(&name.as_str()));
+    let what = match (events.is_empty(), tokens.is_empty(), privileged) {
+        (true, _, _) | (false, true, None) => return None,
+        (false, false, _) => format!("a token that may write ({})", tokens.join(", ")),
+        (false, true, Some(event)) => format!("the rights of `{event}`"),
+    };
+    Some(format!(
+        "text of an event ({}) and {what} are in one step: take the token out, apply the patch in a step of its own, and take \
+         recipe and policy from the base branch (git:origin/main:PATH); a recipe of this checkout is not trusted",
+        events.join(", ")
+    ))
+}

@@ -1,0 +1,340 @@
+//! Where a recipe comes from, how it and the files that it names are read, and whether it is trusted. Starts nothing of it.
+
+use super::committed::Commit;
+use super::inputs;
+use super::places::{ends_in, places, reaches};
+use super::refusal::Refusal;
+use crate::diag::Spanned;
+use crate::recipe::{Recipe, Wanted, named};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A recipe as the command line names it.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// As it was written: a path, `git:REV:PATH` or `-`.
+    pub name: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    File(PathBuf),
+    /// `path` is from the top of the repository.
+    Commit {
+        commit: Commit,
+        path: String,
+    },
+    Stdin,
+}
+
+/// Whether a recipe is believed in what it asks for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    pub trusted: bool,
+    /// Why: a fragment for people.
+    pub why: String,
+}
+
+impl Trust {
+    /// Trusted, for this reason.
+    pub fn yes(why: impl Into<String>) -> Self {
+        Self {
+            trusted: true,
+            why: why.into(),
+        }
+    }
+
+    /// Not trusted, for this reason.
+    pub fn no(why: impl Into<String>) -> Self {
+        Self {
+            trusted: false,
+            why: why.into(),
+        }
+    }
+}
+
+/// The files that a recipe names, read already.
+#[derive(Debug, Default)]
+pub struct Named {
+    texts: BTreeMap<String, Result<String, String>>,
+    /// Where they lie, or stand in the tree when they are read from a commit.
+    pub files: Vec<PathBuf>,
+}
+
+impl Named {
+    /// The text of one of them.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn text(&self, name: &str) -> Result<String, String> {
+        let found = self.texts.get(name).cloned();
+        found.unwrap_or_else(|| Err("it was not read".to_owned()))
+    }
+}
+
+/// A problem with the name of a recipe or policy itself.
+fn invalid(name: &str, code: &str, why: &str, help: &str) -> Refusal {
+    Refusal::Invalid(format!("{name}:1:1: error[{code}]: {why}\nhelp: {help}"))
+}
+
+const HELP: &str = "write git:REV:PATH, as git:origin/main:ci/recipe.yaml";
+
+/// `git:REV:PATH`, resolved: the commit, and the path from the top of the repository.
+///
+/// # Errors
+/// As [`Origin::open`].
+pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String), Refusal> {
+    let bad = |why: &str| invalid(name, "no-file", why, HELP);
+    let spec = name.strip_prefix("git:").unwrap_or(name);
+    let (revision, path) = spec.split_once(':').ok_or_else(|| bad("no path is named"))?;
+    let path = within("", path).ok_or_else(|| bad("the path leads out of the repository"))?;
+    let commit = Commit::resolve(revision, workspace).await?.map_err(|why| bad(&why))?;
+    Ok((commit, path))
+}
+
+/// The text of a file of a commit. `name` is for messages.
+///
+/// # Errors
+/// As [`Origin::open`].
+pub async fn text_of(name: &str, commit: &Commit, path: &str) -> Result<String, Refusal> {
+    let bytes = commit
+        .read(path)
+        .await?
+        .map_err(|why| invalid(name, "no-file", &why, HELP))?;
+    inputs::utf8(bytes, name)
+}
+
+impl Origin {
+    /// Finds a recipe and reads its text.
+    ///
+    /// # Errors
+    /// There is no such file or revision (code 3); git or the file cannot be read (code 8).
+    pub async fn open(name: &Path, workspace: &Path) -> Result<(Self, String), Refusal> {
+        let name = name.to_string_lossy().into_owned();
+        let (kind, text) = if name == "-" {
+            (Kind::Stdin, inputs::stdin()?)
+        } else if name.starts_with("git:") {
+            let (commit, path) = committed(&name, workspace).await?;
+            let text = text_of(&name, &commit, &path).await?;
+            (Kind::Commit { commit, path }, text)
+        } else if name.starts_with("builtin:") {
+            return Err(invalid(
+                &name,
+                "unknown-recipe",
+                "this program has no built-in recipes; built-in are policies only",
+                "name a recipe file, git:REV:PATH, or `-` for stdin",
+            ));
+        } else {
+            let path = PathBuf::from(&name);
+            let text = inputs::recipe(&path)?;
+            (Kind::File(path), text)
+        };
+        Ok((Self { name, kind }, text))
+    }
+
+    /// The full id of the commit that it is read from.
+    pub fn commit(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Commit { commit, .. } => Some(&commit.id),
+            _ => None,
+        }
+    }
+
+    /// A policy that the recipe names, as the command line would name it from here: a path, or a file of the same commit.
+    ///
+    /// # Errors
+    /// The path leads out of the repository that the recipe is read from.
+    pub fn policy(&self, name: &str) -> Result<String, Refusal> {
+        if name.starts_with("builtin:") || name.starts_with("git:") {
+            return Ok(name.to_owned());
+        }
+        match &self.kind {
+            Kind::Commit { commit, path } => {
+                let file = within(dir_of(path), name).ok_or_else(|| self.outside(name))?;
+                Ok(format!("git:{}:{file}", commit.id))
+            }
+            _ => Ok(self.beside(name).to_string_lossy().into_owned()),
+        }
+    }
+
+    fn outside(&self, name: &str) -> Refusal {
+        let why = format!("it names `{name}`, which is no file of the commit that it is read from");
+        let help = "name files of a recipe by paths relative to it, within the repository";
+        invalid(&self.name, "outside-path", &why, help)
+    }
+
+    /// A file that the recipe names, seen from where we are.
+    fn beside(&self, name: &str) -> PathBuf {
+        match &self.kind {
+            Kind::File(path) => path.parent().unwrap_or_else(|| Path::new("")).join(name),
+            _ => PathBuf::from(name),
+        }
+    }
+
+    /// Where a file that the recipe names lies: beside it; settings else in the workspace.
+    fn place(&self, wanted: Wanted, name: &str, workspace: &Path) -> PathBuf {
+        let own = self.beside(name);
+        match wanted {
+            Wanted::Settings if !own.is_file() => workspace.join(name),
+            _ => own,
+        }
+    }
+
+    /// Reads the files that the recipe names: from its own commit where it is read from one. Those of an untrusted recipe are
+    /// read only where the change under test lies too.
+    ///
+    /// # Errors
+    /// Git cannot be run. A file that cannot be read is told by [`Named::text`].
+    pub async fn read_named(&self, recipe: &Recipe, trust: &Trust, workspace: &Path) -> Result<Named, Refusal> {
+        let mut all = Named::default();
+        let places = self.readable(workspace);
+        for (wanted, name) in named(recipe) {
+            let text = match &self.kind {
+                Kind::Commit { commit, path } => {
+                    let stands = within(dir_of(path), &name.value);
+                    all.files.extend(stands.map(|path| commit.repository().top.join(path)));
+                    committed_text(commit, path, wanted, &name.value, workspace).await?
+                }
+                _ => {
+                    let file = self.place(wanted, &name.value, workspace);
+                    let text = match trust.trusted || ends_in(&file, &places) {
+                        true => inputs::text(&file).map_err(|refusal| refusal.to_string()),
+                        false => Err(format!(
+                            "it lies outside the workspace's repository, and the recipe is not trusted: {}",
+                            trust.why
+                        )),
+                    };
+                    all.files.push(file);
+                    text
+                }
+            };
+            all.texts.insert(name.value.clone(), text);
+        }
+        Ok(all)
+    }
+
+    /// The file that it is, or that stands at its path in the tree: a run must not write it.
+    pub fn file(&self) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::File(path) => Some(path.clone()),
+            Kind::Commit { commit, path } => Some(commit.repository().top.join(path)),
+            Kind::Stdin => None,
+        }
+    }
+
+    /// Whether the recipe is trusted in a run on `workspace`. `by_flag`: the command line says so.
+    ///
+    /// # Errors
+    /// Git cannot be run.
+    pub async fn trust(&self, by_flag: bool, recipe: &Recipe, workspace: &Path) -> Result<Trust, Refusal> {
+        if by_flag {
+            return Ok(Trust::yes("`--trust recipe` says so"));
+        }
+        let places = places(workspace);
+        let own = match &self.kind {
+            Kind::Stdin => return Ok(Trust::no("it comes from stdin")),
+            Kind::Commit { commit, .. } => match commit.pinned().await? {
+                Ok(why) => return Ok(Trust::yes(why)),
+                Err(why) => return Ok(Trust::no(why)),
+            },
+            Kind::File(path) => path,
+        };
+        if let Some(place) = reaches(own, &places) {
+            return Ok(Trust::no(format!(
+                "it lies in the workspace's repository ({})",
+                place.display()
+            )));
+        }
+        if let Some(settings) = &recipe.tools.settings
+            && let Some(place) = reaches(&self.place(Wanted::Settings, &settings.value, workspace), &places)
+        {
+            return Ok(Trust::no(format!(
+                "its `tools.settings` lies in the workspace's repository ({})",
+                place.display()
+            )));
+        }
+        Ok(Trust::yes("a file outside the workspace's repository"))
+    }
+
+    /// Where an untrusted recipe may have files of its own: where the change under test lies, and where the recipe really lies (a
+    /// link in the tree may lead to it).
+    fn readable(&self, workspace: &Path) -> Vec<PathBuf> {
+        let mut all = places(workspace);
+        if let Kind::File(path) = &self.kind {
+            all.extend(
+                path.canonicalize()
+                    .ok()
+                    .and_then(|real| real.parent().map(Path::to_path_buf)),
+            );
+        }
+        all
+    }
+
+    /// The policy that a recipe names although it lies outside the workspace's repository.
+    pub fn policy_outside(&self, recipe: &Recipe, workspace: &Path) -> Option<Spanned<String>> {
+        let name = recipe.policy.as_ref()?;
+        let elsewhere = name.value.starts_with("builtin:") || name.value.starts_with("git:");
+        let commit = matches!(self.kind, Kind::Commit { .. });
+        let outside = !elsewhere && !commit && !ends_in(&self.beside(&name.value), &self.readable(workspace));
+        outside.then(|| name.clone())
+    }
+}
+
+async fn committed_text(
+    commit: &Commit,
+    recipe: &str,
+    wanted: Wanted,
+    name: &str,
+    workspace: &Path,
+) -> Result<Result<String, String>, Refusal> {
+    let no_file = || "it leads out of the commit that the recipe is read from".to_owned();
+    let Some(path) = within(dir_of(recipe), name) else {
+        return Ok(Err(no_file()));
+    };
+    let mut read = commit.read(&path).await?;
+    if read.is_err() && wanted == Wanted::Settings {
+        let root = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        let below = root.strip_prefix(&commit.repository().top).unwrap_or(Path::new(""));
+        if let Some(path) = within(&below.to_string_lossy(), name) {
+            read = commit.read(&path).await?;
+        }
+    }
+    Ok(read.and_then(|bytes| inputs::utf8(bytes, name).map_err(|refusal| refusal.to_string())))
+}
+
+fn dir_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+/// `name` below `dir`, without `.` and `..`; `None` when it leads out or names no file.
+fn within(dir: &str, name: &str) -> Option<String> {
+    if name.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_within_a_commit() {
+        assert_eq!(within("ci", "../schemas/a.json").as_deref(), Some("schemas/a.json"));
+        assert_eq!(within("ci", "./p.yaml").as_deref(), Some("ci/p.yaml"));
+        for name in ["../../x", "/etc/passwd", "..", "a/../../.."] {
+            assert_eq!(within("ci", name), None, "{name}");
+        }
+    }
+}

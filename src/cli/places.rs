@@ -1,0 +1,121 @@
+//! Which files the change under test may have written, and whether the way to a file leads over one of them. Reads names and links
+//! only.
+
+use super::wire;
+use crate::workspace::patch;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// Links that are followed on the way to one file, as the kernel's own limit.
+const LINKS: usize = 40;
+
+/// Whether a file is not there, or lies in one of these places after all links.
+pub fn ends_in(file: &Path, places: &[PathBuf]) -> bool {
+    let ends = way(file).and_then(|way| way.last().cloned());
+    ends.is_none_or(|end| places.iter().any(|place| end.starts_with(place)))
+}
+
+/// What the change under test may have written: the workspace, the repository that it lies in, and all of its worktrees; links
+/// followed.
+pub fn places(workspace: &Path) -> Vec<PathBuf> {
+    let root = real(workspace);
+    let mut places = vec![root.clone()];
+    if let Some(repository) = patch::repository(&root) {
+        let common = real(&repository.common_dir);
+        places.extend([real(&repository.top), real(&repository.git_dir), common.clone()]);
+        // The first worktree is where the common directory stands.
+        if common.file_name().is_some_and(|name| name == ".git") {
+            places.extend(common.parent().map(Path::to_path_buf));
+        }
+        let others = std::fs::read_dir(common.join("worktrees"));
+        for entry in others.into_iter().flatten().filter_map(Result::ok) {
+            let pointer = std::fs::read_to_string(entry.path().join("gitdir")).unwrap_or_default();
+            places.extend(Path::new(pointer.trim()).parent().map(real));
+        }
+    }
+    places.retain(|place| place.components().count() > 1);
+    places
+}
+
+fn real(path: &Path) -> PathBuf {
+    let path = wire::absolute(path);
+    path.canonicalize().unwrap_or(path)
+}
+
+/// The place that lies on the way to a file: where a link on it stands, or where it ends.
+pub fn reaches(file: &Path, places: &[PathBuf]) -> Option<PathBuf> {
+    // A way that cannot be followed to its end is not known to stay outside.
+    let Some(way) = way(file) else {
+        return Some(file.to_path_buf());
+    };
+    way.into_iter()
+        .find(|at| places.iter().any(|place| at.starts_with(place)))
+}
+
+/// Every link that is followed on the way to a file, at its real place, and the file itself last. `None` when the way cannot be
+/// followed.
+fn way(file: &Path) -> Option<Vec<PathBuf>> {
+    let mut left: VecDeque<OsString> = parts(&wire::absolute(file));
+    let mut at = PathBuf::from("/");
+    let mut passed = Vec::new();
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&part);
+        let found = next.symlink_metadata().ok()?;
+        if !found.file_type().is_symlink() {
+            at = next;
+            continue;
+        }
+        let target = std::fs::read_link(&next).ok()?;
+        passed.push(next);
+        if passed.len() > LINKS {
+            return None;
+        }
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        for part in parts(&target).into_iter().rev() {
+            left.push_front(part);
+        }
+    }
+    passed.push(at);
+    Some(passed)
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    let kept = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    kept.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_passes_every_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for name in ["in", "out", "out/real"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("out/real/r.yaml"), "").unwrap();
+        let link = |target: &str, at: &str| std::os::unix::fs::symlink(target, root.join(at)).unwrap();
+        link("../out/real", "in/dir");
+        link("../in/dir/r.yaml", "out/through.yaml");
+        link("loop", "out/loop");
+        let places = [root.join("in")];
+        let reaches = |name: &str| reaches(&root.join(name), &places).is_some();
+        assert!(reaches("out/through.yaml"), "a link in the tree decides where it ends");
+        assert!(reaches("in/dir/r.yaml") && reaches("out/../in/dir/r.yaml"));
+        assert!(reaches("out/loop") && reaches("out/nothing"));
+        assert!(!reaches("out/real/r.yaml") && !reaches("in/../out/real/r.yaml"));
+    }
+}
