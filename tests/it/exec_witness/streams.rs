@@ -91,34 +91,3 @@ async fn commands_side_by_side_do_not_know_each_other() {
         }
     }
 }
-
-/// What an exec costs with and without being asked about, in one run: three rounds of each, the quickest counts. A wide bound, since
-/// tests are not optimised and share the machine; `cargo bench --bench sandbox` measures.
-#[tokio::test]
-async fn an_exec_passed_on_costs_little() {
-    for level in CONFINED {
-        let Some(house) = House::with_programs(level) else {
-            return;
-        };
-        let mut quickest = [std::time::Duration::MAX; 2];
-        for _ in 0..3 {
-            for (at, quickest) in quickest.iter_mut().enumerate() {
-                let judge = Recorder::new();
-                let mut spawn = house.spawn("aux/spin 400 /bin/true; true", judge);
-                if at == 0 {
-                    spawn.judge = None;
-                }
-                let got = overnight::process::run(spawn, &house.confinement).await.unwrap();
-                assert_eq!(got.exit.code, Some(0));
-                *quickest = (*quickest).min(got.took);
-            }
-        }
-        let [without, with] = quickest;
-        let each = with.saturating_sub(without) / 400;
-        println!(
-            "{level:?}: an exec passed on costs {each:?} more than the {:?} of a plain one",
-            without / 400
-        );
-        assert!(each < std::time::Duration::from_millis(1), "{level:?}: {each:?}");
-    }
-}
