@@ -36,6 +36,11 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// A variable of the environment as it is set, if it is: an empty one too. One that is no text counts as empty.
+pub fn set_variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.into_string().unwrap_or_default())
+}
+
 /// The whole environment, as far as it is text.
 pub fn environment() -> Vec<(String, String)> {
     let pairs = std::env::vars_os();
