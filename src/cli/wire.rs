@@ -172,11 +172,6 @@ pub async fn confinement(
         parent: &environment(),
     };
     let confinement = private::confinement(&wishes, own)?;
-    let within_reach = level == Level::Landlock && unseen.iter().any(|path| path.starts_with(root));
-    let detail = match within_reach {
-        true => format!("{detail}; the run directory lies inside the workspace, within reach of commands"),
-        false => detail,
-    };
     Ok((confinement, detail))
 }
 
@@ -216,7 +211,7 @@ pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, we
     Scope {
         confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
-        results: run_dir.join("results"),
+        results: run_dir.join("results").into(),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
         web,

@@ -9,6 +9,7 @@ pub mod compact;
 pub mod denial;
 pub mod deps;
 pub mod effects;
+pub mod home;
 pub mod ledger;
 pub mod modify;
 pub mod next;

@@ -70,7 +70,11 @@ pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, 
         _ => return Err(damaged("not a journal line: it needs `chain` or `mac`".to_owned())),
     };
     if !holds {
-        let other = if keyed { ", or it was written under another key" } else { "" };
+        let other = if keyed {
+            ", or it was written under another key"
+        } else {
+            ""
+        };
         return Err(damaged(format!(
             "the hash chain is broken: this line, or one before it, was changed{other}"
         )));
@@ -115,7 +119,10 @@ mod tests {
             let back = decode("", &line, key).unwrap();
             assert_eq!((back.event, back.chain, back.keyed), (event.clone(), chain, keyed));
             assert!(decode("00", &line, key).is_err(), "another predecessor");
-            assert!(decode("", &line.replace("\"w\"", "\"x\""), key).is_err(), "changed text");
+            assert!(
+                decode("", &line.replace("\"w\"", "\"x\""), key).is_err(),
+                "changed text"
+            );
             for at in 0..line.len() {
                 for bit in [0x01, 0x20] {
                     let mut bytes = line.clone().into_bytes();
@@ -131,11 +138,17 @@ mod tests {
     #[test]
     fn a_key_is_asked_for_and_another_one_does_not_do() {
         let (_, entry) = entry();
-        let (key, other) = (Key::new("a key of the tests").unwrap(), Key::new("another key of tests").unwrap());
+        let (key, other) = (
+            Key::new("a key of the tests").unwrap(),
+            Key::new("another key of tests").unwrap(),
+        );
         let (line, chain) = encode("", &entry, Some(&key));
         assert_eq!(decode("", &line, None), Err(Refused::NoKey));
         assert!(matches!(decode("", &line, Some(&other)), Err(Refused::Damaged(why)) if why.contains("another key")));
         let stripped = line.replace("\"mac\"", "\"chain\"");
-        assert!(decode("", &stripped, Some(&key)).is_err() && decode("", &stripped, None).is_err(), "{chain}");
+        assert!(
+            decode("", &stripped, Some(&key)).is_err() && decode("", &stripped, None).is_err(),
+            "{chain}"
+        );
     }
 }

@@ -26,7 +26,9 @@ pub enum JournalError {
     #[error("{0}")]
     Key(String),
     /// A name on the way to it is a link that the tree holds: exit 8.
-    #[error("{0} is a symbolic link inside the workspace, and nothing is read or written through one: remove it, or name another place")]
+    #[error(
+        "{0} is a symbolic link inside the workspace, and nothing is read or written through one: remove it, or name another place"
+    )]
     Link(String),
     /// It was changed or cut: exit 8.
     #[error("the journal {path} is damaged at line {line}: {why}")]

@@ -40,7 +40,10 @@ impl Journal {
         let link = count.checked_sub(1).and_then(|last| self.links.get(last));
         match link {
             Some(link) if *link == head.head => None,
-            Some(_) => Some(format!("event {} is another one than was written", count.saturating_sub(1))),
+            Some(_) => Some(format!(
+                "event {} is another one than was written",
+                count.saturating_sub(1)
+            )),
             None => Some(format!(
                 "it was cut: {count} events were written, {} are there",
                 self.events.len()
@@ -127,7 +130,9 @@ pub fn read_alone(dir: &Path, key: Option<&Key>) -> Result<Journal, JournalError
             return Err(damaged(format!("event {} is missing", journal.events.len())));
         }
         if index > 0 && decoded.keyed != journal.keyed {
-            return Err(damaged("some lines are written under a key and some are not".to_owned()));
+            return Err(damaged(
+                "some lines are written under a key and some are not".to_owned(),
+            ));
         }
         journal.keyed = decoded.keyed;
         journal.events.push(decoded.event);

@@ -2,7 +2,7 @@
 //! directory commands could reach. Nothing here is ever in reach of a command.
 //!
 //! ```text
-//! heads/RUN   {"run":ID,"events":N,"head":HEX}
+//! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH}
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory that the outputs go to
 //! ```
 
@@ -35,6 +35,9 @@ pub struct Head {
     pub events: u64,
     /// The link of the last one.
     pub head: String,
+    /// Where the journal lay.
+    #[serde(default)]
+    pub dir: String,
 }
 
 /// Whether a run's id can be the name of a file: a journal from elsewhere may say anything.
@@ -45,7 +48,10 @@ pub fn is_plain(run: &str) -> bool {
 
 /// The head of a run that this user wrote.
 pub fn head(run: &RunId) -> Option<Head> {
-    let path = own::state().ok()?.join(HEADS).join(is_plain(run.as_str()).then_some(run.as_str())?);
+    let path = own::state()
+        .ok()?
+        .join(HEADS)
+        .join(is_plain(run.as_str()).then_some(run.as_str())?);
     let text = small(&path).ok()?;
     // What stands behind the first line is the rest of a longer one.
     let head: Head = serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()?;
@@ -67,11 +73,12 @@ fn small(path: &Path) -> io::Result<Vec<u8>> {
 pub(super) struct HeadFile {
     file: File,
     run: RunId,
+    dir: String,
 }
 
 impl HeadFile {
     /// Opens it, directories included. An error says why this machine will not know the run again.
-    pub fn open(run: &RunId) -> Result<Self, String> {
+    pub fn open(run: &RunId, journal: &Path) -> Result<Self, String> {
         if !is_plain(run.as_str()) {
             return Err(format!("{run} cannot be the name of a file"));
         }
@@ -85,8 +92,18 @@ impl HeadFile {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        let run = run.clone();
-        Ok(Self { file, run })
+        let mut head = Self {
+            file,
+            run: run.clone(),
+            dir: String::new(),
+        };
+        head.move_to(journal);
+        Ok(head)
+    }
+
+    /// The journal lies in this directory from now on.
+    pub fn move_to(&mut self, journal: &Path) {
+        self.dir = place::settled(journal).to_string_lossy().into_owned();
     }
 
     /// The line that says how far the journal has come.
@@ -95,6 +112,7 @@ impl HeadFile {
             run: self.run.clone(),
             events,
             head: head.to_owned(),
+            dir: self.dir.clone(),
         };
         // Strings and a number: there is no way for this to fail.
         let mut line = serde_json::to_vec(&head).unwrap_or_default();
@@ -198,8 +216,14 @@ pub fn moved_from(out: &Path) -> Option<PathBuf> {
 
 /// All journals that were moved, each with its run directory.
 pub fn moved() -> Vec<(PathBuf, PathBuf)> {
-    let entries = own::state().ok().and_then(|dir| std::fs::read_dir(dir.join(MOVED)).ok());
-    let dirs = entries.into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let entries = own::state()
+        .ok()
+        .and_then(|dir| std::fs::read_dir(dir.join(MOVED)).ok());
+    let dirs = entries
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
     dirs.filter(|dir| dir.join(super::writer::FILE).is_file())
         .filter_map(|dir| Some((outputs_of(&dir)?, dir)))
         .map(|(place, dir)| (dir, place))

@@ -63,7 +63,19 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
             return Ok(dir);
         }
     }
-    Err(JournalError::Missing(run.to_owned()))
+    let known = state::is_plain(run).then(|| state::head(&RunId::from(run))).flatten();
+    let known = known
+        .map(|head| PathBuf::from(head.dir))
+        .filter(|dir| dir.join(writer::FILE).is_file());
+    known.ok_or_else(|| JournalError::Missing(run.to_owned()))
+}
+
+/// Moves the record of a run that nobody goes on with, and what lies beside it.
+pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
+    let path = from.join(writer::FILE);
+    let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
+    writer::lock(&file, from)?;
+    state::move_entries(from, to)
 }
 
 /// Whether this directory is a run's already.

@@ -73,8 +73,15 @@ impl Writer {
         Ok(Self::over(path, file, (chain, 1), key, run))
     }
 
-    fn over(path: PathBuf, file: File, (chain, events): (String, u64), key: Option<&'static Key>, run: Option<&RunId>) -> Self {
-        let opened = run.map_or_else(|| Err("it names no run".to_owned()), HeadFile::open);
+    fn over(
+        path: PathBuf,
+        file: File,
+        (chain, events): (String, u64),
+        key: Option<&'static Key>,
+        run: Option<&RunId>,
+    ) -> Self {
+        let dir = path.parent().unwrap_or_else(|| Path::new("."));
+        let opened = run.map_or_else(|| Err("it names no run".to_owned()), |run| HeadFile::open(run, dir));
         let (head, headless) = match opened {
             Ok(head) => (Some(head), None),
             Err(why) => (None, Some(why)),
@@ -126,7 +133,14 @@ impl Writer {
         let from = self.path.parent().unwrap_or_else(|| Path::new(".")).to_owned();
         state::move_entries(&from, dir)?;
         self.path = dir.join(FILE);
-        let file = OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(&self.path);
+        if let Some(head) = &mut self.head {
+            head.move_to(dir);
+        }
+        self.dirty = true;
+        let file = OpenOptions::new()
+            .append(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&self.path);
         let file = file.map_err(|source| self.write_error(source))?;
         // The lock is the open file's: after a rename it is held already, and a copy is nobody else's yet.
         let same = rustix::fs::fstat(&file).is_ok_and(|new| {
@@ -135,7 +149,6 @@ impl Writer {
         if !same {
             lock(&file, dir)?;
             self.file = file;
-            self.dirty = true;
         }
         self.sync()
     }
@@ -189,11 +202,12 @@ impl Writer {
             Some(behind) => behind.sync(line),
             None => {
                 let head = self.head.as_ref().map(HeadFile::try_clone).transpose();
-                head.and_then(|head| Behind::start(&self.file, head)).and_then(|mut behind| {
-                    behind.sync(line)?;
-                    self.behind = Some(behind);
-                    Ok(())
-                })
+                head.and_then(|head| Behind::start(&self.file, head))
+                    .and_then(|mut behind| {
+                        behind.sync(line)?;
+                        self.behind = Some(behind);
+                        Ok(())
+                    })
             }
         };
         asked.map_err(|source| self.write_error(source))?;
