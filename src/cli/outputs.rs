@@ -282,7 +282,11 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
         Stdout::Json => written.result.to_line(),
         Stdout::StreamJson => stream::last(&written.result),
     };
-    match out::stdout(&text) {
+    let print = match format {
+        Stdout::Text => out::stdout_of_others,
+        Stdout::Json | Stdout::StreamJson => out::stdout,
+    };
+    match print(&text) {
         Ok(()) => written.code,
         Err(error) => {
             out::tell(&format!("error: stdout: {error}"));

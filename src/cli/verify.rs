@@ -8,7 +8,7 @@ use crate::report::export::{self, Beside, Format};
 use crate::report::result::{self, Ending, JournalHead};
 use crate::report::summary::RunSummary;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The largest `result.json` that is read, in bytes.
@@ -50,12 +50,10 @@ fn is_finished(journal: &Journal) -> bool {
 
 /// The blobs and kept results that the journal itself names.
 fn kept(home: &Path, journal: &Journal, sum: &RunSummary<'_>, problems: &mut Vec<String>) {
-    let mut named = BTreeSet::new();
     for event in &journal.events {
         match &event.kind {
             EventKind::PatchTaken(patch) => {
                 let Some(blob) = &patch.blob else { continue };
-                named.insert(format!("blobs/{blob}"));
                 if let Err(error) = artefacts::read_blob(home, blob) {
                     problems.push(format!("blobs/{blob}: {error}"));
                 }
@@ -69,17 +67,6 @@ fn kept(home: &Path, journal: &Journal, sum: &RunSummary<'_>, problems: &mut Vec
             }
             _ => {}
         }
-    }
-    match outputs::kept_digests(home) {
-        Ok(found) => {
-            let blobs = found.keys().filter(|name| name.starts_with("blobs/"));
-            problems.extend(
-                blobs
-                    .filter(|name| !named.contains(*name))
-                    .map(|name| format!("{name} is not of this run")),
-            );
-        }
-        Err(error) => problems.push(error.to_string()),
     }
     if let Ok(patch) = std::fs::read(home.join("changes.patch"))
         && outputs::patch_bytes(home, sum).is_ok_and(|recorded| recorded != patch)
@@ -159,8 +146,9 @@ fn of_result(
     }
     sealed(&value, &head, journal.keyed, problems)?;
     let digests = strings(stored.get("digests"));
-    digested(home, &digests, problems)?;
-    if head.events != journal.events.len() as u64 {
+    let whole = head.events == journal.events.len() as u64;
+    digested(home, &digests, whole, problems)?;
+    if !whole {
         if is_finished(journal) {
             problems.push("result.json is of an earlier session: `overnight report RUN` makes it again".to_owned());
         }
@@ -209,8 +197,14 @@ fn sealed(value: &Value, head: &JournalHead, keyed: bool, problems: &mut Vec<Str
     Ok(())
 }
 
-/// Every file that the result has a digest of, and every one that it should have.
-fn digested(home: &Path, digests: &BTreeMap<String, String>, problems: &mut Vec<String>) -> Result<(), JournalError> {
+/// Every file that the result has a digest of, and every one that it should have. `whole`: nothing was recorded since, so that no
+/// blob or kept result can be newer.
+fn digested(
+    home: &Path,
+    digests: &BTreeMap<String, String>,
+    whole: bool,
+    problems: &mut Vec<String>,
+) -> Result<(), JournalError> {
     let mut places = vec![home.to_owned()];
     places.extend(state::outputs_of(home));
     let found = outputs::digests(home)?;
@@ -221,7 +215,8 @@ fn digested(home: &Path, digests: &BTreeMap<String, String>, problems: &mut Vec<
             None => problems.push(format!("{name} is missing")),
         }
     }
-    for name in found.keys().filter(|name| !digests.contains_key(*name)) {
+    let unknown = found.keys().filter(|name| !digests.contains_key(*name));
+    for name in unknown.filter(|name| whole || !name.contains('/')) {
         problems.push(format!("{name} is not of this run"));
     }
     // The copies in a run directory that commands could reach.

@@ -7,10 +7,12 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod approvals;
 mod cases;
 mod cli;
 mod exit_codes;
 mod feedback;
+mod forged;
 mod gemini;
 mod harness;
 mod hostile;
@@ -36,6 +38,8 @@ mod scheduler;
 mod secrets;
 mod server_prompts;
 mod service;
+mod shown;
+mod state;
 mod tools;
 mod traces;
 mod trust;

@@ -52,6 +52,12 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         return printed(&object.to_pretty());
     }
     let bytes = export::render(format, &sum, beside).map_err(|error| Refusal::Output(error.to_string()))?;
-    out::stdout_bytes(&bytes).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
+    let printed = match format {
+        Format::Text | Format::Summary | Format::Review => out::stdout_of_others(&String::from_utf8_lossy(&bytes)),
+        // Commands on purpose.
+        Format::Github => out::stdout_bytes(&bytes),
+        _ => out::stdout_of_programs(&bytes),
+    };
+    printed.map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
     Ok(exit::PASSED)
 }

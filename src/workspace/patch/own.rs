@@ -19,6 +19,31 @@ struct Entry {
 }
 
 impl Shadow {
+    /// Takes away a store that a run left which was killed before its record began. Anything else of that name is no store of
+    /// ours and is refused: a tree may bring a directory of that name with it.
+    pub fn clear(dir: &Path) -> std::io::Result<()> {
+        let found = match std::fs::symlink_metadata(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let ours = match std::fs::read(dir.join("HEAD")) {
+            Ok(head) => head == super::HEAD,
+            // Half made.
+            Err(_) if found.is_dir() => std::fs::read_dir(dir)?.flatten().all(|entry| {
+                let name = entry.file_name();
+                ["config", "info", "objects", "refs"].iter().any(|known| name == *known)
+            }),
+            Err(_) => false,
+        };
+        match ours && found.is_dir() {
+            true => std::fs::remove_dir_all(dir),
+            false => Err(std::io::Error::other(format!(
+                "{} is there already and is no store of ours",
+                dir.display()
+            ))),
+        }
+    }
+
     /// Whether `snapshot` is the tree of this commit. What lies in repositories inside the tree is not compared.
     pub async fn is_commit(&self, snapshot: &Snapshot, commit: &str) -> bool {
         let Ok(printed) = self.git(&["rev-parse", &format!("{commit}^{{tree}}")], None).await else {
