@@ -166,6 +166,16 @@ fn of_result(
             problems.push(format!("result.json: the {name} is said to be {path}"));
         }
     }
+    // A run that was moved has other directories than its result says, but one and the same for all files.
+    let others = ending.artefacts.iter().filter(|(name, _)| *name != "journal");
+    let mut dirs: Vec<Option<&Path>> = others.map(|(_, path)| Path::new(path).parent()).collect();
+    if state::outputs_of(home).is_none() {
+        dirs.extend(ending.artefacts.get("journal").map(|path| Path::new(path).parent()));
+    }
+    dirs.dedup();
+    if dirs.len() > 1 {
+        problems.push("result.json: `artefacts` names files in several directories".to_owned());
+    }
     rendered(home, sum, &ending, problems);
     let expected = result::result(sum, &ending).to_value();
     differing(&expected, &stored, problems);

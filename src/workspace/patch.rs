@@ -143,11 +143,6 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Goes on in the directory that the store was moved to. Nothing may be at work in it.
-    pub fn moved_to(&mut self, dir: &Path) {
-        self.dir = dir.to_owned();
-    }
-
     fn lay_out(&self, hidden: &[PathBuf]) -> std::io::Result<()> {
         let info = self.dir.join("info");
         let objects = self.dir.join("objects");

@@ -5,8 +5,7 @@ use super::harness::{Done, World, git_in, says, script, shell};
 use serde_json::Value;
 
 /// Scripts run; each needs a person.
-const ASK: &str =
-    "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: run_shell_command, commands: [bash], args: any }\n";
+const ASK: &str = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: run_shell_command, commands: [bash], args: any, paths: ['**'] }\n";
 
 fn policy(level: &str) -> String {
     format!("{ASK}sandbox: {{ level: {level} }}\n")

@@ -19,6 +19,11 @@ struct Entry {
 }
 
 impl Shadow {
+    /// Goes on in the directory that the store was moved to. Nothing may be at work in it.
+    pub fn moved_to(&mut self, dir: &Path) {
+        self.dir = dir.to_owned();
+    }
+
     /// Takes away a store that a run left which was killed before its record began. Anything else of that name is no store of
     /// ours and is refused: a tree may bring a directory of that name with it.
     pub fn clear(dir: &Path) -> std::io::Result<()> {
