@@ -5,7 +5,13 @@ use super::harness::{Done, World, git_in, says, script, shell};
 use serde_json::Value;
 
 /// Scripts run; each needs a person.
-const ASK: &str = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: run_shell_command, commands: [bash], args: any, paths: ['**'] }\n";
+const ASK: &str = "\
+version: 1
+extends: [builtin:edit]
+rules:
+  - { suspend: run_shell_command, commands: [bash], args: any }
+  - { allow: run_shell_command, commands: [bash], args: any, paths: ['**'] }
+";
 
 fn policy(level: &str) -> String {
     format!("{ASK}sandbox: {{ level: {level} }}\n")
