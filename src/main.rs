@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use overnight::cli::{self, args::Cli, exit, out};
+use overnight::journal::own;
 use overnight::process::{close_to_others, confine, proxy, use_helper};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     if let Ok(own) = std::env::current_exe() {
         use_helper(own);
     }
+    own::use_own(own::Own::from_env(&cli::wire::set_variable));
     proxy::use_rules(cli::wire::proxy_rules());
     // A parser of ours may panic on hostile text and is caught where it is called; only what comes up to here is told.
     std::panic::set_hook(Box::new(|panic| {

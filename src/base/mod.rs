@@ -7,6 +7,7 @@ pub mod event;
 pub mod grant;
 pub mod ids;
 pub mod message;
+pub mod moved;
 pub mod outcome;
 pub mod ruling;
 pub mod secret;

@@ -5,9 +5,12 @@
 
 mod encode;
 mod names;
+mod windows;
 mod wraps;
 
 use self::encode::Pattern;
+use self::encode::rare;
+use self::windows::Rare;
 use self::wraps::Breaks;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value};
@@ -23,7 +26,7 @@ pub const MIN_BYTES: usize = 8;
 /// What a stream holds back at most, in bytes.
 const MAX_HELD: usize = 64 << 10;
 
-/// Finds every known secret value, in all encodings that DESIGN 9.13 lists, and puts it out of text.
+/// Finds every known secret value, in every encoding that [`encode`] knows, and puts it out of text.
 #[derive(Clone, Default)]
 pub struct Redactor {
     index: Option<Arc<Index>>,
@@ -36,6 +39,8 @@ struct Index {
     /// Length of the longest.
     longest: usize,
     names: Vec<String>,
+    /// What is looked for in likely stretches only.
+    rare: Rare,
 }
 
 /// A stretch of text that gives a secret away.
@@ -44,6 +49,15 @@ struct Hit {
     bytes: Range<usize>,
     /// Index into `Index::names`.
     name: usize,
+}
+
+impl Hit {
+    fn of(text: &[u8], bytes: Range<usize>, pattern: &Pattern) -> Self {
+        Self {
+            bytes: pattern.widened(text, bytes),
+            name: pattern.name,
+        }
+    }
 }
 
 impl Redactor {
@@ -57,16 +71,22 @@ impl Redactor {
     pub fn with_values(values: Vec<(String, String)>) -> Self {
         let values: BTreeSet<(String, String)> = values.into_iter().collect();
         let mut names = Vec::new();
-        let mut patterns = Vec::new();
+        let (mut patterns, mut rarely) = (Vec::new(), Vec::new());
         for (name, value) in values {
-            let found = encode::patterns(&value, names.len());
+            let pieces = encode::pieces(&value);
+            let found: Vec<Pattern> = pieces
+                .iter()
+                .flat_map(|piece| encode::patterns(piece, names.len()))
+                .collect();
             if !found.is_empty() {
+                let long = pieces.iter().filter(|piece| piece.len() >= MIN_BYTES).take(rare::PARTS);
+                rarely.extend(long.map(|piece| ((*piece).to_owned(), names.len())));
                 names.push(name);
                 patterns.extend(found);
             }
         }
         Self {
-            index: Index::new(names, patterns).map(Arc::new),
+            index: Index::new(names, patterns, Rare::new(rarely)).map(Arc::new),
         }
     }
 
@@ -165,7 +185,7 @@ impl Redactor {
 
 impl Index {
     /// `None` when there is nothing to look for.
-    fn new(names: Vec<String>, mut patterns: Vec<Pattern>) -> Option<Self> {
+    fn new(names: Vec<String>, mut patterns: Vec<Pattern>, rare: Rare) -> Option<Self> {
         // A pattern that itself holds a break is also looked for as it stands in a text without breaks.
         let joined: Vec<Pattern> = Breaks::ALL
             .iter()
@@ -178,12 +198,17 @@ impl Index {
             .match_kind(MatchKind::LeftmostLongest)
             .build(patterns.iter().map(|pattern| pattern.bytes.as_slice()))
             .ok()?;
-        let longest = patterns.iter().map(|pattern| pattern.bytes.len()).max()?;
+        let longest = patterns
+            .iter()
+            .map(|pattern| pattern.bytes.len())
+            .max()?
+            .max(rare.longest());
         Some(Self {
             automaton,
             patterns,
             longest,
             names,
+            rare,
         })
     }
 
@@ -193,6 +218,8 @@ impl Index {
         for found in self.automaton.find_iter(text) {
             hits.extend(self.hit(text, found.range(), found.pattern().as_usize()));
         }
+        self.rare
+            .each(text, |range, pattern| hits.push(Hit::of(text, range, pattern)));
         if wraps::has_break(text) {
             let mut before: Vec<u8> = Vec::new();
             for breaks in Breaks::ALL {
@@ -205,6 +232,9 @@ impl Index {
                     let range = joined.source(found.range());
                     hits.extend(self.hit(text, range, found.pattern().as_usize()));
                 }
+                self.rare.each(&joined.bytes, |range, pattern| {
+                    hits.push(Hit::of(text, joined.source(range), pattern));
+                });
                 before = joined.bytes;
             }
         }
@@ -220,11 +250,7 @@ impl Index {
     }
 
     fn hit(&self, text: &[u8], bytes: Range<usize>, pattern: usize) -> Option<Hit> {
-        let pattern = self.patterns.get(pattern)?;
-        Some(Hit {
-            bytes: pattern.widened(text, bytes),
-            name: pattern.name,
-        })
+        Some(Hit::of(text, bytes, self.patterns.get(pattern)?))
     }
 
     fn replace(&self, text: &[u8], hits: &[Hit]) -> Vec<u8> {
@@ -248,6 +274,7 @@ impl Index {
         self.patterns
             .get(at)
             .is_some_and(|pattern| pattern.bytes.starts_with(bytes))
+            || self.rare.may_go_on(bytes)
     }
 
     /// The first byte that must wait for more: from there on it may be the beginning of a secret.

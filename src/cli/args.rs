@@ -70,7 +70,7 @@ pub struct Shared {
     /// Base URL of the model service, as the vendor's own clients take it
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// The tree to work on (default: the current directory)
+    /// The tree to work on (default: the current directory; for a resume, where the run began)
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
     /// Also write the patch here
@@ -161,7 +161,7 @@ pub struct RunArgs {
 pub struct ResumeArgs {
     /// Run directory or run id
     pub run: String,
-    /// Let a suspended call run
+    /// Let a suspended call run, as suspension.md names it: CALL@DIGEST
     #[arg(long, value_name = "CALL")]
     pub approve: Vec<String>,
     /// Refuse a suspended call; the model is told

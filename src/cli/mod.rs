@@ -22,4 +22,5 @@ pub mod signals;
 #[cfg(feature = "otel")]
 pub mod traces;
 pub mod unseen;
+pub mod verify;
 pub mod wire;

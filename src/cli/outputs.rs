@@ -1,31 +1,37 @@
 //! The files that a run leaves, made from its journal, and what goes to stdout. Decides no verdict but that of writing.
 
+mod files;
+
+pub use files::Copy;
+
+use self::files::Files;
 use super::args::{Format as Stdout, Shared};
 use super::{exit, out};
+use crate::base::ids::sha256_hex;
 use crate::base::outcome::{Outcome, Verdict};
-use crate::journal::{self, JournalError, artefacts};
+use crate::journal::{self, JournalError, artefacts, own, state};
 use crate::report::export::{self, Beside, Format};
-use crate::report::result::{Ending, RunResult};
+use crate::report::result::{Ending, JournalHead, RunResult};
 use crate::report::summary::RunSummary;
 use crate::report::transcript::Declared;
 use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where the copies that flags ask for go.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
-    pub patch: Option<PathBuf>,
-    pub junit: Option<PathBuf>,
-    pub transcript: Option<PathBuf>,
+    pub patch: Option<Copy>,
+    pub junit: Option<Copy>,
+    pub transcript: Option<Copy>,
 }
 
 impl From<&Shared> for Copies {
     fn from(shared: &Shared) -> Self {
         Self {
-            patch: shared.patch.clone(),
-            junit: shared.junit.clone(),
-            transcript: shared.transcript.clone(),
+            patch: Copy::of(&shared.patch),
+            junit: Copy::of(&shared.junit),
+            transcript: Copy::of(&shared.transcript),
         }
     }
 }
@@ -38,16 +44,13 @@ pub struct Written {
     pub problems: Vec<String>,
 }
 
-/// Makes all files of a run directory again from its journal.
-pub fn write(dir: &Path, copies: &Copies) -> Result<Written, JournalError> {
-    let events = journal::read(dir)?.events;
-    let sum = RunSummary::fold(&events);
-    let mut files = Files {
-        dir,
-        names: BTreeMap::from([("journal".to_owned(), dir.join("journal.jsonl").display().to_string())]),
-        problems: Vec::new(),
-    };
-    let patch = patch_bytes(dir, &sum).unwrap_or_else(|error| {
+/// Makes all files of a run again from its journal, which lies in `home`. Where that was taken out of reach of commands, they
+/// are written to the run directory too, which is named in all of them. `tree`: the user's workspace.
+pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, JournalError> {
+    let journal = journal::read(home)?;
+    let sum = RunSummary::fold(&journal.events);
+    let mut files = Files::of(home, tree);
+    let patch = patch_bytes(home, &sum).unwrap_or_else(|error| {
         files.problems.push(error.to_string());
         Vec::new()
     });
@@ -56,13 +59,17 @@ pub fn write(dir: &Path, copies: &Copies) -> Result<Written, JournalError> {
     for (format, _) in &wanted {
         files.name(*format);
     }
-    if patch.is_none() {
-        files.remove_stale(Format::Patch, copies.patch.as_deref());
+    for format in [Format::Patch, Format::Suspension, Format::Review] {
+        if !wanted.iter().any(|(wanted, _)| *wanted == format) {
+            let copy = copies.patch.as_ref().filter(|_| format == Format::Patch);
+            files.remove_stale(format, copy);
+        }
     }
     let mut code = exit::code(&sum.outcome);
     let mut ending = Ending {
         exit_code: i32::from(code),
         artefacts: files.names.clone(),
+        ..Ending::default()
     };
     let beside = |ending| Beside {
         ending,
@@ -84,10 +91,14 @@ pub fn write(dir: &Path, copies: &Copies) -> Result<Written, JournalError> {
         code = exit::stronger(code, exit::OUTPUT);
         ending.exit_code = i32::from(code);
     }
+    ending.journal = Some(head(&journal));
+    ending.digests = std::mem::take(&mut files.digests);
+    ending.digests.extend(kept_digests(home)?);
     let mut object = result::result(&sum, &ending);
     if code == exit::OUTPUT {
         unwritten(&mut object, code, &files.problems);
     }
+    seal(&mut object, journal.keyed)?;
     files.put(Format::Result, object.to_pretty().as_bytes(), None);
     if !files.problems.is_empty() && code != exit::OUTPUT {
         code = exit::stronger(code, exit::OUTPUT);
@@ -100,65 +111,97 @@ pub fn write(dir: &Path, copies: &Copies) -> Result<Written, JournalError> {
     })
 }
 
+/// How far a journal has come, for the result.
+pub fn head(journal: &journal::Journal) -> JournalHead {
+    JournalHead {
+        head: journal.chain.clone(),
+        events: journal.events.len() as u64,
+        seal: None,
+    }
+}
+
+/// Puts the result of a keyed journal under the key, digests included.
+pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
+    if let Some(key) = own::key()?.filter(|_| keyed) {
+        let text = object.to_value().to_string();
+        let seal = key.mac(&[SEAL, text.as_bytes()]);
+        if let Some(journal) = &mut object.journal {
+            journal.seal = Some(seal);
+        }
+    }
+    Ok(())
+}
+
+/// What the seal of a result begins with, so that it is none of a journal's line.
+pub const SEAL: &[u8] = b"overnight/result\n";
+
+/// The digests of blobs and kept results, by their names in the run directory.
+pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
+    let mut digests = BTreeMap::new();
+    for kind in ["blobs", "results"] {
+        let dir = home.join(kind);
+        let entries = match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(|source| unreadable(&dir, source))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|source| unreadable(&dir, source))?;
+            let name = format!("{kind}/{}", entry.file_name().to_string_lossy());
+            digests.insert(name, file_digest(&entry.path())?);
+        }
+    }
+    Ok(digests)
+}
+
+/// The digests of all files of a run but journal and result.
+pub fn digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
+    let mut digests = kept_digests(home)?;
+    for file in Format::ALL
+        .into_iter()
+        .filter(|format| *format != Format::Result)
+        .filter_map(Format::file)
+    {
+        let path = home.join(file);
+        if std::fs::symlink_metadata(&path).is_ok() {
+            digests.insert(file.to_owned(), file_digest(&path)?);
+        }
+    }
+    Ok(digests)
+}
+
+/// The digest of a file; of a link, of what it says itself.
+pub fn file_digest(path: &Path) -> Result<String, JournalError> {
+    let read = || match std::fs::symlink_metadata(path)?.is_symlink() {
+        true => Ok(format!("link to {}", std::fs::read_link(path)?.display()).into_bytes()),
+        false => std::fs::read(path),
+    };
+    let bytes = read().map_err(|source| unreadable(path, source))?;
+    Ok(sha256_hex(&[&bytes]))
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> JournalError {
+    JournalError::Read {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
 /// The files of this run, each with the copy that a flag asks for.
-fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(Format, Option<&'a Path>)> {
+fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(Format, Option<&'a Copy>)> {
     let mut wanted = vec![
-        (Format::Transcript, copies.transcript.as_deref()),
-        (Format::Junit, copies.junit.as_deref()),
+        (Format::Transcript, copies.transcript.as_ref()),
+        (Format::Junit, copies.junit.as_ref()),
         (Format::Html, None),
         (Format::Summary, None),
         (Format::Result, None),
     ];
     if changed {
-        wanted.push((Format::Patch, copies.patch.as_deref()));
+        wanted.push((Format::Patch, copies.patch.as_ref()));
     }
     if sum.suspended().next().is_some() {
         wanted.extend([(Format::Suspension, None), (Format::Review, None)]);
     }
     wanted
-}
-
-struct Files<'a> {
-    dir: &'a Path,
-    names: BTreeMap<String, String>,
-    problems: Vec<String>,
-}
-
-impl Files<'_> {
-    fn path(&self, format: Format) -> Option<PathBuf> {
-        format.file().map(|file| self.dir.join(file))
-    }
-
-    fn name(&mut self, format: Format) {
-        if let Some(path) = self.path(format) {
-            self.names
-                .insert(format.as_str().to_owned(), path.display().to_string());
-        }
-    }
-
-    fn put(&mut self, format: Format, bytes: &[u8], copy: Option<&Path>) {
-        let own = self.path(format);
-        for path in own.iter().map(PathBuf::as_path).chain(copy) {
-            if let Err(error) = artefacts::write(path, bytes) {
-                self.problems.push(error.to_string());
-            }
-        }
-    }
-
-    /// A file of an earlier session, or of an earlier run at the same place, would pass for this run's.
-    fn remove_stale(&mut self, format: Format, copy: Option<&Path>) {
-        let own = self.path(format);
-        for stale in own
-            .iter()
-            .map(PathBuf::as_path)
-            .chain(copy)
-            .filter(|path| path.is_file())
-        {
-            if let Err(error) = std::fs::remove_file(stale) {
-                self.problems.push(format!("{}: {error}", stale.display()));
-            }
-        }
-    }
 }
 
 /// The patch of a run; empty when nothing changed.
@@ -187,21 +230,22 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdic
     let mut problems = Vec::new();
     let mut ending = Ending {
         exit_code: i32::from(code),
-        artefacts: BTreeMap::new(),
+        ..Ending::default()
     };
-    let mut put = |path: &Path, bytes: &[u8]| match artefacts::write(path, bytes) {
+    let mut noted = |done: Result<(), String>| match done {
         Ok(()) => true,
-        Err(error) => {
-            problems.push(error.to_string());
+        Err(problem) => {
+            problems.push(problem);
             false
         }
     };
+    let replace = |path: &Path, bytes: &[u8]| artefacts::replace(path, bytes).map_err(|error| error.to_string());
     let xml = junit::unstarted(verdict, recipe, message, &ending).unwrap_or_default();
-    if let Some(path) = &copies.junit {
-        put(path, xml.as_bytes());
+    if let Some(copy) = &copies.junit {
+        noted(copy.write(xml.as_bytes()));
     }
     if let Some(dir) = dir {
-        if put(&dir.join("junit.xml"), xml.as_bytes()) {
+        if noted(replace(&dir.join("junit.xml"), xml.as_bytes())) {
             ending
                 .artefacts
                 .insert("junit".to_owned(), dir.join("junit.xml").display().to_string());
@@ -212,7 +256,7 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdic
     }
     let mut object = result::unstarted(verdict, recipe, message, &ending);
     if let Some(dir) = dir {
-        put(&dir.join("result.json"), object.to_pretty().as_bytes());
+        noted(replace(&dir.join("result.json"), object.to_pretty().as_bytes()));
     }
     if !problems.is_empty() {
         code = exit::stronger(code, exit::OUTPUT);
@@ -238,7 +282,11 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
         Stdout::Json => written.result.to_line(),
         Stdout::StreamJson => stream::last(&written.result),
     };
-    match out::stdout(&text) {
+    let print = match format {
+        Stdout::Text => out::stdout_of_others,
+        Stdout::Json | Stdout::StreamJson => out::stdout,
+    };
+    match print(&text) {
         Ok(()) => written.code,
         Err(error) => {
             out::tell(&format!("error: stdout: {error}"));
@@ -247,13 +295,14 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
     }
 }
 
-/// The files that a run directory has, by name.
-pub fn existing(dir: &Path) -> BTreeMap<String, String> {
+/// The files that a run has, by name.
+pub fn existing(home: &Path) -> BTreeMap<String, String> {
+    let out = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
     let files = Format::ALL
         .into_iter()
-        .filter_map(|format| Some((format.as_str(), dir.join(format.file()?))));
+        .filter_map(|format| Some((format.as_str(), out.join(format.file()?))));
     files
-        .chain([("journal", dir.join("journal.jsonl"))])
+        .chain([("journal", home.join("journal.jsonl"))])
         .filter(|(_, path)| path.exists())
         .map(|(name, path)| (name.to_owned(), path.display().to_string()))
         .collect()

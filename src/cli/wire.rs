@@ -36,6 +36,11 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// A variable of the environment as it is set, if it is: an empty one too. One that is no text counts as empty.
+pub fn set_variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.into_string().unwrap_or_default())
+}
+
 /// The whole environment, as far as it is text.
 pub fn environment() -> Vec<(String, String)> {
     let pairs = std::env::vars_os();
@@ -185,11 +190,6 @@ pub async fn confinement(
         parent: &without_model_keys(environment()),
     };
     let confinement = private::confinement(&wishes, own)?;
-    let within_reach = level == Level::Landlock && unseen.iter().any(|path| path.starts_with(root));
-    let detail = match within_reach {
-        true => format!("{detail}; the run directory lies inside the workspace, within reach of commands"),
-        false => detail,
-    };
     Ok((confinement, detail))
 }
 
@@ -236,7 +236,7 @@ pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, we
     Scope {
         confinement: OnceLock::new(),
         jobs: process::jobs::Jobs::default(),
-        results: run_dir.join("results"),
+        results: run_dir.join("results").into(),
         redactor: Arc::clone(redactor),
         memory: memory_dir(workspace.root()),
         web,

@@ -1,6 +1,7 @@
 //! All that the loop works with, wired by `cli`. Holds; does nothing, but for naming why a run was stopped.
 
 use crate::base::message::Usage;
+use crate::base::moved::Moved;
 use crate::base::outcome::{Outcome, Verdict};
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
@@ -32,8 +33,9 @@ pub struct Deps {
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub redactor: Arc<Redactor>,
-    pub run_dir: PathBuf,
-    pub shadow: Shadow,
+    /// Where journal, blobs and results lie; replaced when they are taken out of reach of commands.
+    pub run_dir: Moved<PathBuf>,
+    pub shadow: Moved<Shadow>,
     /// Whether the recipe is believed: what its `run` steps change is its author's, and no allow rule binds it.
     pub trusted: bool,
     /// The system prompt, context files included.

@@ -3,6 +3,7 @@
 use super::changes;
 use super::checks;
 use super::deps::{Baseline, Deps, Sandbox};
+use super::home;
 use super::ledger::Ledger;
 use super::next::Next;
 use super::prompt;
@@ -97,6 +98,14 @@ impl Ground {
             return Ok(());
         };
         let (confinement, detail) = make().await.map_err(Stop::Environment)?;
+        let run = ledger.state.started.as_ref().map(|started| started.run.clone());
+        if let Some(run) = run
+            && let Some(to) = home::elsewhere(&confinement, &run, &deps.run_dir).map_err(Stop::Environment)?
+        {
+            // Nothing may be at work in the old place.
+            self.prepare_for_effects(deps, ledger).await?;
+            home::move_out(deps, ledger, &to)?;
+        }
         ledger.record(EventKind::Confined(Confined {
             level: confinement.level.as_str().to_owned(),
             detail,

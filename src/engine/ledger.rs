@@ -103,6 +103,16 @@ impl Ledger {
         self.writer.sync()
     }
 
+    /// Goes on in another directory; what lies beside the record is moved with it.
+    pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
+        self.writer.move_to(dir)
+    }
+
+    /// Why this machine will not know the record again.
+    pub fn headless(&self) -> Option<&str> {
+        self.writer.headless()
+    }
+
     /// As `sync`, but goes on at once: for what is recorded after an effect.
     pub fn sync_behind(&mut self) -> Result<(), JournalError> {
         self.writer.sync_behind()
@@ -148,6 +158,7 @@ impl Ledger {
 
     /// Ends the sinks. The error is the first that any of them had.
     pub fn finish(mut self) -> (State, Result<(), std::io::Error>) {
+        self.writer.tidy();
         for sink in &mut self.sinks {
             if let Err(error) = sink.finish() {
                 self.sink_error.get_or_insert(error);

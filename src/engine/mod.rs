@@ -11,6 +11,7 @@ pub mod denial;
 pub mod deps;
 pub mod effects;
 pub mod exec;
+pub mod home;
 pub mod ledger;
 pub mod modify;
 pub mod next;

@@ -71,6 +71,17 @@ pub struct Denial {
     pub read: bool,
 }
 
+/// A call that a reviewer approved and that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovedFailure {
+    pub call: CallId,
+    pub tool: String,
+    /// SHA-256 of tool and arguments: the same call that works later takes the failure back.
+    pub digest: String,
+    /// How it ended, for people.
+    pub how: String,
+}
+
 /// All that decides what comes next.
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -114,6 +125,8 @@ pub struct State {
     pub checks: Vec<CheckResult>,
     pub ran: Option<(crate::base::call::ExitInfo, String)>,
     pub denials: Vec<Denial>,
+    /// Calls that a reviewer approved and that failed, with no checks since that passed.
+    pub approved_failures: Vec<ApprovedFailure>,
     /// Uses of rules with `times`.
     pub uses: BTreeMap<String, u64>,
     pub baseline: Option<String>,
@@ -337,6 +350,12 @@ impl State {
     }
 
     fn step_finished(&mut self, step: &StepId, result: &StepResult) {
+        if result.status == StepStatus::Passed
+            && !self.checks.is_empty()
+            && self.checks.iter().all(|check| check.passed)
+        {
+            self.approved_failures.clear();
+        }
         self.outputs.insert(step.0.clone(), result.output.clone());
         self.results.push((step.clone(), result.clone()));
         self.step += 1;

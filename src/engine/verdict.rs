@@ -91,6 +91,13 @@ pub fn finish(state: &State, plan: &Plan) -> Next {
     if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
         return Next::Finish(outcome);
     }
+    if let Some(failure) = state.approved_failures.first() {
+        let what = format!(
+            "call {} of {} was approved and {}, and no check shows that the task was done",
+            failure.call, failure.tool, failure.how
+        );
+        return Next::Finish(Outcome::new(Verdict::Failed, "approved_call_failed", what));
+    }
     match (plan.expect, state.changed()) {
         (Expect::Change, false) if !state.was_green() => {
             let what = "a change was expected and nothing changed";

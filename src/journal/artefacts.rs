@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
-    if !path.exists() {
-        write(&path, bytes)?;
+    // One that is there under this name with other bytes is put right.
+    if read_blob(dir, &id).is_err() {
+        replace(&path, bytes)?;
     }
     Ok(id)
 }
@@ -38,8 +39,20 @@ pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     }
 }
 
-/// Writes a file whole or not at all, directories included.
+/// Writes a file that the user has named, whole or not at all, directories included. A device or a pipe is written to.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    // A device such as /dev/stdout or a pipe cannot be replaced by rename.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return std::fs::write(path, bytes).map_err(|source| JournalError::Write {
+            path: path.display().to_string(),
+            source,
+        });
+    }
+    replace(path, bytes)
+}
+
+/// Writes a file whole or not at all, directories included, in place of whatever has its name.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let wrap = |source| JournalError::Write {
         path: path.display().to_string(),
         source,
@@ -49,10 +62,6 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
         _ => Path::new("."),
     };
     std::fs::create_dir_all(parent).map_err(wrap)?;
-    // A device such as /dev/stdout or a pipe cannot be replaced by rename.
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return std::fs::write(path, bytes).map_err(wrap);
-    }
     let mut draft = tempfile::NamedTempFile::new_in(parent).map_err(wrap)?;
     draft.write_all(bytes).map_err(wrap)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -2,29 +2,34 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// A thread that syncs one file. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Behind {
-    ask: SyncSender<()>,
+    ask: SyncSender<Vec<u8>>,
     done: Receiver<io::Result<()>>,
     /// Syncs that were asked for and not answered yet.
     open: usize,
 }
 
 impl Behind {
-    /// Starts the thread.
-    pub fn start(file: &File) -> io::Result<Self> {
+    /// Starts the thread. `head` is the file that tells how far the journal is on the disk.
+    pub fn start(file: &File, head: Option<File>) -> io::Result<Self> {
         let file = file.try_clone()?;
-        let (ask, asked) = sync_channel::<()>(2);
+        let (ask, asked) = sync_channel::<Vec<u8>>(2);
         let (answer, done) = sync_channel(2);
         std::thread::Builder::new()
             .name("journal".to_owned())
             .stack_size(64 << 10)
             .spawn(move || {
-                while asked.recv().is_ok() {
-                    if answer.send(file.sync_data()).is_err() {
+                while let Ok(line) = asked.recv() {
+                    let synced = file.sync_data().and_then(|()| match &head {
+                        Some(head) => head.write_all_at(&line, 0),
+                        None => Ok(()),
+                    });
+                    if answer.send(synced).is_err() {
                         return;
                     }
                 }
@@ -32,8 +37,8 @@ impl Behind {
         Ok(Self { ask, done, open: 0 })
     }
 
-    /// Asks for a sync and returns at once, unless two are open already.
-    pub fn sync(&mut self) -> io::Result<()> {
+    /// Asks for a sync, after which `line` is written to the head's file, and returns at once, unless two are open already.
+    pub fn sync(&mut self, line: Vec<u8>) -> io::Result<()> {
         loop {
             match self.done.try_recv() {
                 Ok(done) => {
@@ -47,7 +52,7 @@ impl Behind {
         if self.open == 2 {
             self.wait_for_one()?;
         }
-        self.ask.send(()).map_err(|_| gone())?;
+        self.ask.send(line).map_err(|_| gone())?;
         self.open += 1;
         Ok(())
     }
@@ -77,12 +82,23 @@ mod tests {
     #[test]
     fn many_syncs_are_all_answered() {
         let file = tempfile::tempfile().unwrap();
-        let mut behind = Behind::start(&file).unwrap();
+        let mut behind = Behind::start(&file, None).unwrap();
         for _ in 0..20 {
-            behind.sync().unwrap();
+            behind.sync(Vec::new()).unwrap();
         }
         behind.settle().unwrap();
         assert_eq!(behind.open, 0);
+    }
+
+    #[test]
+    fn the_head_is_told_when_the_journal_is_on_the_disk() {
+        let (file, head) = (tempfile::tempfile().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let mut behind = Behind::start(&file, Some(head.reopen().unwrap())).unwrap();
+        for n in 0..5 {
+            behind.sync(format!("{n}\n").into_bytes()).unwrap();
+        }
+        behind.settle().unwrap();
+        assert_eq!(std::fs::read_to_string(head.path()).unwrap(), "4\n");
     }
 
     #[test]
@@ -90,8 +106,8 @@ mod tests {
         // A pipe cannot be synced.
         let (_reader, writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(writer));
-        let mut behind = Behind::start(&file).unwrap();
-        behind.sync().unwrap();
+        let mut behind = Behind::start(&file, None).unwrap();
+        behind.sync(Vec::new()).unwrap();
         assert!(behind.settle().is_err());
     }
 }

@@ -1,5 +1,7 @@
-//! One line of `journal.jsonl`: `{"chain":HEX,"entry":EVENT}`. Pure; the hash chain makes a changed or missing line visible.
+//! One line of `journal.jsonl`: `{"chain":HEX,"entry":EVENT}`, or `{"mac":HEX,"entry":EVENT}` under a key. Pure; the hash chain
+//! makes a changed or missing line visible, and with a key nobody without it can write another one.
 
+use super::own::Key;
 use crate::base::event::Event;
 use crate::base::ids::sha256_hex;
 use serde::{Deserialize, Serialize};
@@ -9,29 +11,84 @@ use serde_json::value::RawValue;
 pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Line<'a> {
     /// SHA-256 of the chain of the line before (64 hex digits; empty for the first) and the bytes of `entry`.
-    chain: &'a str,
+    #[serde(default)]
+    chain: Option<&'a str>,
+    /// HMAC-SHA256 of the same, in its place.
+    #[serde(default)]
+    mac: Option<&'a str>,
     #[serde(borrow)]
     entry: &'a RawValue,
 }
 
-/// The line for an event that is serialized already, without the line end, and its chain.
-pub fn encode(previous: &str, entry: &str) -> (String, String) {
-    let chain = sha256_hex(&[previous.as_bytes(), entry.as_bytes()]);
-    let line = format!("{{\"chain\":\"{chain}\",\"entry\":{entry}}}");
+/// Why a line cannot be taken.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is written under a key, and there is none.
+    NoKey,
+    /// It was changed, or is no line of a journal.
+    Damaged(String),
+}
+
+/// What a line holds.
+#[derive(Debug, PartialEq)]
+pub struct Decoded {
+    pub event: Event,
+    /// The link of the chain: 64 hex digits.
+    pub chain: String,
+    /// Whether it is written under a key.
+    pub keyed: bool,
+}
+
+fn link(previous: &str, entry: &str, key: Option<&Key>) -> String {
+    let pieces = [previous.as_bytes(), entry.as_bytes()];
+    key.map_or_else(|| sha256_hex(&pieces), |key| key.mac(&pieces))
+}
+
+/// The line for an event that is serialized already, without the line end, and its link of the chain.
+pub fn encode(previous: &str, entry: &str, key: Option<&Key>) -> (String, String) {
+    let chain = link(previous, entry, key);
+    let name = if key.is_some() { "mac" } else { "chain" };
+    let line = format!("{{\"{name}\":\"{chain}\",\"entry\":{entry}}}");
     (line, chain)
 }
 
-/// The event of a line and its chain, after the chain was checked.
-pub fn decode(previous: &str, line: &str) -> Result<(Event, String), String> {
-    let parsed: Line = serde_json::from_str(line).map_err(|error| format!("not a journal line: {error}"))?;
-    let chain = sha256_hex(&[previous.as_bytes(), parsed.entry.get().as_bytes()]);
-    if chain != parsed.chain {
-        return Err("the hash chain is broken: this line, or one before it, was changed".to_owned());
+/// What a line holds, after its link was checked.
+pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, Refused> {
+    let damaged = |why: String| Refused::Damaged(why);
+    let parsed: Line = serde_json::from_str(line).map_err(|error| damaged(format!("not a journal line: {error}")))?;
+    let entry = parsed.entry.get();
+    let pieces = [previous.as_bytes(), entry.as_bytes()];
+    let (chain, keyed, holds) = match (parsed.chain, parsed.mac) {
+        (Some(chain), None) => (chain, false, sha256_hex(&pieces) == chain),
+        (None, Some(mac)) => {
+            let key = key.ok_or(Refused::NoKey)?;
+            (mac, true, key.verifies(&pieces, mac))
+        }
+        _ => return Err(damaged("not a journal line: it needs `chain` or `mac`".to_owned())),
+    };
+    if !holds {
+        let other = if keyed {
+            ", or it was written under another key"
+        } else {
+            ""
+        };
+        return Err(damaged(format!(
+            "the hash chain is broken: this line, or one before it, was changed{other}"
+        )));
     }
-    let event = serde_json::from_str(parsed.entry.get()).map_err(|error| format!("unknown event: {error}"))?;
-    Ok((event, chain))
+    // The link covers the entry; the rest of the line must be as it was written, too.
+    if encode(previous, entry, key.filter(|_| keyed)).0 != line {
+        return Err(damaged("the line is not as it was written".to_owned()));
+    }
+    let event = serde_json::from_str(entry).map_err(|error| damaged(format!("unknown event: {error}")))?;
+    Ok(Decoded {
+        event,
+        chain: chain.to_owned(),
+        keyed,
+    })
 }
 
 #[cfg(test)]
@@ -39,8 +96,7 @@ mod tests {
     use super::*;
     use crate::base::event::EventKind;
 
-    #[test]
-    fn a_line_round_trips_and_a_changed_one_is_refused() {
+    fn entry() -> (Event, String) {
         let event = Event {
             seq: 3,
             at: jiff::Timestamp::UNIX_EPOCH,
@@ -49,10 +105,50 @@ mod tests {
                 message: "a \u{1b}[0m \"b\"".into(),
             },
         };
-        let entry = serde_json::to_string(&event).unwrap();
-        let (line, chain) = encode("", &entry);
-        assert_eq!(decode("", &line).unwrap(), (event, chain));
-        assert!(decode("00", &line).is_err(), "another predecessor");
-        assert!(decode("", &line.replace("\"w\"", "\"x\"")).is_err(), "changed text");
+        let text = serde_json::to_string(&event).unwrap();
+        (event, text)
+    }
+
+    #[test]
+    fn a_line_round_trips_and_a_changed_one_is_refused() {
+        let (event, entry) = entry();
+        let key = Key::new("a key of the tests").unwrap();
+        for key in [None, Some(&key)] {
+            let (line, chain) = encode("", &entry, key);
+            let keyed = key.is_some();
+            let back = decode("", &line, key).unwrap();
+            assert_eq!((back.event, back.chain, back.keyed), (event.clone(), chain, keyed));
+            assert!(decode("00", &line, key).is_err(), "another predecessor");
+            assert!(
+                decode("", &line.replace("\"w\"", "\"x\""), key).is_err(),
+                "changed text"
+            );
+            for at in 0..line.len() {
+                for bit in [0x01, 0x20] {
+                    let mut bytes = line.clone().into_bytes();
+                    bytes[at] ^= bit;
+                    let changed = String::from_utf8_lossy(&bytes);
+                    assert!(decode("", &changed, key).is_err(), "byte {at} of {changed}");
+                }
+            }
+            assert!(decode("", &format!(" {line}"), key).is_err(), "blanks are a change too");
+        }
+    }
+
+    #[test]
+    fn a_key_is_asked_for_and_another_one_does_not_do() {
+        let (_, entry) = entry();
+        let (key, other) = (
+            Key::new("a key of the tests").unwrap(),
+            Key::new("another key of tests").unwrap(),
+        );
+        let (line, chain) = encode("", &entry, Some(&key));
+        assert_eq!(decode("", &line, None), Err(Refused::NoKey));
+        assert!(matches!(decode("", &line, Some(&other)), Err(Refused::Damaged(why)) if why.contains("another key")));
+        let stripped = line.replace("\"mac\"", "\"chain\"");
+        assert!(
+            decode("", &stripped, Some(&key)).is_err() && decode("", &stripped, None).is_err(),
+            "{chain}"
+        );
     }
 }

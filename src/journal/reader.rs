@@ -1,24 +1,94 @@
-//! Reads a journal back: checks the chain, forgives a torn last line. Writes nothing.
+//! Reads a journal back: checks the chain, forgives a torn last line, and knows from this user's state directory how far the
+//! journal had come. Writes nothing.
 
-use super::format;
+use super::format::{self, Refused};
+use super::own::{self, Key};
+use super::state::{self, Head};
 use super::{JournalError, writer};
-use crate::base::event::Event;
+use crate::base::event::{Event, EventKind};
+use crate::base::ids::RunId;
 use std::path::Path;
 
 /// What a journal holds.
 #[derive(Debug)]
 pub struct Journal {
     pub events: Vec<Event>,
-    /// The chain after the last whole line.
+    /// The chain after the last whole line: its head.
     pub chain: String,
     /// Bytes up to and with the last whole line.
     pub whole_bytes: u64,
     /// Whether a torn last line was left out.
     pub torn: bool,
+    /// Whether the chain is an HMAC; the key of this process fits then.
+    pub keyed: bool,
+    /// The link of each line.
+    pub links: Vec<String>,
 }
 
-/// Reads the journal of a run directory.
+impl Journal {
+    /// The run, as its first event names it.
+    pub fn run(&self) -> Option<&RunId> {
+        self.events.iter().find_map(|event| match &event.kind {
+            EventKind::RunStarted(started) => Some(&started.run),
+            _ => None,
+        })
+    }
+
+    /// Why this journal cannot be the one that had this head once; `None` when it can.
+    pub fn lacks(&self, head: &Head) -> Option<String> {
+        let count = usize::try_from(head.events).unwrap_or(usize::MAX);
+        let link = count.checked_sub(1).and_then(|last| self.links.get(last));
+        match link {
+            Some(link) if *link == head.head => None,
+            Some(_) => Some(format!(
+                "event {} is another one than was written",
+                count.saturating_sub(1)
+            )),
+            None => Some(format!(
+                "it was cut: {count} events were written, {} are there",
+                self.events.len()
+            )),
+        }
+    }
+}
+
+/// Reads the journal of a run directory. Refused where its chain does not hold, where it needs a key that this process does not
+/// have, or where this user's state directory knows that it once was longer or another one.
 pub fn read(dir: &Path) -> Result<Journal, JournalError> {
+    let mut journal = read_alone(dir, own::key()?)?;
+    let Some(head) = journal.run().and_then(state::head) else {
+        return Ok(journal);
+    };
+    if journal.lacks(&head).is_some() {
+        // A run that goes on may have written more between the two looks.
+        journal = read_alone(dir, own::key()?)?;
+    }
+    if let Some(why) = journal.lacks(&head) {
+        return Err(JournalError::Damaged {
+            path: dir.join(writer::FILE).display().to_string(),
+            line: journal.events.len(),
+            why: format!("{why}, as the state directory of this user knows"),
+        });
+    }
+    Ok(journal)
+}
+
+/// As [`read`], and a key that is set must have been set when the journal was written: for those who must not be deceived.
+pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
+    let journal = read(dir)?;
+    match own::key()? {
+        Some(_) if !journal.keyed => Err(JournalError::Key(format!(
+            "{} is set, and the journal in {} was written without a key: anybody could have written it. Unset the variable to \
+             take it all the same",
+            own::KEY_VARIABLE,
+            dir.display()
+        ))),
+        _ => Ok(journal),
+    }
+}
+
+/// Reads a journal by what it says itself.
+pub fn read_alone(dir: &Path, key: Option<&Key>) -> Result<Journal, JournalError> {
     let path = dir.join(writer::FILE);
     let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
@@ -34,6 +104,8 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
         chain: String::new(),
         whole_bytes: 0,
         torn: false,
+        keyed: false,
+        links: Vec::new(),
     };
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let Some(text) = line.strip_suffix(b"\n") else {
@@ -46,12 +118,26 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
             why,
         };
         let text = std::str::from_utf8(text).map_err(|error| damaged(error.to_string()))?;
-        let (event, chain) = format::decode(&journal.chain, text).map_err(damaged)?;
-        if event.seq != journal.events.len() as u64 {
+        let decoded = format::decode(&journal.chain, text, key).map_err(|refused| match refused {
+            Refused::Damaged(why) => damaged(why),
+            Refused::NoKey => JournalError::Key(format!(
+                "the journal {} was written under a key: set {} to it",
+                path.display(),
+                own::KEY_VARIABLE
+            )),
+        })?;
+        if decoded.event.seq != journal.events.len() as u64 {
             return Err(damaged(format!("event {} is missing", journal.events.len())));
         }
-        journal.events.push(event);
-        journal.chain = chain;
+        if index > 0 && decoded.keyed != journal.keyed {
+            return Err(damaged(
+                "some lines are written under a key and some are not".to_owned(),
+            ));
+        }
+        journal.keyed = decoded.keyed;
+        journal.events.push(decoded.event);
+        journal.links.push(decoded.chain.clone());
+        journal.chain = decoded.chain;
         journal.whole_bytes += line.len() as u64;
     }
     if journal.events.is_empty() {

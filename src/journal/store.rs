@@ -1,6 +1,6 @@
 //! Where runs lie on the disk: naming, finding, listing and pruning run directories, and the lock of a workspace.
 
-use super::{JournalError, reader, writer};
+use super::{JournalError, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use jiff::Timestamp;
@@ -31,27 +31,56 @@ pub fn default_dir(workspace: &Path, run: &RunId) -> PathBuf {
 pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     let dir = workspace.join(".overnight");
     let file = dir.join(".gitignore");
-    std::fs::create_dir_all(&dir)
-        .and_then(|()| {
-            if file.exists() {
-                Ok(())
-            } else {
-                std::fs::write(&file, "*\n")
-            }
-        })
+    refuse_link(workspace, &file)?;
+    place::make_dirs(workspace, &dir)
+        .and_then(|()| place::write_new(&file, b"*\n"))
         .map_err(|source| JournalError::Write {
             path: file.display().to_string(),
             source,
         })
 }
 
-/// The directory of a run that is named by its directory or by its id in `workspace`.
+/// Refuses a path on whose way the tree holds a link.
+pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
+    match place::link_inside(workspace, path) {
+        Some(link) => Err(JournalError::Link(link.display().to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Where the journal of a run lies that is named by its directory or by its id in `workspace`. What this user's state directory
+/// knows goes before what lies in the tree, where commands may have written.
 pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
-    let candidates = [PathBuf::from(run), workspace.join(RUNS).join(run)];
-    candidates
-        .into_iter()
-        .find(|dir| dir.join(writer::FILE).is_file())
-        .ok_or_else(|| JournalError::Missing(run.to_owned()))
+    if let Some(moved) = state::moved_run(run) {
+        return Ok(moved);
+    }
+    for dir in [PathBuf::from(run), workspace.join(RUNS).join(run)] {
+        if let Some(moved) = state::moved_from(&dir) {
+            return Ok(moved);
+        }
+        if dir.join(writer::FILE).is_file() {
+            refuse_link(workspace, &dir)?;
+            return Ok(dir);
+        }
+    }
+    let known = state::is_plain(run).then(|| state::head(&RunId::from(run))).flatten();
+    let known = known
+        .map(|head| PathBuf::from(head.dir))
+        .filter(|dir| dir.join(writer::FILE).is_file());
+    known.ok_or_else(|| JournalError::Missing(run.to_owned()))
+}
+
+/// Moves the record of a run that nobody goes on with, and what lies beside it.
+pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
+    let path = from.join(writer::FILE);
+    let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
+    writer::lock(&file, from)?;
+    state::move_entries(from, to)
+}
+
+/// Whether this directory is a run's already.
+pub fn is_taken(dir: &Path) -> bool {
+    dir.join(writer::FILE).exists() || state::moved_from(dir).is_some()
 }
 
 /// Holds a workspace for one run: a lock on the directory itself, so that nothing is written into it.
@@ -71,13 +100,15 @@ pub struct Listed {
     pub run: RunId,
     pub started: Option<Timestamp>,
     pub recipe: String,
-    /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read.
+    /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read, `keyed` when it
+    /// needs a key that is not set.
     pub verdict: String,
 }
 
 /// The runs of a workspace, oldest first.
 pub fn list(workspace: &Path) -> Result<Vec<Listed>, JournalError> {
     let root = workspace.join(RUNS);
+    refuse_link(workspace, &root)?;
     let entries = match std::fs::read_dir(&root) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -88,10 +119,16 @@ pub fn list(workspace: &Path) -> Result<Vec<Listed>, JournalError> {
             });
         }
     };
+    let here = place::settled(&root);
+    let moved = state::moved().into_iter();
+    let moved = moved.filter(|(_, out)| out.parent().is_some_and(|parent| place::settled(parent) == here));
+    let moved: Vec<PathBuf> = moved.map(|(dir, _)| dir).collect();
+    let known = |dir: &PathBuf| moved.iter().any(|moved| moved.file_name() == dir.file_name());
     let mut runs: Vec<Listed> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())
-        .filter(|dir| dir.join(writer::FILE).is_file())
+        .filter(|dir| dir.join(writer::FILE).is_file() && !known(dir))
+        .chain(moved.iter().cloned())
         .map(|dir| describe(&dir))
         .collect();
     runs.sort_by(|a, b| a.run.cmp(&b.run));
@@ -107,7 +144,11 @@ fn describe(dir: &Path) -> Listed {
         recipe: String::new(),
         verdict: "damaged".to_owned(),
     };
-    if let Ok(journal) = reader::read(dir) {
+    let read = reader::read(dir);
+    if let Err(JournalError::Key(_)) = read {
+        "keyed".clone_into(&mut listed.verdict);
+    }
+    if let Ok(journal) = read {
         "unfinished".clone_into(&mut listed.verdict);
         listed.started = journal.events.first().map(|event| event.at);
         for event in &journal.events {
@@ -132,12 +173,20 @@ pub fn prune(workspace: &Path, keep: usize) -> Result<Vec<RunId>, JournalError> 
     let surplus = runs.len().saturating_sub(keep);
     let mut removed = Vec::new();
     for run in runs.into_iter().take(surplus) {
+        refuse_link(workspace, &run.dir)?;
         let free = File::open(run.dir.join(writer::FILE)).is_ok_and(|file| file.try_lock().is_ok());
         if free {
-            std::fs::remove_dir_all(&run.dir).map_err(|source| JournalError::Write {
-                path: run.dir.display().to_string(),
-                source,
-            })?;
+            let place = state::outputs_of(&run.dir);
+            let gone = |dir: &Path| match std::fs::remove_dir_all(dir) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(JournalError::Write {
+                    path: dir.display().to_string(),
+                    source,
+                }),
+                _ => Ok(()),
+            };
+            gone(&run.dir)?;
+            place.map_or(Ok(()), |place| gone(&place))?;
+            state::forget(&run.run);
             removed.push(run.run);
         }
     }

@@ -28,6 +28,9 @@ pub enum May<'a> {
     WriteAndStart(&'a [PathBuf]),
 }
 
+/// What stands in `HEAD` of a directory that [`lay_out`] has made.
+pub const HEAD: &str = "ref: refs/heads/none\n";
+
 /// Runs `git` as [`super::plain::git`] does, held to what it `may`.
 ///
 /// # Errors
@@ -161,7 +164,7 @@ pub fn lay_out(dir: &Path, sha256: bool) -> std::io::Result<()> {
     let attributes = "* -text !eol -filter -ident !working-tree-encoding !diff !merge\n";
     std::fs::write(dir.join("info/attributes"), attributes)?;
     // Last, because its presence says that all of the above is there. A branch without commits.
-    std::fs::write(dir.join("HEAD"), "ref: refs/heads/none\n")
+    std::fs::write(dir.join("HEAD"), HEAD)
 }
 
 /// One `git cat-file --batch` on an object directory that others write: it reads objects and does nothing else. What it says is

@@ -18,8 +18,7 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
     }
     for call in &result.suspended {
         let title = format!("waits for a person: {} {}", call.call, text::line(&call.title, 120));
-        let resume = result::resume_name(sum, ending);
-        let message = format!("{}\novernight resume {resume} --approve {}", call.reason, call.call);
+        let message = format!("{}\n{}", call.reason, call.approve);
         lines.push(command("warning", call.rule.as_deref(), &title, &message));
     }
     for check in result

@@ -131,12 +131,11 @@ fn base(sum: &RunSummary<'_>) -> String {
 
 /// What a person must look at first: calls that wait, calls that were denied, warnings, servers that are missing.
 fn attention(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
-    let resume = result::resume_name(sum, ending);
-    let (waiting, denied) = (result::suspended(sum), result::denied(sum));
+    let (waiting, denied) = (result::suspended(sum, ending), result::denied(sum));
     let warnings = result::warnings(sum);
     html! {
         @if !waiting.is_empty() || !denied.is_empty() || !warnings.is_empty() || !sum.unruled.is_empty() { section #attention {
-            @for call in &waiting { (waits(&resume, call)) }
+            @for call in &waiting { (waits(call)) }
             @for call in &denied { (ruled_out(call)) }
             @if !sum.unruled.is_empty() { (unruled(sum)) }
             @for warning in &warnings {
@@ -150,7 +149,7 @@ fn attention(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
     }
 }
 
-fn waits(resume: &str, call: &Waiting) -> Markup {
+fn waits(call: &Waiting) -> Markup {
     html! {
         div.card."edge-wait" {
             div.row {
@@ -160,7 +159,7 @@ fn waits(resume: &str, call: &Waiting) -> Markup {
             }
             p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
             (args(&call.args))
-            pre.do { "overnight resume " (resume) " --approve " (call.call) }
+            pre.do { (call.approve) }
         }
     }
 }

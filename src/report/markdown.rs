@@ -18,7 +18,7 @@ pub fn summary(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let mut out = head(&result);
     out.push_str(&steps(&result.steps));
     out.push_str(&checks(&result.steps));
-    out.push_str(&rulings(&result, &result::resume_name(sum, ending)));
+    out.push_str(&rulings(&result));
     out.push_str(&changes(&result));
     let unruled = sum.unruled_line();
     if !unruled.is_empty() {
@@ -121,7 +121,7 @@ fn checks(steps: &[StepReport]) -> String {
     out + &more(all.len()) + "\n"
 }
 
-fn rulings(result: &RunResult, resume: &str) -> String {
+fn rulings(result: &RunResult) -> String {
     let mut out = String::new();
     if !result.suspended.is_empty() {
         let _ = writeln!(out, "### Waiting for a person ({})\n", result.suspended.len());
@@ -135,7 +135,7 @@ fn rulings(result: &RunResult, resume: &str) -> String {
                 code(&call.title),
                 escaped(&text::line(&call.reason, 400)),
                 code(rule),
-                code(&format!("overnight resume {resume} --approve {}", call.call)),
+                code(&call.approve),
             );
         }
         out += &(more(result.suspended.len()) + "\n");

@@ -3,6 +3,7 @@
 pub mod export;
 pub mod github;
 pub mod html;
+pub mod inert;
 pub mod junit;
 pub mod markdown;
 pub mod progress;

@@ -2,10 +2,13 @@
 
 mod shape;
 
-pub use shape::{Changes, CheckReport, Notice, PolicyName, Ran, RuledOut, RunResult, StepReport, UsageReport, Waiting};
+pub use shape::{
+    Changes, CheckReport, JournalHead, Notice, PolicyName, Ran, RuledOut, RunResult, StepReport, UsageReport, Waiting,
+};
 
 use super::summary::{CallSummary, Denial, RunSummary, StepSummary};
 use crate::base::grant::JudgedExec;
+use crate::base::ids::sha256_hex;
 use crate::base::outcome::Verdict;
 use crate::base::source::RecipeSource;
 use serde_json::Value;
@@ -21,6 +24,10 @@ pub struct Ending {
     /// Name of an artefact (`patch`, `junit`, `transcript`, …) to its path as scripts should use it; `directory` is the
     /// run directory.
     pub artefacts: BTreeMap<String, String>,
+    /// SHA-256 of the files of the run, by their names in the run directory.
+    pub digests: BTreeMap<String, String>,
+    /// How far the journal has come.
+    pub journal: Option<JournalHead>,
 }
 
 /// The result of a run that has a journal.
@@ -35,7 +42,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         response: sum.answer(),
         output: sum.output.cloned().unwrap_or(Value::Null),
         denied: denied(sum),
-        suspended: suspended(sum),
+        suspended: suspended(sum, ending),
         unruled: sum.unruled.iter().map(|unruled| unruled.as_ref().clone()).collect(),
         unruled_omitted: sum.patch.map_or(0, |patch| patch.unruled_omitted),
         usage: UsageReport {
@@ -104,6 +111,8 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
         base: None,
         base_tree: None,
         artefacts: ending.artefacts.clone(),
+        digests: ending.digests.clone(),
+        journal: ending.journal.clone(),
         sandbox: None,
         mcp_servers: Vec::new(),
         warnings: Vec::new(),
@@ -192,7 +201,8 @@ fn ran(call: &CallSummary<'_>) -> Vec<Ran> {
 }
 
 /// Calls that wait for a person, in order.
-pub(crate) fn suspended(sum: &RunSummary<'_>) -> Vec<Waiting> {
+pub(crate) fn suspended(sum: &RunSummary<'_>, ending: &Ending) -> Vec<Waiting> {
+    let run = resume_name(sum, ending);
     let one = |call: &CallSummary<'_>| {
         let ruling = call.ruling();
         let text = |of: fn(&crate::base::ruling::Ruling) -> &String| ruling.map(of).cloned().unwrap_or_default();
@@ -206,9 +216,37 @@ pub(crate) fn suspended(sum: &RunSummary<'_>) -> Vec<Waiting> {
             reason: text(|ruling| &ruling.reason),
             fix: text(|ruling| &ruling.fix),
             step: step_of(sum, call),
+            digest: approval_digest(sum, call),
+            approve: approve(sum, call, &run),
+            deny: format!("overnight resume {run} --deny {}", call.call.id),
         }
     };
     sum.suspended().map(one).collect()
+}
+
+/// What an approval is about, in one digest: the run, the call, its tool, its arguments as they would be used, and the policies
+/// that held it. Whoever approves names it, so that nobody can put another call in its place.
+pub fn approval_digest(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
+    let policies: Vec<String> = policies(sum).into_iter().map(|policy| policy.digest).collect();
+    let about = serde_json::json!({
+        "run": sum.run(),
+        "call": call.call.id,
+        "tool": call.tool(),
+        "args": call.call.args,
+        "modified": call.modified(),
+        "policies": policies,
+    });
+    sha256_hex(&[about.to_string().as_bytes()])
+}
+
+/// Hex digits of a digest that a command line names.
+pub const DIGEST_SHOWN: usize = 12;
+
+/// The command line that approves a call; `run` is its name for a shell.
+pub(crate) fn approve(sum: &RunSummary<'_>, call: &CallSummary<'_>, run: &str) -> String {
+    let digest = approval_digest(sum, call);
+    let shown = digest.get(..DIGEST_SHOWN).unwrap_or_default();
+    format!("overnight resume {run} --approve {}@{shown}", call.call.id)
 }
 
 fn step_of(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {

@@ -29,7 +29,8 @@ pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
             "access": call.decided().map(|decided| &decided.access),
             "diff": preview(call).map(|diff| json!({"path": diff.path, "diff": diff.diff, "added": diff.added, "removed": diff.removed})),
             "said": said(sum, call),
-            "approve": format!("overnight resume {run} --approve {}", call.call.id),
+            "digest": result::approval_digest(sum, call),
+            "approve": result::approve(sum, call, &run),
             "deny": format!("overnight resume {run} --deny {}", call.call.id),
         })
     };
@@ -75,7 +76,10 @@ pub fn markdown(sum: &RunSummary<'_>, ending: &Ending) -> String {
         fenced(
             &mut out,
             "sh",
-            &format!("overnight resume {run} --approve {id}\novernight resume {run} --deny {id}"),
+            &format!(
+                "{}\novernight resume {run} --deny {id}",
+                result::approve(sum, call, &run)
+            ),
         );
     }
     out

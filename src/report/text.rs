@@ -109,14 +109,9 @@ pub(crate) fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{first}\n… {missing} bytes left out …\n{last}"))
 }
 
-/// Breaks the marks by which CI systems take commands out of a log (`##[`, `##vso[`, a leading `::`).
+/// Breaks the marks by which CI systems take commands out of a log; see [`inert`](super::inert).
 pub(crate) fn defused(text: &str) -> String {
-    let text = text.replace("##[", "## [").replace("##vso[", "## vso[");
-    if text.trim_start().starts_with("::") {
-        format!("\u{200b}{text}")
-    } else {
-        text
-    }
+    super::inert::broken(text).into_owned()
 }
 
 /// Milliseconds for people: `850 ms`, `12.3 s`, `4m 05s`, `1h 02m`.
@@ -205,7 +200,7 @@ mod tests {
         assert_eq!(line("abcdef", 4), "abc…");
         assert_eq!(line("ab cdef", 5), "ab c…");
         assert_eq!(line(&"x ".repeat(5000), 9), "x x x x …");
-        assert_eq!(line("##[error]x", 40), "## [error]x");
+        assert_eq!(line("##[error]x", 40), "#\u{200b}#[error]x");
         assert!(!line("::set-output name=a::b", 60).starts_with("::"));
     }
 

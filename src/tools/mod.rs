@@ -42,6 +42,7 @@ use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
 use crate::base::event::Live;
 use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
+use crate::base::moved::Moved;
 use crate::base::secret::Redactor;
 use crate::process::Confinement;
 use crate::process::jobs::Jobs;
@@ -118,7 +119,7 @@ pub struct Scope {
     /// Commands that go on in the background.
     pub jobs: Jobs,
     /// Where whole results are kept: `results/` of the run directory.
-    pub results: PathBuf,
+    pub results: Moved<PathBuf>,
     pub redactor: Arc<Redactor>,
     /// The user's data directory of this repository, for `save_memory`.
     pub memory: PathBuf,

@@ -76,7 +76,7 @@ impl Bench {
             scope: Arc::new(Scope {
                 confinement: Confinement::unconfined(self.workspace.root()).into(),
                 jobs: Jobs::default(),
-                results: beside("results"),
+                results: beside("results").into(),
                 redactor: Arc::new(Redactor::default()),
                 memory: beside("memory/project"),
                 web: crate::tools::web::Web::default(),

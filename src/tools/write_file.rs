@@ -17,6 +17,21 @@ use std::sync::Arc;
 /// Lines of the change that the model is shown.
 const SHOWN_LINES: usize = 120;
 
+/// Bytes of text that one call may write. More is a mistake, or an attempt to fill the disk: the model is told.
+pub const MAX_WRITE: usize = 8 << 20;
+
+/// Refuses more text than a call may write.
+pub fn refuse_large(what: &str, bytes: usize) -> Result<(), ToolError> {
+    if bytes <= MAX_WRITE {
+        return Ok(());
+    }
+    let message = format!(
+        "{what} has {bytes} bytes, and one call writes at most {MAX_WRITE} ({} MiB); nothing was written. Write less, or in parts",
+        MAX_WRITE >> 20
+    );
+    Err(ToolError::model("content_too_large", message))
+}
+
 /// The tool.
 pub fn tool() -> Builtin {
     Builtin::new(
@@ -53,6 +68,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         return Err(invalid(message));
     }
     let content = args.text("content")?.to_owned();
+    refuse_large("the content", content.len())?;
     let before = match place.found {
         // What may not be read is not read for a preview either.
         Found::File | Found::HardLinked if place.inside && workspace.may_search(&place.path) => {
@@ -215,6 +231,32 @@ mod tests {
         );
         assert_eq!(prepare("key.pem").preview.unwrap().original, None);
         assert!(!prepare("../out.txt").access.writes[0].inside);
+    }
+
+    #[test]
+    fn more_than_the_limit_is_the_models_error() {
+        let bench = Bench::new(&[("a.txt", b"one\n".repeat(1024).as_slice())]);
+        let told = |tool: &str, args: serde_json::Value| bench.told(tool, &args);
+        let (most, more) = ("x".repeat(MAX_WRITE), "x".repeat(MAX_WRITE + 1));
+        let refused = told("write_file", json!({ "file_path": "b.txt", "content": more }));
+        assert!(
+            refused.starts_with("content_too_large: ") && refused.contains("8 MiB"),
+            "{refused}"
+        );
+        assert!(!bench.path("b.txt").exists());
+        let refused = told(
+            "replace",
+            json!({ "file_path": "b.txt", "old_string": "", "new_string": more }),
+        );
+        assert!(
+            refused.starts_with("content_too_large: ") && !bench.path("b.txt").exists(),
+            "{refused}"
+        );
+        bench.told("read_file", &json!({ "file_path": "a.txt" }));
+        let many = json!({ "file_path": "a.txt", "old_string": "one", "new_string": "x".repeat(16 << 10), "allow_multiple": true });
+        assert!(told("replace", many).starts_with("content_too_large: "));
+        assert_eq!(std::fs::read(bench.path("a.txt")).unwrap(), b"one\n".repeat(1024));
+        assert!(told("write_file", json!({ "file_path": "b.txt", "content": most })).starts_with("Created"));
     }
 
     #[test]

@@ -115,6 +115,38 @@ impl Shadow {
         })
     }
 
+    /// Goes on in the directory that the store was moved to. Nothing may be at work in it.
+    pub fn moved_to(&mut self, dir: &Path) {
+        self.dir = dir.to_owned();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.store.moved_to(dir);
+    }
+
+    /// Removes a store that a run left which was killed before its record began. Anything else of that name is no store of ours
+    /// and is refused: a tree may bring a directory of that name with it.
+    pub fn clear(dir: &Path) -> std::io::Result<()> {
+        let found = match std::fs::symlink_metadata(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let ours = match std::fs::read(dir.join("HEAD")) {
+            Ok(head) => head == held::HEAD.as_bytes(),
+            // Half made.
+            Err(_) if found.is_dir() => std::fs::read_dir(dir)?.flatten().all(|entry| {
+                let name = entry.file_name();
+                ["config", "info", "objects", "refs"].iter().any(|known| name == *known)
+            }),
+            Err(_) => false,
+        };
+        match ours && found.is_dir() {
+            true => std::fs::remove_dir_all(dir),
+            false => Err(std::io::Error::other(format!(
+                "{} is there already and is no store of ours",
+                dir.display()
+            ))),
+        }
+    }
+
     /// Does work that blocks beside everything else, alone with the state.
     async fn beside<T: Send + 'static>(
         &self,

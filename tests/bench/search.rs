@@ -65,7 +65,7 @@ impl Ours {
             scope: Arc::new(Scope {
                 confinement: Confinement::unconfined(&root).into(),
                 jobs: overnight::process::jobs::Jobs::default(),
-                results: root.join(".overnight/results"),
+                results: root.join(".overnight/results").into(),
                 redactor: Arc::default(),
                 memory: root.join(".overnight/memory"),
                 servers: overnight::tools::mcp::Servers::default(),

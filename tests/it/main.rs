@@ -7,11 +7,13 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod approvals;
 mod cases;
 mod cli;
 mod exec_witness;
 mod exit_codes;
 mod feedback;
+mod forged;
 mod gemini;
 mod harness;
 mod hostile;
@@ -40,6 +42,8 @@ mod secrets;
 mod server_prompts;
 mod service;
 mod store;
+mod shown;
+mod state;
 mod tools;
 mod traces;
 mod trust;

@@ -127,9 +127,18 @@ fn forty_runs_at_once_do_not_meet() {
         assert_eq!(world.result()["usage"]["turns"], 2);
     }
     assert_eq!(asked.load(Ordering::SeqCst), 2 * RUNS, "two requests a run and no more");
-    let left: Vec<_> = std::fs::read_dir(&shared)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    assert!(left.is_empty(), "nothing is written into the home: {left:?}");
+    let names = |dir: &std::path::Path| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    };
+    assert_eq!(
+        names(&shared),
+        [".local"],
+        "nothing but the state directory is written into the home"
+    );
+    let state = shared.join(".local/state/overnight");
+    assert_eq!(names(&state), ["heads"]);
+    assert_eq!(names(&state.join("heads")).len(), RUNS, "each run has its head there");
 }

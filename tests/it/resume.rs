@@ -153,8 +153,16 @@ fn a_run_goes_on_on_another_machine() {
     let (other, clone, out) = moved(world);
     let rest = wire.service(&edits()[1..]);
     let other = wire.world(&rest, other);
-    let args = ["resume", &out, "--workspace", &clone.to_string_lossy()];
-    other.call(&args).exits(0);
+    let clone_name = clone.to_string_lossy().into_owned();
+    let args = ["resume", &out, "--workspace", &clone_name];
+    let done = other.call(&args).exits(8);
+    assert!(
+        done.stderr.contains("--policy"),
+        "the policy is not here: {}",
+        done.stderr
+    );
+    let policy = other.beside("policy.yaml", open_policy(&[]));
+    other.call(&[&args[..], &["--policy", &policy]].concat()).exits(0);
     assert_eq!(patch(&straight), patch(&other), "as if nothing had happened in between");
     for (file, text) in [("first.txt", "first\n"), ("second.txt", "second\n")] {
         assert_eq!(std::fs::read_to_string(clone.join(file)).unwrap(), text);
@@ -174,17 +182,42 @@ fn a_suspended_run_is_approved_on_another_machine() {
     let (other, clone, out) = moved(world);
     let model = format!("script:{}", other.beside("script.yaml", &text));
     let here = clone.to_string_lossy();
-    let args = [
-        "resume",
-        &out,
-        "--workspace",
-        &here,
-        "--approve",
-        "c2",
-        "--model",
-        &model,
-    ];
-    other.call(&args).exits(0);
+    let policy = other.beside("policy.yaml", policy);
+    let result: Value =
+        serde_json::from_str(&std::fs::read_to_string(other.out().join("result.json")).unwrap()).unwrap();
+    let approve = result["suspended"][0]["approve"]
+        .as_str()
+        .unwrap()
+        .rsplit_once(' ')
+        .unwrap()
+        .1
+        .to_owned();
+    let with = |approve: &str| {
+        let args = [
+            "resume",
+            &out,
+            "--workspace",
+            &here,
+            "--model",
+            &model,
+            "--policy",
+            &policy,
+            "--approve",
+            approve,
+        ];
+        other.call(&args)
+    };
+    let done = with("c2").exits(2);
+    assert!(done.stderr.contains("c2@DIGEST"), "{}", done.stderr);
+    let done = with("c2@0123456789ab").exits(2);
+    assert!(
+        done.stderr.contains("0123456789ab") && done.stderr.contains(&approve),
+        "{}",
+        done.stderr
+    );
+    with("c2@01").exits(2);
+    assert!(!clone.join("b.txt").exists());
+    with(&approve).exits(0);
     assert!(
         patch(&other).contains("+two\n") && patch(&other).contains("+b\n"),
         "{}",
@@ -202,7 +235,15 @@ fn a_tree_that_is_neither_as_it_was_left_nor_as_it_was_found_is_refused() {
     let rest = wire.service(&edits()[1..]);
     let other = wire.world(&rest, other);
     std::fs::write(clone.join("a.txt"), "somebody was here\n").unwrap();
-    let args = ["resume", &out, "--workspace", &clone.to_string_lossy()];
+    let policy = other.beside("policy.yaml", open_policy(&[]));
+    let args = [
+        "resume",
+        &out,
+        "--workspace",
+        &clone.to_string_lossy(),
+        "--policy",
+        &policy,
+    ];
     let done = other.call(&args).exits(8);
     assert!(done.stderr.contains("neither as the run left it"), "{}", done.stderr);
     assert_eq!(rest.seen().len(), 0);
@@ -244,7 +285,17 @@ fn resumed_there(other: &World, clone: &Path, out: &str) -> Done {
     let replies = script(&[says("unused"), says("done")]);
     let model = format!("script:{}", other.beside("script.yaml", replies));
     let clone = clone.to_string_lossy();
-    other.call(&["resume", out, "--workspace", &clone, "--model", &model])
+    let policy = other.beside("policy.yaml", open_policy(&["echo", "true"]));
+    other.call(&[
+        "resume",
+        out,
+        "--workspace",
+        &clone,
+        "--model",
+        &model,
+        "--policy",
+        &policy,
+    ])
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_suspended_run_goes_on_in_another_clone() {
     let done = first
         .run(&edit_then_wait, ASK, &["-p", "x", "--format", "json"])
         .exits(5);
-    let call = done.json()["suspended"][0]["call"].as_str().unwrap().to_owned();
+    assert_eq!(done.json()["suspended"][0]["tool"], "write_file");
 
     let second = World::new();
     let clone = second.path().join("clone").to_string_lossy().into_owned();
@@ -176,6 +176,14 @@ fn a_suspended_run_goes_on_in_another_clone() {
         .unwrap();
     assert!(copied.success());
     let kept = second.beside("script.yaml", &edit_then_wait);
+    let policy = second.beside("policy.yaml", ASK);
+    let call = first.result()["suspended"][0]["approve"]
+        .as_str()
+        .unwrap()
+        .rsplit_once(' ')
+        .unwrap()
+        .1
+        .to_owned();
     drop(first);
 
     let model = format!("script:{kept}");
@@ -188,6 +196,8 @@ fn a_suspended_run_goes_on_in_another_clone() {
         &call,
         "--model",
         &model,
+        "--policy",
+        &policy,
     ];
     second.call(&args).exits(0);
     let read = |name: &str| std::fs::read_to_string(second.path().join("clone").join(name)).unwrap();

@@ -7,6 +7,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use std::fmt::Write as _;
 use std::ops::Range;
 
+pub(super) mod rare;
+
 /// Longer values are looked for in parts, so that patterns stay short.
 const PART: usize = 160;
 /// The most parts of one value that are looked for.
@@ -52,13 +54,12 @@ impl Pattern {
     }
 }
 
-/// Every form of a value: of each of its lines, and of each part of a long line. Empty for a value too short.
-pub(super) fn patterns(value: &str, name: usize) -> Vec<Pattern> {
-    let mut all = Vec::new();
-    if value.len() < MIN_BYTES {
-        return all;
-    }
+/// What of a value is looked for: each of its lines, and each part of a long line. Empty for a value too short.
+pub(super) fn pieces(value: &str) -> Vec<&str> {
     let mut pieces: Vec<&str> = Vec::new();
+    if value.len() < MIN_BYTES {
+        return pieces;
+    }
     for line in value.lines() {
         for line in [line, line.trim()] {
             if line.len() >= MIN_BYTES && !is_armour(line) {
@@ -71,19 +72,34 @@ pub(super) fn patterns(value: &str, name: usize) -> Vec<Pattern> {
         pieces.extend(parts(value));
     }
     pieces.dedup();
-    for piece in pieces.into_iter().take(MAX_PARTS) {
-        let plain = |bytes: Vec<u8>| Pattern {
-            bytes,
-            name,
-            bits_before: false,
-            bits_behind: false,
-        };
-        all.extend(texts(piece).into_iter().map(|text| plain(text.into_bytes())));
-        all.push(plain(piece.bytes().rev().collect()));
-        all.extend(base64s(piece.as_bytes(), name));
-    }
+    pieces.truncate(MAX_PARTS);
+    pieces
+}
+
+/// Every common form of a piece.
+pub(super) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
+    let mut all: Vec<Pattern> = texts(piece)
+        .into_iter()
+        .map(|text| plain(text.into_bytes(), name))
+        .collect();
+    all.extend(
+        rare::named(piece)
+            .into_iter()
+            .map(|text| plain(text.into_bytes(), name)),
+    );
+    all.push(plain(piece.bytes().rev().collect(), name));
+    all.extend(base64s(piece.as_bytes(), name));
     all.retain(|pattern| pattern.bytes.len() >= MIN_BYTES);
     all
+}
+
+fn plain(bytes: Vec<u8>, name: usize) -> Pattern {
+    Pattern {
+        bytes,
+        name,
+        bits_before: false,
+        bits_behind: false,
+    }
 }
 
 /// `-----BEGIN …-----`: the same for everybody.

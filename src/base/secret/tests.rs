@@ -53,6 +53,45 @@ fn inner_json(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
+fn base32(text: &str, hex: bool) -> String {
+    // Five bytes are eight digits of a number with 40 bits.
+    let digits: &[u8] = match hex {
+        true => b"0123456789ABCDEFGHIJKLMNOPQRSTUV",
+        false => b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567",
+    };
+    let group = |bytes: &[u8]| -> String {
+        let number = (0..5).fold(0_u64, |sum, i| sum << 8 | u64::from(bytes.get(i).copied().unwrap_or(0)));
+        let used = (bytes.len() * 8).div_ceil(5);
+        let digit = |i: usize| match i < used {
+            true => char::from(digits[(number >> (35 - 5 * i) & 31) as usize]),
+            false => '=',
+        };
+        (0..8).map(digit).collect()
+    };
+    text.as_bytes().chunks(5).map(group).collect()
+}
+
+fn dump(text: &str, before: &str, between: &str) -> String {
+    let bytes: Vec<String> = text.bytes().map(|b| format!("{before}{b:02x}")).collect();
+    bytes.join(between)
+}
+
+fn named(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
+fn numbered(text: &str, hex: bool) -> String {
+    let one = |c: char| match hex {
+        true => format!("&#x{:x};", u32::from(c)),
+        false => format!("&#{};", u32::from(c)),
+    };
+    text.chars().map(one).collect()
+}
+
 fn encodings(text: &str) -> Vec<(&'static str, String)> {
     vec![
         ("raw", text.to_owned()),
@@ -70,7 +109,34 @@ fn encodings(text: &str) -> Vec<(&'static str, String)> {
         ("json codes", codes(text)),
         ("json twice", inner_json(&inner_json(text))),
         ("reversed", text.chars().rev().collect()),
+        ("base32", base32(text, false)),
+        ("base32 unpadded", base32(text, false).trim_end_matches('=').to_owned()),
+        ("base32 lower", base32(text, false).to_lowercase()),
+        ("base32hex", base32(text, true)),
+        ("base32hex lower", base32(text, true).to_lowercase()),
+        ("base32 +1", base32(&format!("u{text}zz"), false)),
+        ("base32 +3", base32(&format!("u: {text}\n"), true)),
+        ("html named", named(text)),
+        ("html numbers", numbered(text, false)),
+        ("html hex", numbered(text, true)),
+        ("dump spaced", dump(text, "", " ")),
+        ("dump colons", dump(text, "", ":")),
+        ("dump escapes", dump(text, "\\x", "")),
+        ("dump escapes twice", dump(text, "\\\\x", "")),
+        ("dump C", dump(text, "0x", ",")),
+        ("dump C spaced", dump(text, "0x", ", ").to_uppercase().replace('X', "x")),
+        ("base64 + base64", STANDARD.encode(STANDARD.encode(text))),
+        ("base64url + base64", STANDARD.encode(URL_SAFE_NO_PAD.encode(text))),
+        (
+            "base64 +1 + base64url",
+            URL_SAFE.encode(format!("x{}", STANDARD.encode(format!("u:{text}")))),
+        ),
     ]
+}
+
+#[test]
+fn there_are_as_many_encodings_as_are_drawn() {
+    assert_eq!(encodings("x").len(), 34);
 }
 
 fn wrapped(text: &str, width: usize, with: &str) -> String {
@@ -94,7 +160,9 @@ fn every_canary_in_every_encoding_is_found() {
             }
             assert_eq!(redactor.find(text.as_bytes()), Some("C"), "{kind} of {canary}");
             for with in ["\n", "\r\n", "\\n", "\n  "] {
-                if kind.starts_with("json") && with == "\\n"
+                let blanks = kind.contains("spaced") && with.ends_with(' ');
+                if (kind.starts_with("json") || kind.contains("escapes")) && with == "\\n"
+                    || blanks
                     || canary.contains('\\')
                     || canary.contains('\t')
                     || canary.contains(' ') && with.ends_with(' ')
@@ -239,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..15) {
+    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..34) {
         let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
         let (_, encoded) = encodings(&secret).swap_remove(which);
         let text = format!("{before}{encoded}{behind}");

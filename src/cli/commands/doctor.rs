@@ -61,8 +61,8 @@ async fn sandbox() -> Vec<Finding> {
     };
     let mut all = vec![each("full", &probe.full), each("landlock", &probe.landlock)];
     if probe.best() == Some(process::Level::Landlock) {
-        let text = "at `landlock`, commands reach run directories and secret-like files that lie inside the workspace: name a \
-                    directory elsewhere with `--out`, and keep secrets out of the checkout";
+        let text = "at `landlock`, commands reach secret-like files that lie inside the workspace: keep secrets out of the \
+                    checkout";
         all.push(finding(Sign::Warning, "sandbox", text));
     }
     if let Some(level) = probe.best() {

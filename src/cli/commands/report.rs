@@ -6,15 +6,15 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out};
 use crate::journal::{self, store};
-use crate::report::export::{self, Beside};
-use crate::report::result::Ending;
+use crate::report::export::{self, Beside, Format};
+use crate::report::result::{self, Ending};
 use crate::report::summary::RunSummary;
 
 /// Makes one output on stdout, or all files of the run directory.
 pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let dir = store::locate(&args.run, &args.workspace)?;
     let Some(format) = args.format else {
-        let written = outputs::write(&dir, &Copies::default())?;
+        let written = outputs::write(&dir, &args.workspace, &Copies::default())?;
         for problem in &written.problems {
             out::tell(&format!("error: not written: {problem}"));
         }
@@ -31,19 +31,33 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
             exit::OUTPUT
         });
     };
-    let events = journal::read(&dir)?.events;
-    let sum = RunSummary::fold(&events);
+    let journal = journal::read(&dir)?;
+    let events = &journal.events;
+    let sum = RunSummary::fold(events);
     let patch = outputs::patch_bytes(&dir, &sum)?;
     let ending = Ending {
         exit_code: i32::from(exit::code(&sum.outcome)),
         artefacts: outputs::existing(&dir),
+        digests: outputs::digests(&dir)?,
+        journal: Some(outputs::head(&journal)),
     };
     let beside = Beside {
         ending: &ending,
         declared: outputs::declared(&sum),
         patch: (!patch.is_empty()).then_some(patch.as_slice()),
     };
+    if format == Format::Result {
+        let mut object = result::result(&sum, &ending);
+        outputs::seal(&mut object, journal.keyed)?;
+        return printed(&object.to_pretty());
+    }
     let bytes = export::render(format, &sum, beside).map_err(|error| Refusal::Output(error.to_string()))?;
-    out::stdout_bytes(&bytes).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
+    let printed = match format {
+        Format::Text | Format::Summary | Format::Review => out::stdout_of_others(&String::from_utf8_lossy(&bytes)),
+        // Commands on purpose.
+        Format::Github => out::stdout_bytes(&bytes),
+        _ => out::stdout_of_programs(&bytes),
+    };
+    printed.map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
     Ok(exit::PASSED)
 }

@@ -9,7 +9,7 @@ use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
 use crate::cli::{exit, out, search, wire};
-use crate::journal::{format, store};
+use crate::journal::{JournalError, format, place, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
 use crate::workspace::{isolate, patch};
@@ -34,6 +34,8 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
         Ok(code) => code,
         Err(refusal) => {
             let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
+            let tree = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+            let dir = dir.filter(|dir| store::refuse_link(&tree, dir).is_ok());
             session::refused(&refusal, dir, &recipe, &shared)
         }
     }
@@ -93,10 +95,11 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
     if args.dry_run {
         return dry_run(&settings);
     }
+    store::refuse_link(&place.workspace, &place.dir)?;
     if args.out.is_none() {
         store::ignore_runs(&place.workspace)?;
     }
-    if place.dir.join("journal.jsonl").exists() {
+    if store::is_taken(&place.dir) {
         let name = place.dir.display();
         return Err(Refusal::Environment(format!(
             "{name} holds a run already: name another --out, or go on with `overnight resume {name}`"
@@ -161,8 +164,15 @@ async fn begin(
         recorded: provider.info().recorded,
         source: Some(source.clone()),
     };
+    place::make_dirs(&place.workspace, &place.dir).map_err(|source| JournalError::Write {
+        path: place.dir.display().to_string(),
+        source,
+    })?;
     let session = Session {
         run_dir: place.settled.clone(),
+        home: place.settled.clone(),
+        origin: place.workspace.clone(),
+        run: place.run.clone(),
         plan,
         trusted: source.trusted,
         policies,

@@ -3,15 +3,15 @@
 use super::printed;
 use crate::cli::args::{RunsArgs, RunsCommand};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, out};
-use crate::journal::{self, store};
+use crate::cli::{exit, out, verify};
+use crate::journal::store;
 use std::path::Path;
 
 /// Carries it out.
 pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
     match &args.command {
         None | Some(RunsCommand::List) => list(&args.workspace),
-        Some(RunsCommand::Verify { runs }) => verify(runs, &args.workspace),
+        Some(RunsCommand::Verify { runs }) => verify_all(runs, &args.workspace),
         Some(RunsCommand::Prune { keep }) => {
             let removed = store::prune(&args.workspace, *keep)?;
             printed(&removed.iter().map(|run| format!("{run}\n")).collect::<String>())
@@ -34,7 +34,7 @@ fn list(workspace: &Path) -> Result<u8, Refusal> {
     printed(&text)
 }
 
-fn verify(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
+fn verify_all(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
     let dirs = if runs.is_empty() {
         store::list(workspace)?.into_iter().map(|run| run.dir).collect()
     } else {
@@ -44,14 +44,22 @@ fn verify(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
     let mut code = exit::PASSED;
     for dir in dirs {
         let name = dir.display();
-        match journal::read(&dir) {
-            Ok(journal) => {
+        match verify::run(&dir) {
+            Ok(verified) if verified.problems.is_empty() => {
+                let journal = verified.journal;
                 let torn = if journal.torn { ", the last line is torn" } else { "" };
+                let keyed = if journal.keyed { ", keyed" } else { "" };
+                let head = journal.chain.get(..16).unwrap_or_default();
                 printed(&format!(
-                    "{name}: {} events, chain {}{torn}\n",
-                    journal.events.len(),
-                    &journal.chain[..16]
+                    "{name}: {} events, chain {head}{keyed}{torn}\n",
+                    journal.events.len()
                 ))?;
+            }
+            Ok(verified) => {
+                for problem in verified.problems {
+                    out::tell(&format!("error: {name}: {problem}"));
+                }
+                code = exit::FAILED;
             }
             Err(error) => {
                 out::tell(&format!("error: {name}: {error}"));

@@ -1,7 +1,9 @@
 //! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
 
+mod early;
+
 use crate::base::event::{Equipped, EventKind, GivenPrompt, RunStarted, Sink};
-use crate::base::ids::sha256_hex;
+use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
@@ -14,12 +16,14 @@ use crate::cli::{exit, out, prompts, signals, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
+use crate::engine::home;
 use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
+use crate::journal::store;
 use crate::policy::PolicySet;
+use crate::process::Confinement;
 use crate::process::private::Private;
-use crate::process::{self, Confinement};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
@@ -36,7 +40,12 @@ use std::time::{Duration, Instant};
 
 /// What a session is made of, when all of it is known to be good.
 pub struct Session {
+    /// Where the outputs go.
     pub run_dir: PathBuf,
+    /// Where the journal lies, or is to begin.
+    pub home: PathBuf,
+    /// The user's tree, of which an isolated one was made.
+    pub origin: PathBuf,
     pub plan: Plan,
     /// Whether the recipe is believed in what it asks for itself.
     pub trusted: bool,
@@ -51,6 +60,7 @@ pub struct Session {
     /// For a resume: the prompts of servers that the record has.
     pub prompts: Vec<GivenPrompt>,
     pub started: Instant,
+    pub run: RunId,
 }
 
 /// How the record begins.
@@ -77,9 +87,10 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
         run_dir.join("journal.jsonl").display()
     ));
     let interrupt = Arc::new(Interrupt::default());
-    let told = drive(session, beginning, shared, &interrupt).await?;
     let copies = Copies::from(shared);
-    let mut written = outputs::write(&run_dir, &copies)?;
+    let origin = session.origin.clone();
+    let (told, home) = drive(session, beginning, shared, &interrupt).await?;
+    let mut written = outputs::write(&home, &origin, &copies)?;
     if let Some(problem) = told {
         written.problems.push(problem);
         written.code = exit::stronger(written.code, exit::OUTPUT);
@@ -91,10 +102,13 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
     }
     if !shared.quiet {
         out::tell(&format!("overnight: files: {}", from_here(&run_dir)));
+        if home != run_dir {
+            out::tell(&format!("overnight: journal: {}", home.display()));
+        }
     }
     let code = outputs::print(shared.format, &written);
     #[cfg(feature = "otel")]
-    crate::cli::traces::export(&run_dir, &interrupt.token).await;
+    crate::cli::traces::export(&home, &interrupt.token).await;
     Ok(code)
 }
 
@@ -105,13 +119,13 @@ fn from_here(path: &Path) -> String {
     below.unwrap_or(path).display().to_string()
 }
 
-/// The loop itself. Gives what went wrong with an output that was written meanwhile.
+/// The loop itself. Gives what went wrong with an output that was written meanwhile, and where the journal lies.
 async fn drive(
     session: Session,
     beginning: Beginning,
     shared: &Shared,
     interrupt: &Arc<Interrupt>,
-) -> Result<Option<String>, Refusal> {
+) -> Result<(Option<String>, PathBuf), Refusal> {
     let redactor = Arc::new(Redactor::from_env(wire::environment()));
     let pricing = wire::pricing()?;
     let model = Arc::clone(&session.provider);
@@ -129,10 +143,12 @@ async fn drive(
     let deadline = session.started + wall;
     signals::watch(interrupt, deadline)
         .map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")))?;
-    let shadow = Shadow::open(&session.run_dir.join("git"), session.workspace.root(), &session.hidden)
-        .map_err(|error| Refusal::Output(format!("{}: {error}", session.run_dir.display())))?;
     let hermetic = session.provider.recorded().is_some();
-    let prepared = prepare(&session, &beginning, &own, &redactor, (&shadow, interrupt, deadline)).await?;
+    let early = early::sandbox(&session, &own).await?;
+    let home = early::home_of(&session, &beginning, early.as_ref())?;
+    let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
+        .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?;
+    let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
     let sinks = sinks(shared);
     let programs = session.plan.tools.starts_programs();
@@ -140,20 +156,28 @@ async fn drive(
     let (mut ledger, fresh) = match beginning {
         Beginning::New(first) => {
             let kind = EventKind::RunStarted(first);
-            (
-                Ledger::begin(&session.run_dir, kind, sinks, Arc::clone(&redactor))?,
-                true,
-            )
+            (Ledger::begin(&home, kind, sinks, Arc::clone(&redactor))?, true)
         }
         Beginning::Resumed(events) => {
-            let mut ledger = Ledger::reopen(&session.run_dir, sinks, Arc::clone(&redactor))?;
+            let mut ledger = Ledger::reopen(&home, sinks, Arc::clone(&redactor))?;
             for event in events {
                 ledger.record(event)?;
             }
             (ledger, false)
         }
     };
+    if home != session.home {
+        ledger.record(home::told(&home))?;
+    }
     ledger.record(equipped)?;
+    if let Some(why) = ledger.headless().map(str::to_owned) {
+        ledger.record(EventKind::Warned {
+            code: "state_directory".to_owned(),
+            message: format!(
+                "this machine will not know the journal again, so approvals need the digest of the call: {why}"
+            ),
+        })?;
+    }
     for message in warnings.drain(..) {
         ledger.record(EventKind::Warned {
             code: "context".to_owned(),
@@ -182,7 +206,7 @@ async fn drive(
         _ => Ground::new(baseline(&shadow, commit_of(&ledger)), sandbox),
     };
     let web = wire::web(&session.policies, &redactor, session.search);
-    let mut scope = wire::scope(&session.run_dir, &session.workspace, &redactor, web);
+    let mut scope = wire::scope(&home, &session.workspace, &redactor, web);
     scope.servers = equipment.servers;
     scope.notices = equipment.notices;
     let mut workspace = session.workspace;
@@ -196,8 +220,8 @@ async fn drive(
         workspace: Arc::new(workspace),
         scope: Arc::new(scope),
         redactor,
-        run_dir: session.run_dir,
-        shadow,
+        run_dir: home.into(),
+        shadow: shadow.into(),
         trusted: session.trusted,
         system,
         interrupt: Arc::clone(interrupt),
@@ -206,7 +230,8 @@ async fn drive(
     };
     engine::run(&deps, &mut ledger, ground).await?;
     let (_, sinks) = ledger.finish();
-    Ok(sinks.err().map(|error| format!("an output stream: {error}")))
+    let told = sinks.err().map(|error| format!("an output stream: {error}"));
+    Ok((told, deps.run_dir.to_path_buf()))
 }
 
 /// A cap on the cost can only be held where prices are known.
@@ -245,35 +270,22 @@ struct Prepared {
     prompts: Vec<GivenPrompt>,
 }
 
-/// Gathers the tools. Where a program is started for that, the baseline is taken and the sandbox tested before.
+/// Gathers the tools. Where a program is started for that, the baseline is taken before.
 async fn prepare(
     session: &Session,
     beginning: &Beginning,
-    own: &Arc<Private>,
+    sandbox: Option<(Confinement, String)>,
     redactor: &Arc<Redactor>,
     (shadow, interrupt, deadline): (&Shadow, &Interrupt, Instant),
 ) -> Result<Prepared, Refusal> {
     let searches = session.search.is_some();
     let hermetic = session.provider.recorded().is_some();
-    let (mut early, mut sandbox) = (None, None);
-    if equip::starts_something(&session.plan) {
-        let make = wire::sandbox(
-            &session.policies,
-            session.workspace.root(),
-            own,
-            &session.hidden,
-            hermetic,
-        );
-        let (made, detail) = make().await.map_err(Refusal::Environment)?;
-        let level = made.level.as_str();
-        process::self_test(&made)
-            .await
-            .map_err(|why| Refusal::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
-        sandbox = Some((made, detail));
-        if let Beginning::New(first) = beginning {
-            let taken = baseline(shadow, first.base.commit.clone()).await;
-            early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
-        }
+    let mut early = None;
+    if sandbox.is_some()
+        && let Beginning::New(first) = beginning
+    {
+        let taken = baseline(shadow, first.base.commit.clone()).await;
+        early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
     }
     let secrets = Secrets::of(wire::environment());
     let ground = sandbox.as_ref().map(|(made, _)| equip::Ground {
@@ -381,7 +393,7 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Sha
     let redactor = Redactor::from_env(wire::environment());
     let message = redactor.redact(&refusal.to_string()).into_owned();
     // A run directory that holds a journal already belongs to another run.
-    let dir = dir.filter(|dir| !dir.join("journal.jsonl").exists());
+    let dir = dir.filter(|dir| !store::is_taken(dir));
     let written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
     match shared.format {
         Format::Text => {

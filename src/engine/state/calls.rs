@@ -1,6 +1,6 @@
 //! What the life of a call does to the state: ruled, approved, started, finished, settled. Pure.
 
-use super::{Denial, Phase, State};
+use super::{ApprovedFailure, Denial, Phase, State};
 use crate::base::call::{CallState, Display, ToolOutput};
 use crate::base::event::Decided;
 use crate::base::grant::Writes;
@@ -119,8 +119,44 @@ impl State {
                 read: false,
             });
         }
+        self.note_approved(call);
         if self.calls.values().all(|record| record.state.is_final()) {
             self.settle_turn();
+        }
+    }
+
+    /// Keeps in mind that an approved call failed, or that the same call has worked since.
+    fn note_approved(&mut self, call: &CallId) {
+        let Some(record) = self.calls.get(call).filter(|record| record.approved) else {
+            return;
+        };
+        let tool = record.tool.clone().unwrap_or_else(|| record.call.tool.clone());
+        let args = record.modified.as_ref().unwrap_or(&record.call.args).to_string();
+        let digest = sha256_hex(&[tool.as_bytes(), b"\0", args.as_bytes()]);
+        self.approved_failures.retain(|failure| failure.digest != digest);
+        let output = record.output.as_ref();
+        let failure = output.and_then(|output| output.error.as_ref());
+        let how = match (output.and_then(|output| output.exit.as_ref()), failure) {
+            (Some(exit), _) if exit.timed_out => Some("ran out of time".to_owned()),
+            (Some(exit), _) if exit.code.is_some_and(|code| code != 0) => {
+                Some(format!("ended with exit code {}", exit.code.unwrap_or_default()))
+            }
+            (Some(exit), _) if exit.code.is_none() && exit.signal.is_some() => Some("was ended by a signal".to_owned()),
+            (_, Some(failure)) => Some(format!(
+                "failed: {}",
+                failure.message.lines().next().unwrap_or_default()
+            )),
+            _ if record.state != CallState::Success => Some("did not come to its end".to_owned()),
+            _ => None,
+        };
+        if let Some(how) = how {
+            let call = call.clone();
+            self.approved_failures.push(ApprovedFailure {
+                call,
+                tool,
+                digest,
+                how,
+            });
         }
     }
 

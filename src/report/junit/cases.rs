@@ -196,7 +196,8 @@ impl<'a, 'b> Writer<'a, 'b> {
             let mut status = skipped("suspended", &format!("waits for a person: {reason}"));
             let run = &self.resume;
             let fix = call.ruling().map(|ruling| ruling.fix.as_str()).unwrap_or_default();
-            let body = format!("{}\n{fix}\novernight resume {run} --approve {id}", asked(call));
+            let approve = result::approve(self.sum, call, run);
+            let body = format!("{}\n{fix}\n{approve}", asked(call));
             status.set_description(text::excerpt(&text::plain(&body), BODY).as_ref());
             status
         } else if call.needs_approval() {

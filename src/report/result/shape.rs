@@ -47,6 +47,13 @@ pub struct RunResult {
     /// The tree at the start, uncommitted changes included: the patch is made against it.
     pub base_tree: Option<String>,
     pub artefacts: BTreeMap<String, String>,
+    /// SHA-256 of each file of the run beside journal and result, by its name in the run directory: `changes.patch`, `blobs/ID`,
+    /// `results/ID`, ….
+    #[serde(default)]
+    pub digests: BTreeMap<String, String>,
+    /// How far the journal had come; null for a run that never came to one.
+    #[serde(default)]
+    pub journal: Option<JournalHead>,
     /// `full`, `landlock` or `none`; null when no sandbox was looked for.
     pub sandbox: Option<String>,
     pub mcp_servers: Vec<ServerStatus>,
@@ -63,6 +70,18 @@ pub struct RunResult {
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
     pub duration_ms: u64,
+}
+
+/// What ties a result to its journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalHead {
+    /// The link of the journal's last line: 64 hex digits.
+    pub head: String,
+    /// Its lines.
+    pub events: u64,
+    /// Under a key: HMAC-SHA256 of this object without this field, as one line of JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 /// A call that was ruled out.
@@ -114,6 +133,16 @@ pub struct Waiting {
     pub reason: String,
     pub fix: String,
     pub step: String,
+    /// SHA-256 of what an approval is about: the call as it would run, and the policies. `--approve CALL@` takes its first
+    /// twelve hex digits, or more.
+    #[serde(default)]
+    pub digest: String,
+    /// The command line that lets it run.
+    #[serde(default)]
+    pub approve: String,
+    /// The command line that refuses it.
+    #[serde(default)]
+    pub deny: String,
 }
 
 /// Tokens, turns and calls of a run or a step.

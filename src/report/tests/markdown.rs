@@ -128,6 +128,7 @@ fn a_reviewer_gets_arguments_diff_and_the_answer_to_type() {
     let ending = Ending {
         exit_code: 5,
         artefacts: [("directory".to_owned(), "/tmp/my runs/r".to_owned())].into(),
+        ..Ending::default()
     };
     let text = suspension::markdown(&sum, &ending);
     is_harmless(&text);

@@ -11,6 +11,7 @@ fn ending(exit_code: i32) -> Ending {
     Ending {
         exit_code,
         artefacts: [("patch".to_owned(), ".overnight/runs/x/changes.patch".to_owned())].into(),
+        ..Ending::default()
     }
 }
 

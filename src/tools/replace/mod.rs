@@ -32,6 +32,7 @@ use super::builtin::{Builtin, Names, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::schema::{integer, object, string};
+use super::write_file::refuse_large;
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Display, Kind, Location, ToolOutput};
@@ -108,6 +109,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         multiple: args.flag("allow_multiple", false),
         expected: args.number("expected_replacements"),
     };
+    refuse_large("new_string", request.new.len())?;
     // What may not be read is not read for a preview. A miss is told by the work, after the ruling: its message shows
     // lines of the file.
     let readable = place.inside && workspace.may_search(&place.path);
@@ -174,6 +176,10 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
         let landing = land(&text, &request.old, &request.new, request.multiple)
             .and_then(|landing| counted(landing, request.expected))
             .map_err(|miss| ToolError::model(miss.kind(), miss.message(path)))?;
+        // A larger file may be edited; what is put into it at many places together may not be larger than one text.
+        if landing.bytes.len() > bytes.len() {
+            refuse_large("what the edit adds", landing.bytes.len() - bytes.len())?;
+        }
         return Ok(Change {
             before: Some(text),
             bytes: landing.bytes.clone(),

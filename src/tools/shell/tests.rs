@@ -31,7 +31,7 @@ fn bench() -> Bench {
         }
         .into(),
         jobs: Jobs::default(),
-        results: results.path().join("results"),
+        results: results.path().join("results").into(),
         redactor: Arc::new(Redactor::default()),
         memory: results.path().join("memory"),
         web: crate::tools::web::Web::default(),

@@ -61,6 +61,11 @@ impl Store {
         Ok(store)
     }
 
+    /// The directory that `git_dir` was moved to; its open packs stay open.
+    pub fn moved_to(&mut self, git_dir: &Path) {
+        self.dir = git_dir.join("objects/pack");
+    }
+
     pub fn contains(&self, id: &Id) -> bool {
         self.find(id).is_some()
     }

@@ -234,7 +234,7 @@ async fn shell(
         scope: Arc::new(Scope {
             confinement: house.confinement.clone().into(),
             jobs: overnight::process::jobs::Jobs::default(),
-            results: house.ws().join("../results"),
+            results: house.ws().join("../results").into(),
             redactor: Arc::default(),
             memory: house.ws().join("../memory"),
             web: overnight::tools::web::Web::default(),

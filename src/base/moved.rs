@@ -1,0 +1,54 @@
+//! A value that may be replaced once while others read it. Knows nothing of what it holds.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+/// What it was made with, until it is replaced; reads as the value itself.
+#[derive(Default)]
+pub struct Moved<T> {
+    first: T,
+    then: OnceLock<T>,
+}
+
+impl<T> Moved<T> {
+    /// Replaces the value; a second time changes nothing.
+    pub fn replace(&self, value: T) {
+        let _ = self.then.set(value);
+    }
+}
+
+impl<T> From<T> for Moved<T> {
+    fn from(first: T) -> Self {
+        let then = OnceLock::new();
+        Self { first, then }
+    }
+}
+
+impl<T> Deref for Moved<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.then.get().unwrap_or(&self.first)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Moved<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_replaced_once() {
+        let value = Moved::from(1);
+        assert_eq!(*value, 1);
+        value.replace(2);
+        value.replace(3);
+        assert_eq!(*value, 2);
+    }
+}

@@ -1,0 +1,269 @@
+//! The rarer forms of a value: base32, HTML entities, hex with something between the bytes, base64 of base64. Searches nothing.
+
+use super::Pattern;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+
+/// RFC 4648, sections 6 and 7.
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const BASE32_HEX: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
+
+/// What stands before each byte of a hex dump, and what stands between two: `61 62`, `61:62`, `61-62`, `61,62`, `\x61\x62` (as it
+/// is, and once more escaped), `0x61,0x62`, `0x61, 0x62`, `0x61 0x62`.
+const DUMPS: [(&str, &str); 9] = [
+    ("", " "),
+    ("", ":"),
+    ("", "-"),
+    ("", ","),
+    ("\\x", ""),
+    ("\\\\x", ""),
+    ("0x", ","),
+    ("0x", ", "),
+    ("0x", " "),
+];
+
+/// The most parts of one value that are looked for in the rarer forms too: a key of 4,096 bits has 51 lines.
+pub(in crate::base::secret) const PARTS: usize = 64;
+
+/// What the characters of a form are: a pattern of one kind stands within a run of them, so that only long runs are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::base::secret) enum Class {
+    /// Base32, base64, `\x61`, `&#97;`: no blanks between.
+    Dense = 1,
+    /// Hex digits with blanks, colons, commas, hyphens or `0x` between.
+    Dump = 2,
+}
+
+/// The classes of each byte.
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=' | b'\\' | b'&' | b'#' | b';')
+        {
+            classes[byte as usize] |= Class::Dense as u8;
+        }
+        if byte.is_ascii_hexdigit() || matches!(byte, b' ' | b':' | b',' | b'-' | b'x') {
+            classes[byte as usize] |= Class::Dump as u8;
+        }
+        if byte == u8::MAX {
+            break classes;
+        }
+        byte += 1;
+    }
+};
+
+impl Class {
+    pub const ALL: [Class; 2] = [Class::Dense, Class::Dump];
+
+    /// Whether a pattern of this class can hold the byte.
+    #[inline]
+    pub fn has(self, byte: u8) -> bool {
+        CLASSES[byte as usize] & self as u8 != 0
+    }
+
+    /// No pattern of a piece of so many bytes is shorter.
+    pub fn least(self, piece: usize) -> usize {
+        match self {
+            // Base32 and twice base64, without the characters at both edges that hold bits of the neighbours.
+            Class::Dense => (piece * 8 / 5)
+                .saturating_sub(3)
+                .min((piece * 8 / 6).saturating_sub(2) * 8 / 6 - 2)
+                .max(8),
+            Class::Dump => 3 * piece - 1,
+        }
+    }
+}
+
+/// Every rarer form of a piece.
+pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
+    let texts = dumps(piece).into_iter().chain(numbered(piece));
+    let mut all: Vec<Pattern> = texts.map(|text| super::plain(text.into_bytes(), name)).collect();
+    all.extend(base32s(piece.as_bytes(), name));
+    all.extend(base64s_twice(piece.as_bytes(), name));
+    all
+}
+
+fn dumps(piece: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (before, between) in DUMPS {
+        let dump = |upper: bool| {
+            let one = |byte: u8| match upper {
+                true => format!("{before}{byte:02X}"),
+                false => format!("{before}{byte:02x}"),
+            };
+            piece.bytes().map(one).collect::<Vec<_>>().join(between)
+        };
+        found.extend([dump(false), dump(true)]);
+    }
+    found
+}
+
+fn with(piece: &str, escape: &dyn Fn(char) -> Option<String>) -> String {
+    piece
+        .chars()
+        .map(|c| escape(c).unwrap_or_else(|| c.to_string()))
+        .collect()
+}
+
+/// Everything as numbers of HTML.
+fn numbered(piece: &str) -> [String; 4] {
+    [
+        with(piece, &|c| Some(format!("&#{};", u32::from(c)))),
+        with(piece, &|c| Some(format!("&#x{:x};", u32::from(c)))),
+        with(piece, &|c| Some(format!("&#x{:X};", u32::from(c)))),
+        with(piece, &|c| Some(format!("&#X{:X};", u32::from(c)))),
+    ]
+}
+
+/// The ways in which HTML writers escape what they must; nothing for a piece that needs no escape.
+pub(super) fn named(piece: &str) -> Vec<String> {
+    let special = |c: char| "&<>\"'/`=".contains(c) || !c.is_ascii();
+    if !piece.contains(special) {
+        return Vec::new();
+    }
+    let text = |c: char| match c {
+        '&' => Some("&amp;".to_owned()),
+        '<' => Some("&lt;".to_owned()),
+        '>' => Some("&gt;".to_owned()),
+        _ => None,
+    };
+    let mut found = vec![with(piece, &text)];
+    for double in ["\"", "&quot;", "&#34;", "&#x22;"] {
+        for single in ["'", "&#39;", "&#x27;", "&apos;"] {
+            let quotes = |c: char| match c {
+                '"' => Some(double.to_owned()),
+                '\'' => Some(single.to_owned()),
+                c => text(c),
+            };
+            found.push(with(piece, &quotes));
+            // As template engines do.
+            for upper in [true, false] {
+                let code = |c: char| match upper {
+                    true => format!("&#x{:X};", u32::from(c)),
+                    false => format!("&#x{:x};", u32::from(c)),
+                };
+                found.push(with(piece, &|c| if c == '/' { Some(code(c)) } else { quotes(c) }));
+                found.push(with(piece, &|c| {
+                    if "/`=".contains(c) { Some(code(c)) } else { quotes(c) }
+                }));
+            }
+        }
+    }
+    // All that is not ASCII as numbers, with the marks by name.
+    let wide = |c: char| {
+        if c.is_ascii() {
+            text(c)
+        } else {
+            Some(format!("&#{};", u32::from(c)))
+        }
+    };
+    found.push(with(piece, &wide));
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// What base32 of any text around the value must hold, in both alphabets and cases.
+pub(super) fn base32s(piece: &[u8], name: usize) -> Vec<Pattern> {
+    let mut found = Vec::new();
+    for alphabet in [BASE32, BASE32_HEX] {
+        for before in 0..5 {
+            let mut bytes = vec![0; before];
+            bytes.extend_from_slice(piece);
+            let bits = bytes.len() * 8;
+            let whole = (before * 8).div_ceil(5)..bits / 5;
+            let encoded = base32(&bytes, alphabet);
+            let upper = encoded.get(whole).unwrap_or_default().to_vec();
+            let lower = upper.to_ascii_lowercase();
+            found.extend([upper, lower].map(|bytes| Pattern {
+                bytes,
+                name,
+                bits_before: (before * 8) % 5 != 0,
+                bits_behind: bits % 5 != 0,
+            }));
+        }
+    }
+    found
+}
+
+/// Without padding.
+fn base32(bytes: &[u8], alphabet: &[u8; 32]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() * 8 / 5 + 1);
+    let (mut held, mut bits) = (0_u32, 0);
+    for byte in bytes {
+        held = held << 8 | u32::from(*byte);
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            out.push(alphabet[(held >> bits & 31) as usize]);
+        }
+        held &= (1 << bits) - 1;
+    }
+    if bits > 0 {
+        out.push(alphabet[(held << (5 - bits) & 31) as usize]);
+    }
+    out
+}
+
+/// What base64 of base64 must hold: of each alignment of the inner one, each of the outer one.
+pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<Pattern> {
+    let inner = super::base64s(piece, name);
+    let twice = inner.iter().flat_map(|inner| {
+        (0..3).flat_map(|before| {
+            let mut bytes = vec![0; before];
+            bytes.extend_from_slice(&inner.bytes);
+            let bits = bytes.len() * 8;
+            let whole = (before * 8).div_ceil(6)..bits / 6;
+            // Base64 is ASCII without the bits that the two alphabets differ in, but at an edge.
+            let encoded = [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)];
+            encoded.map(|encoded| Pattern {
+                bytes: encoded.as_bytes().get(whole.clone()).unwrap_or_default().to_vec(),
+                name,
+                bits_before: true,
+                bits_behind: true,
+            })
+        })
+    });
+    let mut found: Vec<Pattern> = twice.collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_of_its_class_and_not_too_short() {
+        for length in [8, 9, 10, 13, 16, 40, 160] {
+            let piece: String = ('!'..='~').cycle().take(length).collect();
+            for pattern in patterns(&piece, 0) {
+                let fits = |class: Class| {
+                    pattern.bytes.iter().all(|byte| class.has(*byte)) && pattern.bytes.len() >= class.least(length)
+                };
+                assert!(
+                    Class::ALL.into_iter().any(fits),
+                    "{}",
+                    String::from_utf8_lossy(&pattern.bytes)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_examples_of_rfc_4648_hold() {
+        for (text, base, hex) in [
+            ("f", "MY", "CO"),
+            ("fo", "MZXQ", "CPNG"),
+            ("foo", "MZXW6", "CPNMU"),
+            ("foob", "MZXW6YQ", "CPNMUOG"),
+            ("fooba", "MZXW6YTB", "CPNMUOJ1"),
+            ("foobar", "MZXW6YTBOI", "CPNMUOJ1E8"),
+        ] {
+            assert_eq!(base32(text.as_bytes(), BASE32), base.as_bytes());
+            assert_eq!(base32(text.as_bytes(), BASE32_HEX), hex.as_bytes());
+        }
+    }
+}

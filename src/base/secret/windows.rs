@@ -1,0 +1,129 @@
+//! The second search: rarer forms of secrets, in the few stretches of a text that could hold one. Most text is passed over by
+//! looking at one byte in ten or twenty.
+
+use super::encode::{Pattern, rare};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// The rarer forms of all secrets; made when the first stretch is found that could hold one.
+pub(super) struct Rare {
+    pieces: Vec<(String, usize)>,
+    /// For each class: no pattern is shorter.
+    least: [usize; 2],
+    made: OnceLock<Option<Made>>,
+}
+
+struct Made {
+    automaton: AhoCorasick,
+    /// In byte order, as the automaton numbers them.
+    patterns: Vec<Pattern>,
+}
+
+impl Rare {
+    /// Of these pieces, each with the index of its secret's name.
+    pub fn new(pieces: Vec<(String, usize)>) -> Self {
+        let shortest = pieces
+            .iter()
+            .map(|(piece, _)| piece.len())
+            .min()
+            .unwrap_or(usize::MAX / 16);
+        Self {
+            pieces,
+            least: rare::Class::ALL.map(|class| class.least(shortest)),
+            made: OnceLock::new(),
+        }
+    }
+
+    fn made(&self) -> Option<&Made> {
+        let make = || {
+            let all = self
+                .pieces
+                .iter()
+                .flat_map(|(piece, name)| rare::patterns(piece, *name));
+            let mut patterns: Vec<Pattern> = all.collect();
+            patterns.sort();
+            patterns.dedup_by(|a, b| a.bytes == b.bytes);
+            let automaton = AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+                .build(patterns.iter().map(|pattern| pattern.bytes.as_slice()))
+                .ok()?;
+            Some(Made { automaton, patterns })
+        };
+        self.made.get_or_init(make).as_ref()
+    }
+
+    /// Each place of `text` where a pattern stands.
+    pub fn each<'a>(&'a self, text: &[u8], mut found: impl FnMut(Range<usize>, &'a Pattern)) {
+        for (class, least) in rare::Class::ALL.into_iter().zip(self.least) {
+            let mut from = 0;
+            while let Some(run) = next_run(text, from, class, least) {
+                from = run.end;
+                let Some(made) = self.made() else { return };
+                let stretch = text.get(run.clone()).unwrap_or_default();
+                for hit in made.automaton.find_iter(stretch) {
+                    if let Some(pattern) = made.patterns.get(hit.pattern().as_usize()) {
+                        found(run.start + hit.start()..run.start + hit.end(), pattern);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a pattern begins with these bytes and goes on.
+    pub fn may_go_on(&self, bytes: &[u8]) -> bool {
+        let in_class = |class: rare::Class| bytes.iter().rev().all(|byte| class.has(*byte));
+        if !rare::Class::ALL.into_iter().any(in_class) {
+            return false;
+        }
+        let patterns = self.made().map_or(&[][..], |made| made.patterns.as_slice());
+        let at = patterns.partition_point(|pattern| pattern.bytes.as_slice() <= bytes);
+        patterns.get(at).is_some_and(|pattern| pattern.bytes.starts_with(bytes))
+    }
+
+    /// Length of the longest pattern that a piece of this many bytes has, at most.
+    pub fn longest(&self) -> usize {
+        let longest = self.pieces.iter().map(|(piece, _)| piece.len()).max();
+        // `&#x1f600;` is nine bytes for the four of one character, `0x61, ` six for one.
+        longest.map_or(0, |longest| 6 * longest)
+    }
+}
+
+/// The next run of at least `least` bytes of a class; as long as it goes.
+fn next_run(text: &[u8], from: usize, class: rare::Class, least: usize) -> Option<Range<usize>> {
+    let mut begin = from;
+    loop {
+        let all = text.get(begin..begin.checked_add(least)?)?;
+        match all.iter().rposition(|byte| !class.has(*byte)) {
+            // No run of this length begins before the byte behind it.
+            Some(other) => begin += other + 1,
+            None => {
+                let rest = text.get(begin + least..).unwrap_or_default();
+                let more = rest.iter().position(|byte| !class.has(*byte)).unwrap_or(rest.len());
+                return Some(begin..begin + least + more);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_whole() {
+        let runs = |text: &str| {
+            let (mut found, mut from) = (Vec::new(), 0);
+            while let Some(run) = next_run(text.as_bytes(), from, rare::Class::Dense, 4) {
+                from = run.end;
+                found.push(&text[run]);
+            }
+            found.join("|")
+        };
+        assert_eq!(runs("abc abcd (abcdef).ab.abcde"), "abcd|abcdef|abcde");
+        assert_eq!(runs("abcd"), "abcd");
+        assert_eq!(runs("abc"), "");
+        assert_eq!(runs("...abcdabcdabcd"), "abcdabcdabcd");
+    }
+}

@@ -1,0 +1,86 @@
+//! The tree that a resume finds: it must be as the run left it, or as the run found it.
+
+use crate::base::call::{CallState, Display};
+use crate::base::event::{Event, EventKind};
+use crate::cli::out;
+use crate::cli::refusal::Refusal;
+use crate::engine::next::{Next, next};
+use crate::engine::state::State;
+use crate::journal::artefacts;
+use crate::recipe::Plan;
+use crate::workspace::patch::{Shadow, Snapshot};
+use std::path::Path;
+
+/// The tree must be as the run left it; where it is as the run found it, the run's changes are applied again. `elsewhere`:
+/// it is another tree than the one that the run began in.
+pub async fn put_right(
+    dir: &Path,
+    (events, state): (&[Event], &State),
+    plan: &Plan,
+    workspace: &crate::workspace::Workspace,
+    elsewhere: bool,
+) -> Result<(), Refusal> {
+    let Some(baseline) = state.baseline.clone() else {
+        // Nothing was changed yet.
+        return Ok(());
+    };
+    let shadow = Shadow::open(&dir.join("git"), workspace.root(), &[dir.to_owned()])
+        .map_err(|error| Refusal::Environment(format!("{}: {error}", dir.display())))?;
+    let now = shadow.snapshot().await.map_err(Refusal::Environment)?;
+    let left = state
+        .patch
+        .as_ref()
+        .map_or(baseline.clone(), |patch| patch.tree.clone());
+    if state.touched {
+        // The process ended before it could look what it had changed: there is no state to compare with. But a tree without
+        // the changes would make all that the model was told of them untrue.
+        return match now.tree == left && (elsewhere || edited_since(events)) {
+            true => Err(Refusal::Environment(
+                "the process ended before its changes were stored, and this tree does not have them: resume the run in the \
+                 tree that it worked on, or start a new one"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        };
+    }
+    if now.tree == left {
+        return Ok(());
+    }
+    let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
+    if now != (Snapshot { tree: baseline }) {
+        // A check that was at work when the process ended may have left something: it is made again.
+        // So does a process that ended while it put something back.
+        let checking = state.littered || state.due().next().is_some() || matches!(next(state, plan), Next::Check(_));
+        if checking && !elsewhere {
+            return Ok(());
+        }
+        return Err(Refusal::Environment(
+            "the tree is neither as the run left it nor as it found it: restore one of the two, or start a new run"
+                .to_owned(),
+        ));
+    }
+    if let Some(blob) = blob {
+        let patch = artefacts::read_blob(dir, blob)?;
+        shadow
+            .apply(&patch)
+            .await
+            .map_err(|why| Refusal::Environment(format!("the run's changes cannot be applied again: {why}")))?;
+        out::tell("the tree is as the run found it: its changes were applied again");
+    }
+    Ok(())
+}
+
+/// Whether a file was edited after the changes were stored last.
+fn edited_since(events: &[Event]) -> bool {
+    let since = events
+        .iter()
+        .rev()
+        .take_while(|event| !matches!(event.kind, EventKind::PatchTaken(_)));
+    since.into_iter().any(|event| match &event.kind {
+        EventKind::CallFinished { state, output, .. } => {
+            *state == CallState::Success
+                && matches!(&output.display, Display::Diff(diff) if diff.added + diff.removed > 0)
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,174 @@
+//! What a resume believes: nothing but its command line, and what it can check.
+
+use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
+use crate::base::ids::{CallId, sha256_hex};
+use crate::cli::args::ResumeArgs;
+use crate::cli::refusal::Refusal;
+use crate::cli::{inputs, out, settings};
+use crate::diag::Files;
+use crate::journal::{self, own};
+use crate::policy::{self, KnownTools, PolicySet, Source};
+use crate::recipe::Plan;
+use crate::report::result;
+use crate::report::summary::RunSummary;
+use std::path::Path;
+
+/// Whether this user's state directory holds the head of this very journal: every line of it was written here.
+pub fn is_ours(journal: &journal::Journal) -> bool {
+    let head = journal.run().and_then(journal::state::head);
+    head.is_some_and(|head| head.events == journal.events.len() as u64 && head.head == journal.chain)
+}
+
+/// The recorded plan. `vouched`: nobody but us can have written it, by a key or by this machine's own record of the journal. Else
+/// it is what the journal says: its digest must be its own, and the user is told what cannot be known.
+pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
+    let plan: Plan = serde_json::from_value(first.plan.clone())
+        .map_err(|error| Refusal::Environment(format!("the recorded plan cannot be read: {error}")))?;
+    let task = Plan {
+        model: None,
+        ..plan.clone()
+    };
+    // A plan that names a secret was recorded without it, and cannot have the digest of the one that ran.
+    let redacted = vouched && first.plan.to_string().contains("[redacted:");
+    if task.digest() != first.plan_digest && !redacted {
+        return Err(Refusal::Environment(
+            "the recorded plan does not have its recorded digest: the journal was changed, or another version wrote it; start a new \
+             run"
+            .to_owned(),
+        ));
+    }
+    if !vouched {
+        out::tell(&format!(
+            "warning[unkeyed_journal]: this journal was written elsewhere and without {}: its steps, checks and servers are taken as \
+             it says, inside the sandbox; nobody can tell whether they are the recipe's",
+            own::KEY_VARIABLE
+        ));
+    }
+    Ok(plan)
+}
+
+/// The reviewer's answers as events, after they were checked against the calls that wait. `known`: this machine wrote the journal,
+/// so that its calls are those that were shown.
+pub fn approvals(args: &ResumeArgs, recorded: &[Event], known: bool) -> Result<Vec<EventKind>, Refusal> {
+    let sum = RunSummary::fold(recorded);
+    let waiting: Vec<(String, String)> = sum
+        .suspended()
+        .map(|call| (call.call.id.to_string(), result::approval_digest(&sum, call)))
+        .collect();
+    let answers = args
+        .approve
+        .iter()
+        .map(|id| (id, true))
+        .chain(args.deny.iter().map(|id| (id, false)));
+    let mut events = Vec::new();
+    for (asked, allow) in answers {
+        let (id, digest) = match asked.split_once('@') {
+            Some((id, digest)) => (id, Some(digest)),
+            None => (asked.as_str(), None),
+        };
+        let Some((_, actual)) = waiting.iter().find(|(call, _)| call == id) else {
+            let names: Vec<&str> = waiting.iter().map(|(call, _)| call.as_str()).collect();
+            return Err(Refusal::Usage(match names.is_empty() {
+                true => format!("{id}: no call waits for approval"),
+                false => format!("{id} does not wait for approval; {} does", names.join(", ")),
+            }));
+        };
+        match digest {
+            Some(digest) => same_call(id, digest, actual)?,
+            None if !allow || known => {}
+            None => {
+                return Err(Refusal::Usage(format!(
+                    "{id}: this machine did not write the journal, so an approval must name the digest of the call that the reviewer \
+                     saw, as suspension.md prints it: --approve {id}@DIGEST"
+                )));
+            }
+        }
+        events.push(EventKind::Approved {
+            call: CallId::from(id),
+            allow,
+            by: "command line".to_owned(),
+        });
+    }
+    Ok(events)
+}
+
+/// Refuses a digest that is not the call's.
+fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
+    let hex = asked.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !hex || asked.len() < result::DIGEST_SHOWN {
+        return Err(Refusal::Usage(format!(
+            "{id}@{asked}: a digest has {} hex digits or more",
+            result::DIGEST_SHOWN
+        )));
+    }
+    if actual.starts_with(&asked.to_ascii_lowercase()) {
+        return Ok(());
+    }
+    let shown = actual.get(..asked.len().min(actual.len())).unwrap_or(actual);
+    Err(Refusal::Usage(format!(
+        "{id}@{asked}: the call that waits is another one, {id}@{shown}: look at it again before it is approved (`overnight report RUN \
+         --format review`)"
+    )))
+}
+
+/// Who rules from here on: the policies of the command line, or else the recorded ones, read again from where they came from. The
+/// texts inside the journal grant nothing. A policy of the recipe, which can only narrow, narrows on whichever way its text is
+/// had.
+pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Result<PolicySet, Refusal> {
+    let mut files = Files::default();
+    let mut load = |sources: &[Source]| {
+        let loaded = policy::load(&mut files, sources, &KnownTools::builtin());
+        loaded
+            .map(|(set, _)| set)
+            .map_err(|problems| settings::refuse(&problems, &files))
+    };
+    let ours = match args.shared.policy.is_empty() {
+        false => inputs::policies(&args.shared.policy, workspace).await?,
+        true => {
+            let mut sources = Vec::new();
+            for recorded in first.policies.iter().filter(|policy| !policy.narrows) {
+                sources.push(read_again(recorded, workspace).await?);
+            }
+            sources
+        }
+    };
+    let mut set = load(&ours)?;
+    let mut narrowing = Vec::new();
+    for recorded in first.policies.iter().filter(|policy| policy.narrows) {
+        let text = recorded.text.clone();
+        let name = recorded.name.clone();
+        narrowing.push(read_again(recorded, workspace).await.unwrap_or(Source { name, text }));
+    }
+    if !narrowing.is_empty() {
+        set = set.narrowed_by(&load(&narrowing)?);
+    }
+    Ok(set)
+}
+
+/// A recorded policy from its source, which must still give what it gave then.
+async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Source, Refusal> {
+    let name = &recorded.name;
+    let instead = "name the policies that rule from here on with --policy";
+    let names = [name.clone()];
+    let found = inputs::policies(&names, workspace).await.map_err(|_| {
+        Refusal::Environment(format!(
+            "the policy {name} of this run is not to be had here: {instead}"
+        ))
+    })?;
+    let source = found
+        .into_iter()
+        .next()
+        .ok_or_else(|| Refusal::Environment(format!("the policy {name} is empty: {instead}")))?;
+    // As the reader of policies takes it: without a byte order mark.
+    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    let digest = sha256_hex(&[text.as_bytes()]);
+    // A preset is this program's own.
+    if digest != recorded.digest && !name.starts_with("builtin:") {
+        return Err(Refusal::Environment(format!(
+            "the policy {name} is another one than when the run began (sha256 {} now, {} then): {instead}",
+            digest.get(..12).unwrap_or_default(),
+            recorded.digest.get(..12).unwrap_or_default()
+        )));
+    }
+    Ok(source)
+}

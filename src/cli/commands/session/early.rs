@@ -1,0 +1,59 @@
+//! What a session settles before its record begins, when something is started to get the tools: its sandbox, and where journal
+//! and store lie.
+
+use super::{Beginning, Session};
+use crate::cli::refusal::Refusal;
+use crate::cli::{equip, wire};
+use crate::engine::home;
+use crate::journal::store;
+use crate::process::private::Private;
+use crate::process::{self, Confinement};
+use crate::workspace::patch::Shadow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The sandbox, made and tested now, where something is started to get the tools.
+pub async fn sandbox(session: &Session, own: &Arc<Private>) -> Result<Option<(Confinement, String)>, Refusal> {
+    if !equip::starts_something(&session.plan) {
+        return Ok(None);
+    }
+    let hermetic = session.provider.recorded().is_some();
+    let root = session.workspace.root();
+    let make = wire::sandbox(&session.policies, root, own, &session.hidden, hermetic);
+    let (made, detail) = make().await.map_err(Refusal::Environment)?;
+    let level = made.level.as_str();
+    process::self_test(&made)
+        .await
+        .map_err(|why| Refusal::Environment(format!("the sandbox level {level} does not hold here: {why}")))?;
+    Ok(Some((made, detail)))
+}
+
+/// Where journal and store are to lie: not where something that is started before the record begins could reach them.
+pub fn home_of(
+    session: &Session,
+    beginning: &Beginning,
+    early: Option<&(Confinement, String)>,
+) -> Result<PathBuf, Refusal> {
+    let fresh = match beginning {
+        Beginning::New(first) => Some(&first.run),
+        Beginning::Resumed(_) => None,
+    };
+    if fresh.is_some() {
+        let store = session.home.join("git");
+        Shadow::clear(&store).map_err(|error| Refusal::Environment(format!("{error}: name another --out")))?;
+    }
+    let run = fresh.unwrap_or(&session.run);
+    let to = match early {
+        Some((made, _)) => home::elsewhere(made, run, &session.home).map_err(Refusal::Environment)?,
+        None => None,
+    };
+    match to {
+        None => Ok(session.home.clone()),
+        Some(to) => {
+            if fresh.is_none() {
+                store::move_run(&session.home, &to)?;
+            }
+            Ok(to)
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Where the files of a run go: the run directory, the directory of the journal, and the copies that flags ask for.
+
+use crate::base::ids::sha256_hex;
+use crate::journal::place::settled;
+use crate::journal::{artefacts, place, state, store};
+use crate::report::export::Format;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A file that a flag names, and where it led before anything of the run had happened: a command may put a link on its way.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    path: PathBuf,
+    led_to: PathBuf,
+}
+
+impl Copy {
+    pub(super) fn of(path: &Option<PathBuf>) -> Option<Self> {
+        let path = path.clone()?;
+        let led_to = settled(&path);
+        Some(Self { path, led_to })
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), String> {
+        match settled(&self.path) == self.led_to {
+            true => artefacts::write(&self.path, bytes).map_err(|error| error.to_string()),
+            false => Err(format!(
+                "{} leads elsewhere than when the run began: there is a new link on its way",
+                self.path.display()
+            )),
+        }
+    }
+}
+
+/// What stands in a run directory whose journal lies elsewhere.
+const NOTE: &str = "journal.moved";
+
+pub(super) struct Files<'a> {
+    /// Where the journal lies.
+    home: &'a Path,
+    /// The run directory.
+    out: PathBuf,
+    pub(super) names: BTreeMap<String, String>,
+    pub(super) digests: BTreeMap<String, String>,
+    pub(super) problems: Vec<String>,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn of(home: &'a Path, tree: &Path) -> Self {
+        let journal = home.join("journal.jsonl").display().to_string();
+        let moved = state::outputs_of(home);
+        let mut files = Self {
+            home,
+            out: moved.clone().unwrap_or_else(|| home.to_owned()),
+            names: BTreeMap::from([("journal".to_owned(), journal)]),
+            digests: BTreeMap::new(),
+            problems: Vec::new(),
+        };
+        if let Some(out) = moved
+            && let Err(problem) = files.prepare(&out, tree)
+        {
+            files.problems.push(problem);
+            files.out = home.to_owned();
+        }
+        files
+    }
+
+    /// The run directory was in reach of commands: no link is followed, and what looks like a record there is taken away.
+    fn prepare(&self, out: &Path, tree: &Path) -> Result<(), String> {
+        store::refuse_link(tree, out).map_err(|error| error.to_string())?;
+        let made = || -> std::io::Result<()> {
+            place::make_dirs(tree, out)?;
+            for name in ["journal.jsonl", "blobs", "results", "git"] {
+                let path = out.join(name);
+                match std::fs::symlink_metadata(&path) {
+                    Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path)?,
+                    Ok(_) => std::fs::remove_file(&path)?,
+                    Err(_) => {}
+                }
+            }
+            Ok(())
+        };
+        made().map_err(|error| format!("{}: {error}", out.display()))?;
+        let run = self.home.file_name().unwrap_or_default().to_string_lossy();
+        let note = format!(
+            "The journal of this run lies in {}, out of reach of the commands that ran here.\n\
+             `overnight resume {run}`, `overnight report {run}` and `overnight runs verify {run}` find it there.\n",
+            self.home.display()
+        );
+        artefacts::replace(&out.join(NOTE), note.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn name(&mut self, format: Format) {
+        if let Some(file) = format.file() {
+            let path = self.out.join(file).display().to_string();
+            self.names.insert(format.as_str().to_owned(), path);
+        }
+    }
+
+    /// The places of an output: in the run directory, and beside the journal where that is another.
+    fn places(&self, format: Format) -> Vec<PathBuf> {
+        let mut dirs = vec![self.out.as_path(), self.home];
+        dirs.dedup();
+        let file = format.file();
+        file.map(|file| dirs.into_iter().map(|dir| dir.join(file)).collect())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn put(&mut self, format: Format, bytes: &[u8], copy: Option<&Copy>) {
+        for path in self.places(format) {
+            if let Err(error) = artefacts::replace(&path, bytes) {
+                self.problems.push(error.to_string());
+            }
+        }
+        if let Some(Err(problem)) = copy.map(|copy| copy.write(bytes)) {
+            self.problems.push(problem);
+        }
+        if let Some(file) = format.file() {
+            self.digests.insert(file.to_owned(), sha256_hex(&[bytes]));
+        }
+    }
+
+    /// A file of an earlier session, or of an earlier run at the same place, would pass for this run's.
+    pub(super) fn remove_stale(&mut self, format: Format, copy: Option<&Copy>) {
+        let mut stale = self.places(format);
+        stale.extend(copy.map(|copy| copy.path.clone()));
+        for stale in stale.iter().filter(|path| path.is_file()) {
+            if let Err(error) = std::fs::remove_file(stale) {
+                self.problems.push(format!("{}: {error}", stale.display()));
+            }
+        }
+    }
+}

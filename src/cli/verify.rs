@@ -1,0 +1,301 @@
+//! Whether a run is as it was recorded: its journal, what lies beside it, and the result that speaks of both. Changes nothing.
+
+use super::outputs;
+use crate::base::event::EventKind;
+use crate::base::ids::sha256_hex;
+use crate::journal::{self, Journal, JournalError, artefacts, own, state};
+use crate::report::export::{self, Beside, Format};
+use crate::report::result::{self, Ending, JournalHead};
+use crate::report::summary::RunSummary;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The largest `result.json` that is read, in bytes.
+const RESULT_BYTES: u64 = 256 << 20;
+
+/// What was looked at, and everything that is not as it should be, one sentence each.
+pub struct Verified {
+    pub journal: Journal,
+    pub problems: Vec<String>,
+}
+
+/// Looks at a run whose journal lies in `home`.
+///
+/// # Errors
+/// When the journal itself cannot be taken: it is damaged, cut, or under another key.
+pub fn run(home: &Path) -> Result<Verified, JournalError> {
+    let journal = journal::read_strictly(home)?;
+    let sum = RunSummary::fold(&journal.events);
+    let mut problems = Vec::new();
+    kept(home, &journal, &sum, &mut problems);
+    match stored_result(home) {
+        Ok(None) if is_finished(&journal) => {
+            problems.push("result.json is missing: `overnight report RUN` makes it again".to_owned());
+        }
+        Ok(None) => {}
+        Ok(Some(text)) => of_result(home, &journal, &sum, &text, &mut problems)?,
+        Err(why) => problems.push(why),
+    }
+    Ok(Verified { journal, problems })
+}
+
+/// Whether the run has come to an end and was not taken up again.
+fn is_finished(journal: &Journal) -> bool {
+    journal
+        .events
+        .last()
+        .is_some_and(|event| matches!(event.kind, EventKind::RunFinished { .. }))
+}
+
+/// The blobs and kept results that the journal itself names.
+fn kept(home: &Path, journal: &Journal, sum: &RunSummary<'_>, problems: &mut Vec<String>) {
+    for event in &journal.events {
+        match &event.kind {
+            EventKind::PatchTaken(patch) => {
+                let Some(blob) = &patch.blob else { continue };
+                if let Err(error) = artefacts::read_blob(home, blob) {
+                    problems.push(format!("blobs/{blob}: {error}"));
+                }
+            }
+            EventKind::CallFinished { output, .. } => {
+                let Some(whole) = &output.kept else { continue };
+                let name = format!("results/{}", whole.id);
+                if !home.join(&name).is_file() {
+                    problems.push(format!("{name} is missing"));
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Ok(patch) = std::fs::read(home.join("changes.patch"))
+        && outputs::patch_bytes(home, sum).is_ok_and(|recorded| recorded != patch)
+    {
+        problems.push("changes.patch is not the patch that the journal names".to_owned());
+    }
+}
+
+fn stored_result(home: &Path) -> Result<Option<String>, String> {
+    let path = home.join("result.json");
+    match std::fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("result.json: {error}")),
+        Ok(found) if !found.is_file() => return Err("result.json is no regular file".to_owned()),
+        Ok(found) if found.len() > RESULT_BYTES => {
+            return Err(format!("result.json has more than {} MiB", RESULT_BYTES >> 20));
+        }
+        Ok(_) => {}
+    }
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("result.json: {error}"))?;
+    Ok(Some(text))
+}
+
+/// Why the journal is not the one that its result speaks of, or a later state of it.
+pub fn against_result(home: &Path, journal: &Journal) -> Result<(), String> {
+    let Some(text) = stored_result(home)? else {
+        return Ok(());
+    };
+    let value: Value = serde_json::from_str(&text).map_err(|error| format!("result.json: {error}"))?;
+    match head_in(&value) {
+        Some(head) => compatible(journal, &head),
+        // A result of an older version says nothing of its journal.
+        None => Ok(()),
+    }
+}
+
+fn head_in(result: &Value) -> Option<JournalHead> {
+    serde_json::from_value(result.get("journal")?.clone()).ok()
+}
+
+fn compatible(journal: &Journal, head: &JournalHead) -> Result<(), String> {
+    let known = state::Head {
+        run: journal.run().cloned().unwrap_or_else(|| "".into()),
+        events: head.events,
+        head: head.head.clone(),
+        dir: String::new(),
+    };
+    match journal.lacks(&known) {
+        None => Ok(()),
+        Some(why) => Err(format!("the journal is not the one of result.json: {why}")),
+    }
+}
+
+/// The result against the journal, and all other files against the result.
+fn of_result(
+    home: &Path,
+    journal: &Journal,
+    sum: &RunSummary<'_>,
+    text: &str,
+    problems: &mut Vec<String>,
+) -> Result<(), JournalError> {
+    let Ok(Value::Object(stored)) = serde_json::from_str(text) else {
+        problems.push("result.json is no JSON object".to_owned());
+        return Ok(());
+    };
+    if format!("{:#}\n", Value::Object(stored.clone())) != text {
+        problems.push("result.json is not as it was written".to_owned());
+    }
+    let value = Value::Object(stored.clone());
+    let Some(head) = head_in(&value) else {
+        problems.push("result.json says nothing of its journal: `overnight report RUN` makes it again".to_owned());
+        return Ok(());
+    };
+    if let Err(why) = compatible(journal, &head) {
+        problems.push(why);
+        return Ok(());
+    }
+    sealed(&value, &head, journal.keyed, problems)?;
+    let digests = strings(stored.get("digests"));
+    let whole = head.events == journal.events.len() as u64;
+    digested(home, &digests, whole, problems)?;
+    if !whole {
+        if is_finished(journal) {
+            problems.push("result.json is of an earlier session: `overnight report RUN` makes it again".to_owned());
+        }
+        return Ok(());
+    }
+    let ending = Ending {
+        exit_code: i32::from(super::exit::code(&sum.outcome)),
+        artefacts: strings(stored.get("artefacts")),
+        digests,
+        journal: Some(head),
+    };
+    for (name, path) in &ending.artefacts {
+        let file = Format::named(name).and_then(Format::file).unwrap_or("journal.jsonl");
+        if Path::new(path).file_name().is_none_or(|last| last != file) {
+            problems.push(format!("result.json: the {name} is said to be {path}"));
+        }
+    }
+    // A run that was moved has other directories than its result says, but one and the same for all files.
+    let others = ending.artefacts.iter().filter(|(name, _)| *name != "journal");
+    let mut dirs: Vec<Option<&Path>> = others.map(|(_, path)| Path::new(path).parent()).collect();
+    if state::outputs_of(home).is_none() {
+        dirs.extend(ending.artefacts.get("journal").map(|path| Path::new(path).parent()));
+    }
+    dirs.dedup();
+    if dirs.len() > 1 {
+        problems.push("result.json: `artefacts` names files in several directories".to_owned());
+    }
+    rendered(home, sum, &ending, problems);
+    let expected = result::result(sum, &ending).to_value();
+    differing(&expected, &stored, problems);
+    Ok(())
+}
+
+fn strings(value: Option<&Value>) -> BTreeMap<String, String> {
+    value
+        .and_then(|value| serde_json::from_value(value.clone()).ok())
+        .unwrap_or_default()
+}
+
+fn sealed(value: &Value, head: &JournalHead, keyed: bool, problems: &mut Vec<String>) -> Result<(), JournalError> {
+    let Some(key) = own::key()?.filter(|_| keyed) else {
+        return Ok(());
+    };
+    let mut open = value.clone();
+    if let Some(Value::Object(journal)) = open.get_mut("journal") {
+        journal.shift_remove("seal");
+    }
+    let text = open.to_string();
+    let holds = head
+        .seal
+        .as_ref()
+        .is_some_and(|seal| key.verifies(&[outputs::SEAL, text.as_bytes()], seal));
+    if !holds {
+        problems.push("result.json does not have the seal of the key: it was changed".to_owned());
+    }
+    Ok(())
+}
+
+/// Every file that the result has a digest of, and every one that it should have. `whole`: nothing was recorded since, so that no
+/// blob or kept result can be newer.
+fn digested(
+    home: &Path,
+    digests: &BTreeMap<String, String>,
+    whole: bool,
+    problems: &mut Vec<String>,
+) -> Result<(), JournalError> {
+    let mut places = vec![home.to_owned()];
+    places.extend(state::outputs_of(home));
+    let found = outputs::digests(home)?;
+    for (name, digest) in digests {
+        match found.get(name) {
+            Some(actual) if actual == digest => {}
+            Some(_) => problems.push(format!("{name} was changed")),
+            None => problems.push(format!("{name} is missing")),
+        }
+    }
+    let unknown = found.keys().filter(|name| !digests.contains_key(*name));
+    for name in unknown.filter(|name| whole || !name.contains('/')) {
+        problems.push(format!("{name} is not of this run"));
+    }
+    // The copies in a run directory that commands could reach.
+    for place in places.iter().skip(1) {
+        for (name, digest) in digests.iter().filter(|(name, _)| !name.contains('/')) {
+            let path = place.join(name);
+            match outputs::file_digest(&path) {
+                Ok(actual) if actual == *digest => {}
+                Ok(_) => problems.push(format!("{} was changed", path.display())),
+                Err(_) => problems.push(format!("{} is missing", path.display())),
+            }
+        }
+        let (own, copy) = (home.join("result.json"), place.join("result.json"));
+        if std::fs::read(own).ok() != std::fs::read(&copy).ok() {
+            problems.push(format!("{} was changed", copy.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The files that this version makes of the journal, where this version made them.
+fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut Vec<String>) {
+    if sum.head.is_none_or(|head| head.version != env!("CARGO_PKG_VERSION")) {
+        return;
+    }
+    let Ok(patch) = outputs::patch_bytes(home, sum) else {
+        return;
+    };
+    // As they were when the files were made: what the result says of digests and journal came after.
+    let ending = Ending {
+        exit_code: ending.exit_code,
+        artefacts: ending.artefacts.clone(),
+        ..Ending::default()
+    };
+    let beside = Beside {
+        ending: &ending,
+        declared: outputs::declared(sum),
+        patch: (!patch.is_empty()).then_some(patch.as_slice()),
+    };
+    for format in Format::ALL.into_iter().filter(|format| *format != Format::Result) {
+        let Some(file) = format.file().filter(|file| home.join(file).is_file()) else {
+            continue;
+        };
+        let stored = std::fs::read(home.join(file)).unwrap_or_default();
+        if export::render(format, sum, beside).is_ok_and(|made| sha256_hex(&[&made]) != sha256_hex(&[&stored])) {
+            problems.push(format!("{file} is not what the journal gives"));
+        }
+    }
+}
+
+/// Each entry of the result that is not what the journal gives.
+fn differing(expected: &Value, stored: &Map<String, Value>, problems: &mut Vec<String>) {
+    let Value::Object(expected) = expected else {
+        return;
+    };
+    if stored.get("verdict") == Some(&Value::from("output")) && expected.get("verdict") != stored.get("verdict") {
+        problems.push(
+            "result.json tells of files that could not be written: `overnight report RUN` makes them again".to_owned(),
+        );
+        return;
+    }
+    for (name, value) in expected {
+        match stored.get(name) {
+            Some(found) if found == value || name == "journal" => {}
+            Some(_) => problems.push(format!("result.json: `{name}` is not what the journal gives")),
+            None => problems.push(format!("result.json: `{name}` is missing")),
+        }
+    }
+    for name in stored.keys().filter(|name| !expected.contains_key(*name)) {
+        problems.push(format!("result.json: `{name}` is none of its entries"));
+    }
+}

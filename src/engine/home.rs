@@ -1,0 +1,123 @@
+//! Where journal and store lie: in the run directory, or, where commands could reach that, in the user's state directory.
+
+use super::deps::Deps;
+use super::effects::Stop;
+use super::ledger::Ledger;
+use crate::base::event::EventKind;
+use crate::journal::{own, place, state};
+use crate::process::{Confinement, Level};
+use std::path::{Path, PathBuf};
+
+/// The directory of a workspace that is protected, so that no command renames it.
+const OWN_DIR: &str = ".overnight";
+
+/// Whether commands in this sandbox could write in `dir`, or put another directory in its place.
+///
+/// At level `full` a run directory is covered by a mount, which holds it and nothing above it: below a directory that may be
+/// renamed it would be lost. Without a sandbox everything is in reach, and nothing helps.
+pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
+    let dir = place::settled(dir);
+    let writable = || confinement.writable.iter().any(|place| dir.starts_with(place));
+    let below = dir.strip_prefix(&confinement.workspace);
+    match confinement.level {
+        Level::None => false,
+        Level::Landlock => {
+            below.is_ok() || writable() || confinement.readable.iter().any(|place| dir.starts_with(place))
+        }
+        Level::Full => {
+            let mut names = below.into_iter().flat_map(Path::components);
+            let first = names.next().map(|name| name.as_os_str().to_owned());
+            writable() || (first.is_some_and(|first| first != OWN_DIR) && names.next().is_some())
+        }
+    }
+}
+
+/// Refuses a state directory that commands could write.
+pub fn check_state(confinement: &Confinement) -> Result<(), String> {
+    let Ok(dir) = own::state() else {
+        return Ok(());
+    };
+    let settled = place::settled(dir);
+    let places = confinement.writable.iter().chain([&confinement.workspace]);
+    let inside = places.into_iter().find(|place| settled.starts_with(place));
+    match inside.filter(|_| confinement.level != Level::None) {
+        Some(place) => Err(format!(
+            "the state directory {} lies in {}, where the commands of a run may write: set XDG_STATE_HOME to a directory outside of it",
+            dir.display(),
+            place.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Another directory for journal and store, when commands could reach `dir`; it is made.
+pub fn elsewhere(
+    confinement: &Confinement,
+    run: &crate::base::ids::RunId,
+    dir: &Path,
+) -> Result<Option<PathBuf>, String> {
+    check_state(confinement)?;
+    if !within_reach(confinement, dir) {
+        return Ok(None);
+    }
+    state::directory_of(run, dir).map(Some).map_err(|why| {
+        format!(
+            "at sandbox level `{}` commands could write the run directory {}, and its journal cannot be kept elsewhere: {why}; name \
+             an --out outside the workspace, or set XDG_STATE_HOME to a directory that can be written",
+            confinement.level.as_str(),
+            dir.display()
+        )
+    })
+}
+
+/// The event that tells it.
+pub fn told(home: &Path) -> EventKind {
+    EventKind::Warned {
+        code: "journal_moved".to_owned(),
+        message: format!(
+            "commands could reach the run directory at this sandbox level: journal and store are in {}",
+            home.display()
+        ),
+    }
+}
+
+/// Takes journal, blobs, results and store out of reach, before the first command. The baseline must be taken: nothing may be
+/// at work in the old place.
+pub fn move_out(deps: &Deps, ledger: &mut Ledger, to: &Path) -> Result<(), Stop> {
+    ledger.move_to(to)?;
+    let mut shadow = (*deps.shadow).clone();
+    shadow.moved_to(&to.join("git"));
+    deps.shadow.replace(shadow);
+    deps.scope.results.replace(to.join("results"));
+    deps.run_dir.replace(to.to_owned());
+    Ok(ledger.record(told(to))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_can_reach_depends_on_the_level() {
+        let reach = |level, dir: &str| {
+            let confinement = Confinement {
+                level,
+                writable: vec![PathBuf::from("/nonexistent/tmp")],
+                ..Confinement::unconfined(Path::new("/nonexistent/ws"))
+            };
+            within_reach(&confinement, Path::new(dir))
+        };
+        for (dir, full, landlock) in [
+            ("/nonexistent/ws/.overnight/runs/x", false, true),
+            ("/nonexistent/ws/out", false, true),
+            ("/nonexistent/ws/build/out", true, true),
+            ("/nonexistent/tmp/out", true, true),
+            ("/nonexistent/out", false, false),
+            ("/nonexistent/wsx", false, false),
+        ] {
+            assert_eq!(reach(Level::Full, dir), full, "{dir}");
+            assert_eq!(reach(Level::Landlock, dir), landlock, "{dir}");
+            assert!(!reach(Level::None, dir), "{dir}");
+        }
+    }
+}

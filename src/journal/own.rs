@@ -1,0 +1,163 @@
+//! What this process knows of journals beside the run directory: the key of the chain, and the user's state directory. Set once.
+
+use super::JournalError;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The variable that holds the key of journals.
+pub const KEY_VARIABLE: &str = "OVERNIGHT_JOURNAL_KEY";
+/// The shortest key, in bytes.
+pub const KEY_BYTES: usize = 16;
+
+/// A key that makes the hash chain of a journal an HMAC-SHA256.
+#[derive(Clone)]
+pub struct Key(Hmac<Sha256>);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+impl Key {
+    /// From the value of [`KEY_VARIABLE`].
+    ///
+    /// # Errors
+    /// One sentence: an empty or short value is a mistake (a secret that this job does not get), not "no key".
+    pub fn new(value: &str) -> Result<Self, String> {
+        if value.len() < KEY_BYTES {
+            return Err(format!(
+                "{KEY_VARIABLE} is set and has {} bytes: give it at least {KEY_BYTES}, or unset it",
+                value.len()
+            ));
+        }
+        let mac = Hmac::<Sha256>::new_from_slice(value.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(Self(mac))
+    }
+
+    /// HMAC-SHA256 over the pieces, one after the other, in lower-case hex.
+    pub fn mac(&self, pieces: &[&[u8]]) -> String {
+        let mut mac = self.0.clone();
+        for piece in pieces {
+            mac.update(piece);
+        }
+        let bytes = mac.finalize().into_bytes();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether this is the HMAC over the pieces; takes the same time wherever it differs.
+    pub fn verifies(&self, pieces: &[&[u8]], hex: &str) -> bool {
+        let mine = self.mac(pieces);
+        let differing = mine.bytes().zip(hex.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
+        mine.len() == hex.len() && differing == 0
+    }
+}
+
+/// What the environment of this process says.
+#[derive(Debug)]
+pub struct Own {
+    /// The key, if one is set; an error when it is of no use.
+    pub key: Result<Option<Key>, String>,
+    /// The state directory of this user, whether it exists or not; an error when none can be named.
+    pub state: Result<PathBuf, String>,
+}
+
+static OWN: OnceLock<Own> = OnceLock::new();
+
+impl Own {
+    /// From the environment: the state directory is `$XDG_STATE_HOME/overnight`, else `~/.local/state/overnight`.
+    pub fn from_env(variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let directory = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = directory("XDG_STATE_HOME")
+            .or_else(|| directory("HOME").map(|home| home.join(".local/state")))
+            .map(|dir| dir.join("overnight"))
+            .ok_or_else(|| "neither XDG_STATE_HOME nor HOME names a directory".to_owned());
+        Self {
+            key: variable(KEY_VARIABLE).map(|value| Key::new(&value)).transpose(),
+            state,
+        }
+    }
+}
+
+/// Names them for this process. To be called once, early; without it there is neither.
+pub fn use_own(own: Own) {
+    // A second caller means the same environment.
+    let _ = OWN.set(own);
+}
+
+/// The key of this process.
+pub fn key() -> Result<Option<&'static Key>, JournalError> {
+    match OWN.get().map(|own| &own.key) {
+        None => Ok(None),
+        Some(Ok(key)) => Ok(key.as_ref()),
+        Some(Err(why)) => Err(JournalError::Key(why.clone())),
+    }
+}
+
+/// The state directory of this process.
+pub fn state() -> Result<&'static Path, String> {
+    match OWN.get().map(|own| &own.state) {
+        None => Err("this process has no state directory".to_owned()),
+        Some(Ok(dir)) => Ok(dir),
+        Some(Err(why)) => Err(why.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key of any length, as the standard's own examples have them.
+    fn raw(key: &[u8]) -> Key {
+        Key(Hmac::<Sha256>::new_from_slice(key).unwrap())
+    }
+
+    #[test]
+    fn the_examples_of_rfc_4231_hold() {
+        let long = [0xaa; 131];
+        let cases: [(&[u8], &[u8], &str); 4] = [
+            (
+                &[0x0b; 20],
+                b"Hi There",
+                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+            ),
+            (
+                b"Jefe",
+                b"what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
+            (
+                &[0xaa; 20],
+                &[0xdd; 50],
+                "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe",
+            ),
+            (
+                &long,
+                b"Test Using Larger Than Block-Size Key - Hash Key First",
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+            ),
+        ];
+        for (key, data, mac) in cases {
+            let (head, tail) = data.split_at(3);
+            assert_eq!(raw(key).mac(&[head, tail]), mac);
+            assert!(raw(key).verifies(&[data], mac));
+            assert!(!raw(key).verifies(&[data], &mac.replace('0', "1")));
+            assert!(!raw(key).verifies(&[data], &mac[..62]));
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_set_must_be_one() {
+        assert!(Key::new("").is_err() && Key::new("fifteen bytes..").is_err());
+        assert!(Key::new("sixteen bytes...").is_ok());
+        let none = Own::from_env(&|_| None);
+        assert!(none.state.is_err() && matches!(none.key, Ok(None)));
+        let set = Own::from_env(&|name| (name == "HOME").then(|| "/home/u".to_owned()));
+        assert_eq!(set.state, Ok(PathBuf::from("/home/u/.local/state/overnight")));
+        let relative = Own::from_env(&|name| (name == "XDG_STATE_HOME").then(|| "here".to_owned()));
+        assert!(relative.state.is_err());
+    }
+}

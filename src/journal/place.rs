@@ -1,0 +1,158 @@
+//! Ways to directories of ours: made one name after the other, and never through a link that the tree holds.
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+/// The first name on the way to `path` that lies in `workspace` and is a symbolic link; `path` itself counts. Links above the
+/// workspace are the machine's and none of the tree's.
+pub fn link_inside(workspace: &Path, path: &Path) -> Option<PathBuf> {
+    let root = std::fs::canonicalize(workspace).ok()?;
+    let path = std::path::absolute(path).ok()?;
+    let mut way = PathBuf::new();
+    for part in path.components() {
+        let inside = std::fs::canonicalize(&way).is_ok_and(|way| way.starts_with(&root));
+        match part {
+            // What stands before `..` was looked at; where it leads is where the kernel goes, too.
+            Component::ParentDir => way = std::fs::canonicalize(&way).unwrap_or(way).join(".."),
+            part => way.push(part),
+        }
+        if inside && std::fs::symlink_metadata(&way).is_ok_and(|data| data.is_symlink()) {
+            return Some(way);
+        }
+    }
+    None
+}
+
+/// Makes a directory with all that lead to it. Below `workspace` no link is followed, whatever happens there meanwhile.
+///
+/// # Errors
+/// Those of the system; `ELOOP` or `ENOTDIR` for a link on the way.
+pub fn make_dirs(workspace: &Path, dir: &Path) -> io::Result<()> {
+    let root = std::fs::canonicalize(workspace)?;
+    let (dir, asked) = (std::path::absolute(dir)?, std::path::absolute(workspace)?);
+    let Ok(below) = dir.strip_prefix(&asked).or_else(|_| dir.strip_prefix(&root)) else {
+        return std::fs::create_dir_all(&dir);
+    };
+    // No link is followed, so the way back is by letters.
+    let mut names = Vec::new();
+    for part in below.components() {
+        match part {
+            Component::Normal(name) => names.push(name),
+            Component::ParentDir if names.pop().is_none() => return std::fs::create_dir_all(&dir),
+            _ => {}
+        }
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let mut at: OwnedFd = rustix::fs::openat(CWD, &root, flags, Mode::empty())?;
+    for name in names {
+        match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        at = openat2(&at, name, flags, Mode::empty(), beneath)?;
+    }
+    Ok(())
+}
+
+/// Writes a file that is not there yet; one that is there stays, and a link is not followed.
+pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match std::fs::File::create_new(path) {
+        Ok(mut file) => io::Write::write_all(&mut file, bytes),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A directory that only this user may look into. One that is a link, or another user's, is refused.
+pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let data = std::fs::symlink_metadata(dir)?;
+    let refused = |why: &str| Err(io::Error::other(format!("{} {why}", dir.display())));
+    if !data.is_dir() {
+        return refused("is a link or a file: put a directory in its place");
+    }
+    if data.uid() != rustix::process::geteuid().as_raw() {
+        return refused("belongs to another user");
+    }
+    if data.mode() & 0o077 != 0 {
+        std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// The path with links followed as far as it exists.
+pub fn settled(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut rest = Vec::new();
+    let mut known = path.as_path();
+    loop {
+        if let Ok(found) = std::fs::canonicalize(known) {
+            return rest.iter().rev().fold(found, |path, part| path.join(part));
+        }
+        match (known.parent(), known.file_name()) {
+            (Some(parent), Some(name)) => {
+                rest.push(name.to_owned());
+                known = parent;
+            }
+            _ => return path,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_the_tree_are_found_and_those_above_it_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, ws) = (dir.path().join("real/ws"), dir.path().join("ws"));
+        std::fs::create_dir_all(real.join("plain")).unwrap();
+        std::os::unix::fs::symlink(&real, &ws).unwrap();
+        std::os::unix::fs::symlink("../out", real.join("away")).unwrap();
+        std::os::unix::fs::symlink("plain", real.join("within")).unwrap();
+        std::os::unix::fs::symlink("nothing", real.join("broken")).unwrap();
+        let link = |path: &str| link_inside(&ws, &ws.join(path));
+        for (path, expected) in [
+            ("away/runs/x", Some("away")),
+            ("away", Some("away")),
+            ("within/x", Some("within")),
+            ("broken/x/y", Some("broken")),
+            ("plain/../away/x", Some("away")),
+            ("plain/runs/x", None),
+            ("new/x", None),
+            ("../out", None),
+        ] {
+            let found = link(path).map(|found| found.file_name().unwrap().to_string_lossy().into_owned());
+            assert_eq!(found.as_deref(), expected, "{path}");
+        }
+        assert!(make_dirs(&ws, &ws.join("plain/a/b")).is_ok() && real.join("plain/a/b").is_dir());
+        assert!(make_dirs(&ws, &dir.path().join("beside/x")).is_ok());
+    }
+
+    #[test]
+    fn no_directory_is_made_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let ws = dir.path().join("ws");
+        std::fs::create_dir_all(&ws).unwrap();
+        std::os::unix::fs::symlink("../out", ws.join("a")).unwrap();
+        std::fs::create_dir_all(dir.path().join("out")).unwrap();
+        for asked in ["a/b", "c/../a/b"] {
+            assert!(make_dirs(&ws, &ws.join(asked)).is_err(), "{asked}");
+        }
+        assert!(!dir.path().join("out/b").exists());
+        std::fs::remove_file(ws.join("a")).unwrap();
+        make_dirs(&ws, &ws.join("c/../a/b")).unwrap();
+        assert!(ws.join("a/b").is_dir() && !ws.join("c").exists());
+    }
+}

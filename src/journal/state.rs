@@ -1,0 +1,276 @@
+//! The user's state directory: the head of every journal that this user's runs wrote, and the journals and stores of runs whose
+//! directory commands could reach. Nothing here is ever in reach of a command.
+//!
+//! ```text
+//! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH}
+//! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory that the outputs go to
+//! ```
+
+use super::JournalError;
+use super::own;
+use super::place;
+use crate::base::ids::RunId;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const HEADS: &str = "heads";
+const MOVED: &str = "runs";
+/// In `runs/RUN`: the path of the run directory.
+const PLACE: &str = "place";
+/// Heads that are kept; of more, the oldest go.
+const HEADS_KEPT: usize = 10_000;
+/// The longest file of ours that is read here, in bytes.
+const SMALL: u64 = 16 << 10;
+
+/// How far a journal had come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub run: RunId,
+    /// Lines.
+    pub events: u64,
+    /// The link of the last one.
+    pub head: String,
+    /// Where the journal lay.
+    #[serde(default)]
+    pub dir: String,
+}
+
+/// Whether a run's id can be the name of a file: a journal from elsewhere may say anything.
+pub fn is_plain(run: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !run.is_empty() && run.len() <= 64 && run.bytes().all(plain)
+}
+
+/// The head of a run that this user wrote.
+pub fn head(run: &RunId) -> Option<Head> {
+    let path = own::state()
+        .ok()?
+        .join(HEADS)
+        .join(is_plain(run.as_str()).then_some(run.as_str())?);
+    let text = small(&path).ok()?;
+    // What stands behind the first line is the rest of a longer one.
+    let head: Head = serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()?;
+    (head.run == *run).then_some(head)
+}
+
+fn small(path: &Path) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    let mut bytes = Vec::new();
+    file.take(SMALL).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The file that tells the head of a run that goes on.
+#[derive(Debug)]
+pub(super) struct HeadFile {
+    file: File,
+    run: RunId,
+    dir: String,
+}
+
+impl HeadFile {
+    /// Opens it, directories included. An error says why this machine will not know the run again.
+    pub fn open(run: &RunId, journal: &Path) -> Result<Self, String> {
+        if !is_plain(run.as_str()) {
+            return Err(format!("{run} cannot be the name of a file"));
+        }
+        let dir = directory(HEADS)?;
+        let path = dir.join(run.as_str());
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut head = Self {
+            file,
+            run: run.clone(),
+            dir: String::new(),
+        };
+        head.move_to(journal);
+        Ok(head)
+    }
+
+    /// The journal lies in this directory from now on.
+    pub fn move_to(&mut self, journal: &Path) {
+        self.dir = place::settled(journal).to_string_lossy().into_owned();
+    }
+
+    /// The line that says how far the journal has come.
+    pub fn line(&self, events: u64, head: &str) -> Vec<u8> {
+        let head = Head {
+            run: self.run.clone(),
+            events,
+            head: head.to_owned(),
+            dir: self.dir.clone(),
+        };
+        // Strings and a number: there is no way for this to fail.
+        let mut line = serde_json::to_vec(&head).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
+    /// Writes it. To be called when the journal itself is on the disk that far, so that no loss of power makes it the longer one.
+    pub fn write(&self, line: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(line, 0)
+    }
+
+    pub fn try_clone(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+}
+
+/// Takes away the oldest heads where there are more than are kept.
+pub(super) fn tidy() {
+    let Ok(dir) = own::state().map(|dir| dir.join(HEADS)) else {
+        return;
+    };
+    let Ok(entries) = std::fs::read_dir(&dir) else {
+        return;
+    };
+    let mut names: Vec<OsString> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    if names.len() <= HEADS_KEPT {
+        return;
+    }
+    // Ids begin with their time.
+    names.sort();
+    let surplus = names.len() - HEADS_KEPT;
+    for name in names.into_iter().take(surplus) {
+        // One that stays is taken away by the next run.
+        let _ = std::fs::remove_file(dir.join(name));
+    }
+}
+
+/// Forgets a run.
+pub(super) fn forget(run: &RunId) {
+    if let (true, Ok(state)) = (is_plain(run.as_str()), own::state()) {
+        // Nothing depends on its being gone.
+        let _ = std::fs::remove_file(state.join(HEADS).join(run.as_str()));
+        let _ = std::fs::remove_dir_all(state.join(MOVED).join(run.as_str()));
+    }
+}
+
+/// A directory below the state directory, made for this user only; a link on the way is refused.
+fn directory(name: &str) -> Result<PathBuf, String> {
+    let state = own::state()?;
+    let made = || -> io::Result<PathBuf> {
+        place::private_dir(state)?;
+        let dir = state.join(name);
+        place::private_dir(&dir)?;
+        Ok(dir)
+    };
+    made().map_err(|error| format!("the state directory {}: {error}", state.display()))
+}
+
+/// Where journal and store of a run go that commands could reach in its own directory. Makes it.
+pub fn directory_of(run: &RunId, out: &Path) -> Result<PathBuf, String> {
+    if !is_plain(run.as_str()) {
+        return Err(format!("{run} cannot be the name of a directory"));
+    }
+    let dir = directory(MOVED)?.join(run.as_str());
+    let made = || -> io::Result<()> {
+        place::private_dir(&dir)?;
+        std::fs::write(dir.join(PLACE), out.as_os_str().as_bytes())
+    };
+    made().map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(dir)
+}
+
+/// The run directory to which the outputs of a journal directory go, when it is one of ours.
+pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
+    let moved = own::state().ok()?.join(MOVED);
+    if dir.parent() != Some(&moved) {
+        return None;
+    }
+    let text = small(&dir.join(PLACE)).ok()?;
+    Some(PathBuf::from(OsString::from_vec(text)))
+}
+
+/// Where the journal of this run lies, when it was moved out of reach.
+pub fn moved_run(run: &str) -> Option<PathBuf> {
+    let dir = own::state().ok()?.join(MOVED).join(is_plain(run).then_some(run)?);
+    dir.join(super::writer::FILE).is_file().then_some(dir)
+}
+
+/// Where the journal of the run with this directory lies, when it was moved out of reach: the newest of several.
+pub fn moved_from(out: &Path) -> Option<PathBuf> {
+    let out = place::settled(out);
+    let mut found: Vec<PathBuf> = moved()
+        .into_iter()
+        .filter(|(_, place)| place::settled(place) == out)
+        .map(|(dir, _)| dir)
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// All journals that were moved, each with its run directory.
+pub fn moved() -> Vec<(PathBuf, PathBuf)> {
+    let entries = own::state()
+        .ok()
+        .and_then(|dir| std::fs::read_dir(dir.join(MOVED)).ok());
+    let dirs = entries
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
+    dirs.filter(|dir| dir.join(super::writer::FILE).is_file())
+        .filter_map(|dir| Some((outputs_of(&dir)?, dir)))
+        .map(|(place, dir)| (dir, place))
+        .collect()
+}
+
+/// Moves the entries of a run directory that no command may reach. Files that are open stay so: where a rename cannot be made
+/// (another file system), the caller opens the copy.
+pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
+    for name in [super::writer::FILE, "blobs", "results", "git"] {
+        let (old, new) = (from.join(name), to.join(name));
+        if std::fs::symlink_metadata(&old).is_ok() {
+            move_entry(&old, &new).map_err(|source| JournalError::Write {
+                path: new.display().to_string(),
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn move_entry(old: &Path, new: &Path) -> io::Result<()> {
+    match std::fs::rename(old, new) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            copy(old, new)?;
+            match std::fs::symlink_metadata(old)?.is_dir() {
+                true => std::fs::remove_dir_all(old),
+                false => std::fs::remove_file(old),
+            }
+        }
+        moved => moved,
+    }
+}
+
+/// Only directories and regular files: nothing else is ours.
+fn copy(old: &Path, new: &Path) -> io::Result<()> {
+    let data = std::fs::symlink_metadata(old)?;
+    if data.is_dir() {
+        place::private_dir(new)?;
+        for entry in std::fs::read_dir(old)? {
+            let entry = entry?;
+            copy(&entry.path(), &new.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    if !data.is_file() {
+        return Err(io::Error::other(format!("{} is no file of ours", old.display())));
+    }
+    std::fs::copy(old, new).map(|_| ())
+}

@@ -1,0 +1,212 @@
+//! What an approval is about, what a resume believes, and whose tree it works on.
+
+use super::forged::{elsewhere, forged_journal};
+use super::harness::{Done, World, git_in, says, script, shell};
+use serde_json::Value;
+
+/// Scripts run; each needs a person.
+const ASK: &str = "\
+version: 1
+extends: [builtin:edit]
+rules:
+  - { suspend: run_shell_command, commands: [bash], args: any }
+  - { allow: run_shell_command, commands: [bash], args: any, paths: ['**'] }
+";
+
+fn policy(level: &str) -> String {
+    format!("{ASK}sandbox: {{ level: {level} }}\n")
+}
+
+/// A run that waits for the approval of `bash x.sh`.
+fn waiting(script_text: &str, level: &str, more: &[&str]) -> World {
+    let world = World::repo(&[("a.txt", "one\n"), ("x.sh", script_text), ("y.sh", "echo y > y.txt\n")]);
+    let replies = script(&[shell("bash x.sh"), says("done")]);
+    world
+        .run(&replies, &policy(level), &[&["-p", "x"], more].concat())
+        .exits(5);
+    world
+}
+
+fn resume(world: &World, more: &[&str]) -> Done {
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&[&["resume", &out], more].concat())
+}
+
+fn named(world: &World) -> String {
+    let approve = world.result()["suspended"][0]["approve"].as_str().unwrap().to_owned();
+    approve.rsplit_once(' ').unwrap().1.to_owned()
+}
+
+#[test]
+fn the_digest_is_told_everywhere_and_names_one_call() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let named = named(&world);
+    let (call, digest) = named.split_once('@').unwrap();
+    assert_eq!((call, digest.len()), ("c1", 12));
+    assert!(
+        world.result()["suspended"][0]["digest"]
+            .as_str()
+            .unwrap()
+            .starts_with(digest)
+    );
+    for file in ["suspension.md", "suspension.json", "report.html", "summary.md"] {
+        let text = std::fs::read_to_string(world.out().join(file)).unwrap();
+        assert!(text.contains(&format!("--approve {named}")), "{file}");
+    }
+    let other = waiting("echo x > x.txt\n", "none", &[]);
+    resume(&other, &["--approve", &named]).exits(2);
+    assert!(!other.ws().join("x.txt").exists());
+    resume(&world, &["--approve", &named]).exits(0);
+    assert_eq!(world.read("x.txt"), "x\n");
+}
+
+#[test]
+fn a_forged_journal_runs_nothing_that_nobody_approved() {
+    for keep_result in [true, false] {
+        let world = waiting("echo x > x.txt\n", "none", &[]);
+        let named = named(&world);
+        forged_journal(&world.out(), |text| text.replace("bash x.sh", "bash y.sh"));
+        if !keep_result {
+            std::fs::remove_file(world.out().join("result.json")).unwrap();
+        }
+        // The machine that ran it knows better.
+        resume(&world, &["--approve", "c1"]).exits(8);
+        resume(&world, &["--approve", &named]).exits(8);
+        // Another one has the digest that the reviewer saw.
+        let world = elsewhere(world);
+        let code = if keep_result { 8 } else { 2 };
+        resume(&world, &["--approve", "c1"]).exits(code);
+        let done = resume(&world, &["--approve", &named]).exits(code);
+        assert!(keep_result || done.stderr.contains("another one"), "{}", done.stderr);
+        assert!(!world.ws().join("y.txt").exists() && !world.ws().join("x.txt").exists());
+    }
+}
+
+#[test]
+fn policies_come_from_their_source_and_never_from_the_journal() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let own = world.path().join("policy.yaml");
+    let before = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&own, before.replace("suspend", "deny")).unwrap();
+    let done = resume(&world, &["--approve", "c1"]).exits(8);
+    assert!(
+        done.stderr.contains("is another one") && done.stderr.contains("--policy"),
+        "{}",
+        done.stderr
+    );
+    // Named now, it rules: the approved call is denied.
+    let own = own.to_string_lossy().into_owned();
+    resume(&world, &["--approve", "c1", "--policy", &own]).exits(4);
+    assert!(!world.ws().join("x.txt").exists());
+    // The control: unchanged, it need not be named.
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    resume(&world, &["--approve", "c1"]).exits(0);
+    // Gone, it must be.
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    std::fs::remove_file(world.path().join("policy.yaml")).unwrap();
+    let done = resume(&world, &["--approve", "c1"]).exits(8);
+    assert!(done.stderr.contains("not to be had"), "{}", done.stderr);
+}
+
+#[test]
+fn the_level_comes_from_the_policies() {
+    let script_text = "echo x > x.txt; echo out > ../out.txt; true\n";
+    let world = waiting(script_text, "auto", &[]);
+    forged_journal(&world.out(), |text| {
+        let level = "level: auto";
+        assert!(text.contains(level));
+        text.replace(level, "level: none")
+            .replace("\"level\":\"full\"", "\"level\":\"none\"")
+            .replace("\"level\":\"landlock\"", "\"level\":\"none\"")
+    });
+    std::fs::remove_file(world.out().join("result.json")).unwrap();
+    let world = elsewhere(world);
+    let policy = world.path().join("policy.yaml").to_string_lossy().into_owned();
+    let out = world.out().to_string_lossy().into_owned();
+    let asked = world.call(&["report", &out, "--format", "suspension"]).exits(0).json();
+    let approve = asked["calls"][0]["approve"]
+        .as_str()
+        .unwrap()
+        .rsplit_once(' ')
+        .unwrap()
+        .1
+        .to_owned();
+    let done = resume(&world, &["--approve", &approve, "--policy", &policy]);
+    assert!(done.code == 0 || done.code == 4, "{}", done.stderr);
+    let level = world.result()["sandbox"].clone();
+    assert!(level == "full" || level == "landlock", "{level}");
+    assert!(!world.path().join("out.txt").exists());
+    assert_eq!(world.read("x.txt"), "x\n", "the control: what it may write is there");
+}
+
+#[test]
+fn an_approved_call_that_fails_fails_the_run() {
+    let world = waiting("echo no >&2; exit 128\n", "none", &[]);
+    resume(&world, &["--approve", "c1"]).exits(1);
+    let result = world.result();
+    assert_eq!(
+        (&result["verdict"], &result["reason"]),
+        (&"failed".into(), &Value::from("approved_call_failed"))
+    );
+    assert!(
+        result["message"].as_str().unwrap().contains("exit code 128"),
+        "{result}"
+    );
+    // One that works passes.
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    resume(&world, &["--approve", "c1"]).exits(0);
+    // And so does one that fails, when a check shows that the task was done.
+    let recipe = "version: 1\nname: r\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      - { name: there, run: test -e x.txt }\n";
+    let world = World::repo(&[("a.txt", "one\n"), ("x.sh", "echo x > x.txt; exit 3\n")]);
+    let replies = script(&[shell("bash x.sh"), says("done")]);
+    world.recipe(recipe, &replies, &policy("none"), &[]).exits(5);
+    resume(&world, &["--approve", "c1"]).exits(0);
+    assert_eq!(world.result()["verdict"], "passed");
+}
+
+#[test]
+fn a_resume_says_which_tree_it_works_on_and_takes_no_other() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let clone = world.path().join("clone");
+    git_in(world.path(), &["clone", "-q", "ws", "clone"]);
+    let out = world.out().to_string_lossy().into_owned();
+    let done = world
+        .command(&["resume", &out, "--approve", "c1"])
+        .current_dir(&clone)
+        .output()
+        .unwrap();
+    let done = Done::of(done).exits(0);
+    let ws = world.ws().canonicalize().unwrap();
+    assert!(
+        done.stderr.contains(&format!("goes on in {}", ws.display())),
+        "{}",
+        done.stderr
+    );
+    assert!(world.ws().join("x.txt").exists() && !clone.join("x.txt").exists());
+    // In its own tree nothing need be said; a tree that is gone is named.
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let done = resume(&world, &["--approve", "c1"]).exits(0);
+    assert!(!done.stderr.contains("goes on in"), "{}", done.stderr);
+    for more in [&[][..], &["--isolate"]] {
+        let world = waiting("echo x > x.txt\n", "none", more);
+        std::fs::rename(world.ws(), world.path().join("moved")).unwrap();
+        std::fs::create_dir(world.path().join("here")).unwrap();
+        let out = world.out().to_string_lossy().into_owned();
+        let mut command = world.command(&["resume", &out, "--approve", "c1"]);
+        let done = Done::of(command.current_dir(world.path().join("here")).output().unwrap()).exits(8);
+        assert!(
+            done.stderr.contains("is not there") && done.stderr.contains("--workspace"),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn an_open_run_is_resumed_with_nothing_but_its_id_on_its_own_machine() {
+    let world = waiting("echo x > x.txt\n", "none", &[]);
+    let run = world.result()["run"].as_str().unwrap().to_owned();
+    world.call(&["resume", &run, "--approve", "c1"]).exits(0);
+    assert_eq!(world.read("x.txt"), "x\n");
+    world.call(&["runs", "verify", &run]).exits(0);
+}

@@ -1,0 +1,260 @@
+//! The run directory and the store, where commands try to reach them; links that a tree puts on their way.
+
+use super::harness::{Done, World, have, open_policy, says, script, shell, writes};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+fn policy(level: &str) -> String {
+    format!(
+        "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ allow: run_shell_command, commands: [bash, cat], args: any, paths: ['**'] }}\n\
+         sandbox: {{ level: {level} }}\n"
+    )
+}
+
+/// Reads and changes whatever of a run it finds, then does its work.
+const REACH: &str = r#"
+cat .overnight/runs/*/journal.jsonl out/journal.jsonl 2>/dev/null | grep -q run_started && echo REACHED-BY-READING
+for d in .overnight/runs/* out; do
+  test -d "$d" || continue
+  mkdir -p "$d/git/info" "$d/blobs" "$d/results" 2>/dev/null
+  { printf '[filter "x"]\n\tclean = "touch %s/MARK; cat"\n' "$PWD" >> "$d/git/config"; } 2>/dev/null
+  { echo '* filter=x' > "$d/git/info/attributes"; } 2>/dev/null
+  { echo forged >> "$d/journal.jsonl"; } 2>/dev/null
+done
+echo built > built.txt
+true
+"#;
+
+/// A run whose directory lies in the tree, at a level.
+fn run(world: &World, level: &str, text: &str, more: &[&str]) -> Option<Done> {
+    world.file("x.sh", text);
+    world.commit("script");
+    let replies = script(&[
+        writes("b.txt", "b\n"),
+        shell("bash x.sh"),
+        writes("c.txt", "c\n"),
+        says("done"),
+    ]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    let policy = world.beside("policy.yaml", policy(level));
+    let args = [
+        "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
+    ];
+    let done = world.call(&[&args[..], more].concat());
+    let missing = done.code == 8 && done.stderr.contains("cannot be had here");
+    have(&format!("sandbox level {level}"), !missing).then_some(done)
+}
+
+fn state(world: &World) -> PathBuf {
+    world.path().join("home/.local/state/overnight")
+}
+
+#[test]
+fn no_command_reaches_the_journal_or_the_store() {
+    for level in ["full", "landlock"] {
+        for more in [&[][..], &["--out", "out"], &["--out", "build/deep/out"]] {
+            let world = World::repo(&[("a.txt", "one\n")]);
+            let Some(done) = run(&world, level, REACH, more) else {
+                continue;
+            };
+            let object: Value = done.json();
+            let id = object["run"].as_str().unwrap().to_owned();
+            assert!(
+                !world.ws().join("MARK").exists(),
+                "{level} {more:?}: a filter of the command ran"
+            );
+            let home = PathBuf::from(object["artefacts"]["journal"].as_str().unwrap());
+            let journal = std::fs::read_to_string(world.ws().join(&home)).unwrap();
+            assert!(
+                !journal.contains("REACHED-BY-READING\\n") && !journal.contains("forged\n"),
+                "{level} {more:?}"
+            );
+            if level == "landlock" {
+                assert!(home.starts_with(state(&world)), "{}", home.display());
+                assert!(done.stderr.contains("journal_moved"), "{}", done.stderr);
+            }
+            // All of it is found by the run's id, and is whole.
+            world.call(&["runs", "verify", &id]).exits(0);
+            world.call(&["report", &id, "--format", "text"]).exits(0);
+            let out = PathBuf::from(object["artefacts"]["result"].as_str().unwrap());
+            let out = world.ws().join(out.parent().unwrap());
+            assert!(
+                out.join("result.json").is_file() && out.join("junit.xml").is_file(),
+                "{level} {more:?}"
+            );
+            assert!(
+                level == "full" || !out.join("journal.jsonl").exists(),
+                "a journal that a command made stays"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_honest_command_works_at_both_levels() {
+    for level in ["full", "landlock"] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let Some(done) = run(&world, level, "echo built > built.txt\n", &[]) else {
+            continue;
+        };
+        let object = done.exits(0).json();
+        assert_eq!(object["verdict"], "passed");
+        assert_eq!(world.read("built.txt"), "built\n");
+        let patch = std::fs::read_to_string(world.ws().join(object["patch"].as_str().unwrap())).unwrap();
+        assert!(
+            patch.contains("+b\n") && patch.contains("+c\n") && patch.contains("+built\n"),
+            "{patch}"
+        );
+        let listed = world.call(&["runs"]).exits(0);
+        assert!(
+            listed.stdout.contains(object["run"].as_str().unwrap()),
+            "{}",
+            listed.stdout
+        );
+        world.call(&["runs", "verify"]).exits(0);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&state(&world).metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700);
+        world.call(&["runs", "prune", "--keep", "0"]).exits(0);
+        assert_eq!(world.call(&["runs"]).exits(0).stdout, "");
+        let kept = |dir: &str| std::fs::read_dir(state(&world).join(dir)).map_or(0, Iterator::count);
+        assert_eq!((kept("heads"), kept("runs")), (0, 0));
+    }
+}
+
+#[test]
+fn a_killed_run_goes_on_from_where_its_journal_was_moved_to() {
+    let world = World::repo(&[("a.txt", "one\n"), ("x.sh", "echo built > built.txt\n")]);
+    let replies = script(&[shell("bash x.sh"), writes("c.txt", "c\n"), says("done")]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    let policy = world.beside("policy.yaml", policy("landlock"));
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--policy",
+        &policy,
+        "--out",
+        "out",
+        "--max-turns",
+        "1",
+        "--format",
+        "json",
+    ];
+    let done = world.call(&args);
+    if !have("sandbox level landlock", !done.stderr.contains("cannot be had here")) {
+        return;
+    }
+    let object = done.exits(6).json();
+    // What a command could have left in its place is not believed.
+    world.file("out/journal.jsonl", "forged\n");
+    world
+        .call(&["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", "out"])
+        .exits(8);
+    let again = world
+        .call(&["resume", "out", "--max-turns", "9", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&again["run"], &again["verdict"]),
+        (&object["run"], &Value::from("passed"))
+    );
+    let patch = std::fs::read_to_string(world.ws().join("out/changes.patch")).unwrap();
+    assert!(patch.contains("+built\n") && patch.contains("+c\n"), "{patch}");
+    world.call(&["runs", "verify", "out"]).exits(0);
+    std::fs::write(world.ws().join("out/junit.xml"), "<testsuites/>").unwrap();
+    world.call(&["runs", "verify", "out"]).exits(1);
+}
+
+#[test]
+fn links_of_the_tree_are_refused_on_the_way() {
+    let cases: [(&str, &[&str]); 3] = [
+        (".overnight", &[]),
+        ("link", &["--out", "link/run"]),
+        ("link", &["--out", "link"]),
+    ];
+    for (name, more) in cases {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let outside = world.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink("../outside", world.ws().join(name)).unwrap();
+        let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+        let args = ["run", "-p", "x", "--model", &model];
+        let done = world.call(&[&args[..], more].concat()).exits(8);
+        assert!(
+            done.stderr.contains(name) && done.stderr.contains("symbolic link"),
+            "{}",
+            done.stderr
+        );
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{name} {more:?}");
+        // The control: the same name as a directory.
+        std::fs::remove_file(world.ws().join(name)).unwrap();
+        std::fs::create_dir(world.ws().join(name)).unwrap();
+        world.call(&[&args[..], more].concat()).exits(0);
+    }
+    // A tree may not bring its own store, or links of our names.
+    for (path, what) in [("out/git", "config"), ("out/blobs", "")] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        match what {
+            "" => {
+                std::fs::create_dir(world.ws().join("out")).unwrap();
+                std::os::unix::fs::symlink("../..", world.ws().join(path)).unwrap();
+            }
+            file => drop(
+                world
+                    .file(&format!("{path}/{file}"), "[core]\n")
+                    .file(&format!("{path}/hooks/x"), ""),
+            ),
+        }
+        let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+        world
+            .call(&["run", "-p", "x", "--model", &model, "--out", "out"])
+            .exits(8);
+    }
+}
+
+#[test]
+fn a_copy_is_not_written_through_a_link_that_appeared_meanwhile() {
+    let world = World::repo(&[("a.txt", "one\n"), ("reports/keep", "")]);
+    world.file("x.sh", "rm -r reports && ln -s ../outside reports\n");
+    world.commit("script");
+    let outside = world.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let replies = script(&[shell("bash x.sh"), says("done")]);
+    let more = ["-p", "x", "--junit", "reports/junit.xml"];
+    world.run(&replies, &open_policy(&["bash"]), &more).exits(9);
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    // A link that was there before is the user's own.
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let outside = world.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink("../outside", world.ws().join("reports")).unwrap();
+    world.run(&script(&[says("done")]), &open_policy(&[]), &more).exits(0);
+    assert!(outside.join("junit.xml").is_file());
+}
+
+#[test]
+fn a_state_directory_in_reach_of_commands_ends_the_run() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let inside = world.ws().join("state").to_string_lossy().into_owned();
+    let world = world.env("XDG_STATE_HOME", inside);
+    let Some(done) = run(&world, "auto", "echo built > built.txt\n", &[]) else {
+        return;
+    };
+    let done = done.exits(8);
+    assert!(done.stderr.contains("XDG_STATE_HOME"), "{}", done.stderr);
+    assert!(!world.ws().join("built.txt").exists());
+}
+
+#[test]
+fn a_run_without_a_state_directory_says_so_and_goes_on() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let out = world.out().to_string_lossy().into_owned();
+    let mut command = world.command(&["run", "-p", "x", "--model", &model, "--out", &out]);
+    let done = command.env_remove("HOME").stdin(Stdio::null()).output().unwrap();
+    let done = Done::of(done).exits(0);
+    assert!(done.stderr.contains("state_directory"), "{}", done.stderr);
+}
