@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed, and a test starts what it likes"
 )]
 
+mod attacks;
 mod cases;
 mod cli;
 mod exit_codes;

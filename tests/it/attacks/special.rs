@@ -1,0 +1,1 @@
+//! Attacks that need more than data.
