@@ -10,6 +10,8 @@
 mod attacks;
 mod cases;
 mod cli;
+mod corpus_effects;
+mod differential;
 mod exit_codes;
 mod feedback;
 mod gemini;

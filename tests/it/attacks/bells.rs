@@ -120,7 +120,9 @@ impl Bells {
                     self.open = false;
                     ran.push(record(&self.half));
                 }
-                byte if self.open => self.half.extend(byte.get(1..).and_then(|hex| u8::from_str_radix(hex, 16).ok())),
+                byte if self.open => self
+                    .half
+                    .extend(byte.get(1..).and_then(|hex| u8::from_str_radix(hex, 16).ok())),
                 _ => {}
             }
         }

@@ -47,7 +47,7 @@ pub fn users() -> Vec<User> {
 }
 
 /// The program at a place that every user can read.
-fn program() -> &'static Path {
+pub fn program() -> &'static Path {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
         let reachable = || {
@@ -87,7 +87,9 @@ pub fn level_found(level: &str, user: User) -> bool {
         ground.hand_over();
         let policy = ground.given(
             "policy.yaml",
-            &format!("version: 1\nrules: [{{ allow: run_shell_command, commands: [echo] }}]\nsandbox: {{ level: {level} }}\n"),
+            &format!(
+                "version: 1\nrules: [{{ allow: run_shell_command, commands: [echo] }}]\nsandbox: {{ level: {level} }}\n"
+            ),
         );
         let args = [
             "tools",
@@ -318,8 +320,7 @@ impl Ground {
         walk(&self.ws(), "", &mut found, false, &|path| {
             let git = path.split('/').position(|part| part == ".git");
             let below: Vec<&str> = path.split('/').skip(git.map_or(0, |n| n + 1)).collect();
-            path == ".overnight"
-                || git.is_some() && matches!(below.first(), Some(&("objects" | "index" | "logs")))
+            path == ".overnight" || git.is_some() && matches!(below.first(), Some(&("objects" | "index" | "logs")))
         });
         found
     }
@@ -348,13 +349,7 @@ fn collect(dir: &Path, all: &mut String) {
 }
 
 /// `strict` also sees modes, owners, times and attributes: the time of the last change of the inode is in it.
-fn walk(
-    dir: &Path,
-    name: &str,
-    found: &mut BTreeMap<String, String>,
-    strict: bool,
-    skip: &dyn Fn(&str) -> bool,
-) {
+fn walk(dir: &Path, name: &str, found: &mut BTreeMap<String, String>, strict: bool, skip: &dyn Fn(&str) -> bool) {
     if name.split('/').count() > 64 {
         return;
     }
@@ -367,10 +362,18 @@ fn walk(
         let Ok(data) = entry.metadata() else { continue };
         let mut what = format!("{:?} {:o}", kind(&data), data.mode() & 0o111);
         if strict {
-            what = format!("{what} {:o} {} {}.{}", data.mode(), data.uid(), data.ctime(), data.ctime_nsec());
+            what = format!(
+                "{what} {:o} {} {}.{}",
+                data.mode(),
+                data.uid(),
+                data.ctime(),
+                data.ctime_nsec()
+            );
         }
         if data.is_file() && data.len() < 1 << 20 {
-            what.push_str(&String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap_or_default()));
+            what.push_str(&String::from_utf8_lossy(
+                &std::fs::read(entry.path()).unwrap_or_default(),
+            ));
         } else if data.is_symlink() {
             what.push_str(&std::fs::read_link(entry.path()).unwrap_or_default().to_string_lossy());
         }

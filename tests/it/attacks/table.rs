@@ -10,12 +10,13 @@
 //! | `files`, `setup` | the workspace: texts, then a script of bash run by the same user |
 //! | `commit` | `false`: the tree is no repository, or its author commits by himself |
 //! | `late` | a script after the commit |
-//! | `commands` or `replies` | what the model does: commands, a turn each (`--` ends a step), or whole replies of a script |
+//! | `commands` or `replies` | what the model does: commands, a turn each (`--` ends a step), or whole replies of a script. What begins with `script: ` becomes a file of the workspace that `bash` is given: the policy does not read it |
 //! | `may_end` | the run may end before the last turn: it was right to stop |
 //! | `recipe`, `args`, `env` | of `overnight run`; `-p x` without a recipe |
 //! | `inside` | the run directory is the default one in the workspace |
 //! | `stubs` | `plain`, `evil`, `opens`: programs of these names on the path |
 //! | `missing` | as `stubs.evil`, for those that the machine does not have |
+//! | `heavy` | takes long: played in one mode, the next in another; in all with `OVERNIGHT_ATTACKS=all` |
 //! | `victim` | a process `sleep 54321` of the same user stands by; its limits may not change |
 //! | `ipc` | the host may not have more System V objects and message queues of this user afterwards |
 //! | `socket` | a socket of the host at this path of the workspace |
@@ -67,6 +68,7 @@ pub struct Case {
     inside: bool,
     stubs: Stubs,
     missing: Vec<String>,
+    heavy: bool,
     victim: bool,
     ipc: bool,
     socket: Option<String>,
@@ -147,6 +149,23 @@ fn leveled(policy: &str, level: &str) -> String {
     }
 }
 
+/// A command that begins with `script: ` becomes the name of a file with the rest.
+fn set_aside(command: &mut String, scripts: &mut Vec<String>) {
+    if let Some(text) = command.strip_prefix("script: ") {
+        scripts.push(format!("{text}\n"));
+        *command = format!("bash scripts-of-the-attack/{}.sh", scripts.len() - 1);
+    }
+}
+
+fn set_aside_in(value: &mut serde_json::Value, scripts: &mut Vec<String>) {
+    match value {
+        serde_json::Value::String(text) => set_aside(text, scripts),
+        serde_json::Value::Array(list) => list.iter_mut().for_each(|value| set_aside_in(value, scripts)),
+        serde_json::Value::Object(keys) => keys.values_mut().for_each(|value| set_aside_in(value, scripts)),
+        _ => {}
+    }
+}
+
 /// Runs one case; what was wrong, empty when nothing was.
 fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     let ground = Ground::new(user);
@@ -168,6 +187,16 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     for (path, text) in class.files.iter().chain(&case.files) {
         ground.file(path, text);
     }
+    let mut scripts = Vec::new();
+    let mut commands = case.commands.clone();
+    let mut scripted = serde_json::json!(case.replies);
+    for command in &mut commands {
+        set_aside(command, &mut scripts);
+    }
+    set_aside_in(&mut scripted, &mut scripts);
+    for (n, text) in scripts.iter().enumerate() {
+        ground.file(&format!("scripts-of-the-attack/{n}.sh"), text);
+    }
     ground.hand_over();
     ground.prepare(&class.setup);
     ground.prepare(&case.setup);
@@ -178,8 +207,7 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     let policy = leveled(case.policy.as_ref().unwrap_or(&class.policy), level);
     let policy = ground.given("policy.yaml", &policy);
     let replies: Vec<serde_json::Value> = match case.replies.is_empty() {
-        true => case
-            .commands
+        true => commands
             .iter()
             .map(|command| match command.as_str() {
                 "--" => says("done"),
@@ -187,10 +215,12 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
             })
             .chain([says("done")])
             .collect(),
-        false => serde_json::from_str(&ground.filled(&serde_json::json!(case.replies).to_string())).unwrap(),
+        false => serde_json::from_str(&ground.filled(&scripted.to_string())).unwrap(),
     };
     let model = format!("script:{}", ground.given("script.yaml", &script(&replies)));
-    let mut args: Vec<String> = ["run", "--policy", &policy, "--model", &model].map(str::to_owned).into();
+    let mut args: Vec<String> = ["run", "--policy", &policy, "--model", &model]
+        .map(str::to_owned)
+        .into();
     if !case.inside {
         args.extend(["--out".to_owned(), ground.out().to_string_lossy().into_owned()]);
     }
@@ -202,7 +232,11 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     }
     args.extend(case.args.iter().map(|arg| ground.filled(arg)));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let env: Vec<(String, String)> = case.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let env: Vec<(String, String)> = case
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     let victim = case.victim.then(|| Victim::of(&ground));
     let objects = case.ipc.then(ipc);
     if let Some(path) = &case.socket {
@@ -256,14 +290,29 @@ fn effects(
         wrong.push(format!("EFFECT outside: {path} changed"));
     }
     let rung = ground.rung();
-    for ran in rung.iter().filter(|ran| !case.may_run.contains(&ran.program) && !case.runs.contains(&ran.program)) {
+    // A stub in place of a granted program may run; what it then starts may not.
+    let granted = [
+        &case.may_run,
+        &case.runs,
+        &case.stubs.evil,
+        &case.stubs.opens,
+        &case.missing,
+    ];
+    for ran in rung
+        .iter()
+        .filter(|ran| !granted.iter().any(|names| names.contains(&ran.program)))
+    {
         wrong.push(format!("EFFECT ran: {} {:?} in {}", ran.program, ran.args, ran.cwd));
     }
     let mut may: Vec<String> = case.may_change.clone();
     may.extend(case.makes.keys().cloned());
     let may = globs(&may);
     for path in differing(tree, &ground.tree()) {
-        let made_for = case.makes.keys().chain(&case.may_change).any(|made| made.starts_with(&format!("{path}/")));
+        let made_for = case
+            .makes
+            .keys()
+            .chain(&case.may_change)
+            .any(|made| made.starts_with(&format!("{path}/")));
         if !may.is_match(&path) && !made_for {
             wrong.push(format!("EFFECT changed: {path}"));
         }
@@ -271,13 +320,20 @@ fn effects(
     let texts = ground.texts();
     let (visits, sent) = ground.heard();
     let everything = [&texts, &done.stdout, &done.stderr, &sent];
-    for text in case.hides.iter().map(|text| ground.filled(text)).chain([SECRET.to_owned()]) {
+    for text in case
+        .hides
+        .iter()
+        .map(|text| ground.filled(text))
+        .chain([SECRET.to_owned()])
+    {
         if everything.iter().any(|all| all.contains(&text)) {
             wrong.push(format!("EFFECT read: `{text}` came out"));
         }
     }
     if visits > 0 && !case.may_reach && case.hears.is_empty() {
-        wrong.push(format!("EFFECT reached: {visits} connections to the host's listener: {sent:?}"));
+        wrong.push(format!(
+            "EFFECT reached: {visits} connections to the host's listener: {sent:?}"
+        ));
     }
     if case.not_code == Some(done.code) {
         wrong.push(format!("EFFECT verdict: the run ended {}", done.code));
@@ -292,9 +348,13 @@ fn effects(
         wrong.push(format!("the code is {}, not {}", done.code, code.unwrap_or_default()));
     }
     let result = std::fs::read_to_string(ground.out().join("result.json")).unwrap_or_default();
-    let turns = serde_json::from_str::<serde_json::Value>(&result).map_or(0, |result| result["usage"]["turns"].as_u64().unwrap_or(0));
+    let turns = serde_json::from_str::<serde_json::Value>(&result)
+        .map_or(0, |result| result["usage"]["turns"].as_u64().unwrap_or(0));
     if !case.may_end && !case.may_refuse && !case.inside && turns < case.commands.len() as u64 {
-        wrong.push(format!("only {turns} of {} commands were asked for", case.commands.len()));
+        wrong.push(format!(
+            "only {turns} of {} commands were asked for",
+            case.commands.len()
+        ));
     }
     for (path, text) in &case.makes {
         let found = std::fs::read_to_string(ground.ws().join(path)).unwrap_or_else(|error| format!("({error})"));
@@ -311,7 +371,11 @@ fn effects(
     for text in case.hears.iter().filter(|text| !sent.contains(text.as_str())) {
         wrong.push(format!("the listener did not hear `{text}`: {sent:?}"));
     }
-    for name in case.runs.iter().filter(|name| rung.iter().all(|ran| ran.program != **name)) {
+    for name in case
+        .runs
+        .iter()
+        .filter(|name| rung.iter().all(|ran| ran.program != **name))
+    {
         wrong.push(format!("the stub {name} did not run"));
     }
     wrong
@@ -328,12 +392,30 @@ pub fn all_of(name: &str) {
     let only = std::env::var("OVERNIGHT_ATTACK").unwrap_or_default();
     let (mut attacks, mut controls) = (0, 0);
     let mut wrong: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
+    let whole = std::env::var("OVERNIGHT_ATTACKS").is_ok_and(|value| value == "all");
+    let mut mode = 0;
     for user in users() {
         for level in ["full", "landlock"] {
             if !level_found(level, user) {
                 continue;
             }
-            for case in class.cases.iter().filter(|case| format!("{name}/{}", case.name).contains(&only)) {
+            mode += 1;
+            let heavy = class
+                .cases
+                .iter()
+                .filter(|case| case.heavy)
+                .map(|case| &case.name)
+                .collect::<Vec<_>>();
+            for case in class
+                .cases
+                .iter()
+                .filter(|case| format!("{name}/{}", case.name).contains(&only))
+            {
+                // The number of a heavy case says in which of the four modes it is played.
+                let turn = heavy.iter().position(|name| **name == case.name);
+                if !whole && only.is_empty() && turn.is_some_and(|turn| turn % 4 + 1 != mode) {
+                    continue;
+                }
                 let missing: Vec<&String> = case.needs.iter().filter(|name| !installed(name)).collect();
                 if !missing.is_empty() && !have(&format!("{missing:?} for {name}/{}", case.name), false) {
                     continue;
