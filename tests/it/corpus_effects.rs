@@ -326,7 +326,7 @@ fn harm_is_seen() {
     let user = super::attacks::ground::users()[0];
     let mut blind = Vec::new();
     for code in [
-        "os.system('curl x')",
+        "os.system('cu' + 'rl x')",
         "open('../outside/new', 'w')",
         "print(open('.env').read())",
         "print(open('../outside/x').read())",
