@@ -106,7 +106,10 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
     };
     let now = deps.shadow.snapshot().await.map_err(trouble)?;
     let differ = deps.shadow.changed_paths(&own, &now).await.map_err(trouble)?;
-    failed.extend(due.into_iter().filter(|path| differ.contains(&deps.shadow.at_top(path))));
+    failed.extend(
+        due.into_iter()
+            .filter(|path| differ.contains(&deps.shadow.at_top(path))),
+    );
     ledger.record(EventKind::PutBack(PutBack {
         tree: now.tree,
         failed: failed.into_iter().collect(),

@@ -264,7 +264,11 @@ impl Names {
             lengths: Box::new([0; 256]),
             whole: HashSet::new(),
             beginnings: vec![Vec::new(); 256],
-            endings: list.iter().filter(|entry| entry.ending).map(|entry| entry.path).collect(),
+            endings: list
+                .iter()
+                .filter(|entry| entry.ending)
+                .map(|entry| entry.path)
+                .collect(),
         };
         for entry in list {
             let (first, more) = match entry.path.split_once('/') {

@@ -33,9 +33,7 @@ pub use write_guard::names::Names;
 pub use write_guard::within_reach;
 
 use crate::base::call::ExitInfo;
-use crate::base::grant::{
-    ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes,
-};
+use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
 use crate::base::secret::Redactor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

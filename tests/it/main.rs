@@ -8,8 +8,11 @@
 )]
 
 mod approvals;
+mod attacks;
 mod cases;
 mod cli;
+mod corpus_effects;
+mod differential;
 mod exec_witness;
 mod exit_codes;
 mod feedback;
@@ -41,9 +44,9 @@ mod scheduler;
 mod secrets;
 mod server_prompts;
 mod service;
-mod store;
 mod shown;
 mod state;
+mod store;
 mod tools;
 mod traces;
 mod trust;

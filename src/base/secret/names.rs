@@ -17,11 +17,13 @@ const WHOLE: [&str; 7] = ["AUTH", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER
 /// Endings of variables that name a place, not a secret.
 const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
 /// Keys of the model services, as the services' own clients name them. They are for this program alone.
-pub const MODEL_KEYS: [&str; 4] = [
+pub const MODEL_KEYS: [&str; 5] = [
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
+    // Not a key of a service, but as secret: with it a record could be forged.
+    "OVERNIGHT_JOURNAL_KEY",
 ];
 /// Words that are settings even where a secret is looked for.
 const COMMON: [&str; 6] = ["disabled", "required", "optional", "password", "undefined", "changeme"];
