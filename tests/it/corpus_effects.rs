@@ -445,10 +445,10 @@ fn everyday(name: &str, every: usize, least: usize) {
 
 #[test]
 fn everyday_commands_run_to_their_end() {
-    everyday("benign.yaml", 7, 500);
+    everyday("benign.yaml", 13, 500);
 }
 
 #[test]
 fn everyday_commands_by_program_run_to_their_end() {
-    everyday("benign-by-program.yaml", 11, 700);
+    everyday("benign-by-program.yaml", 17, 700);
 }

@@ -248,7 +248,7 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     let done = ground.run(&args, &env, None);
     let mut wrong = effects(&ground, case, &done, &outside, &tree);
     if victim.as_ref().map(Victim::state) != standing {
-        wrong.push("another process of the host was changed".to_owned());
+        wrong.push("EFFECT limits: another process of the host was changed".to_owned());
     }
     if objects.is_some_and(|objects| objects != ipc()) {
         wrong.push("EFFECT ipc: objects of the host were made".to_owned());
@@ -341,7 +341,7 @@ fn effects(
     // A run that never began shows nothing about its attack.
     let broke = matches!(done.code, 2 | 3 | 8 | 9 | 70) && !case.may_refuse && case.code != Some(done.code);
     if done.code < 0 || broke {
-        wrong.push(format!("the run broke: {}", done.code));
+        wrong.push(format!("EFFECT broken: the run ended {}", done.code));
     }
     let code = case.code.or(case.control.then_some(0));
     if code.is_some_and(|code| code != done.code) {
@@ -426,7 +426,16 @@ pub fn all_of(name: &str) {
                     let word = if case.control { "CONTROL" } else { "ATTACK" };
                     let entry = wrong.entry(format!("{word} {name}/{}", case.name)).or_default();
                     entry.0.push(format!("{level} {user:?}"));
-                    entry.1 = found;
+                    // Every mode's effects, and the run's own words once.
+                    entry.1.extend(
+                        found
+                            .iter()
+                            .filter(|what| what.starts_with("EFFECT"))
+                            .map(|what| format!("({level} {user:?}) {what}")),
+                    );
+                    entry
+                        .1
+                        .extend(found.into_iter().filter(|what| !what.starts_with("EFFECT")));
                 }
             }
         }
