@@ -44,7 +44,10 @@ impl CommandJudge {
             args: asked.args.clone(),
             setting: Setting {
                 root: workspace.root().to_path_buf(),
-                path: dirs.filter(|dir| dir.starts_with('/')).map(PathBuf::from).collect(),
+                path: dirs
+                    .map(PathBuf::from)
+                    .filter(|dir| dir.is_absolute() && dir.is_dir())
+                    .collect(),
                 writable: confinement.writable.clone(),
                 ruled,
             },

@@ -17,7 +17,8 @@ use std::path::{Component, Path, PathBuf};
 pub struct Setting {
     /// Canonical root of the workspace.
     pub root: PathBuf,
-    /// Directories in which the command looks for programs (its `PATH`).
+    /// Directories in which the command looks for programs (its `PATH`), as far as they were there before it started: what a command
+    /// makes itself (in its own `/tmp`, say) is no program of the machine.
     pub path: Vec<PathBuf>,
     /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
     pub writable: Vec<PathBuf>,
@@ -92,9 +93,7 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
         return vec![format!("./{}", below.display())];
     }
     let absolute = path.display().to_string();
-    let shared = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
-    let writable = setting.writable.iter().chain(&shared);
-    let in_any = |of: &Path| writable.clone().any(|dir| of.starts_with(dir));
+    let in_any = |of: &Path| setting.writable.iter().any(|dir| of.starts_with(dir));
     if in_any(&path) || in_any(&exec.real) || exec.real.starts_with(&setting.root) {
         return vec![absolute];
     }

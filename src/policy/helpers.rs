@@ -12,7 +12,10 @@ pub struct Helpers {
 const ALL: &[Helpers] = &[
     Helpers {
         name: "git",
-        programs: &["git"],
+        // Some of git's commands are scripts.
+        programs: &[
+            "git", "basename", "dirname", "sed", "uname", "expr", "cat", "tr", "printf", "gettext", "envsubst",
+        ],
         git: true,
     },
     Helpers {
