@@ -110,6 +110,9 @@ pub struct Undone {
     pub restored: bool,
 }
 
+/// The code of a denial whose change could not be undone: it ends the run.
+pub const NOT_RESTORED: &str = "not_restored";
+
 /// The paths of changes that were not granted, for people.
 pub fn named(undone: &[Undone]) -> String {
     let one = |undone: &Undone| match undone.restored {

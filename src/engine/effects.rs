@@ -13,7 +13,7 @@ use super::verdict;
 use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
-use crate::base::grant::named;
+use crate::base::grant::{Undone, named};
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Part, Role};
 use crate::base::outcome::{Outcome, Verdict};
@@ -206,7 +206,19 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         output: format!("{}{}", finished.stdout.text, finished.stderr.text),
         took_ms: finished.took.as_millis() as u64,
     })?;
-    Ok(ledger.sync_behind()?)
+    ledger.sync_behind()?;
+    refused_step(&step.id, &finished.undone)
+}
+
+/// The end that an author's own command brings when it changed what a deny rule closes, or when a change could not be undone.
+fn refused_step(step: impl std::fmt::Display, undone: &[Undone]) -> Result<(), Stop> {
+    let reason = match undone.iter().find(|undone| !undone.restored) {
+        Some(_) => "not_put_back",
+        None if undone.iter().any(|undone| undone.code == "deny_rule") => "deny_rule",
+        None => return Ok(()),
+    };
+    let message = format!("step {step} changed what the policy denies: {}", named(undone));
+    Err(Stop::Ended(Outcome::new(Verdict::Denied, reason, message)))
 }
 
 /// A wait that was cut short by the end of the run tells nothing about what was waited for.

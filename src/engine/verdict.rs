@@ -1,20 +1,26 @@
 //! How a run ends whose steps are done or whose calls were denied: from the strictest reason to the mildest. Pure.
 
 use super::next::Next;
-use super::state::State;
+use super::state::{Denial, State};
+use crate::base::grant::NOT_RESTORED;
 use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
 use crate::recipe::plan::{Expect, OnDeny};
 
-/// The end that a denial brings at once: a secret that would have gone out, or `on_deny: stop`.
+/// The end that a denial brings at once: a secret that would have gone out, a change that could not be undone, or `on_deny: stop`.
 pub fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
-    let secret = state.denials.iter().find(|denial| denial.code == "secret_hit");
+    let ending = |denial: &&Denial| denial.code == "secret_hit" || denial.code == NOT_RESTORED;
+    let secret = state.denials.iter().find(ending);
     let first = match plan.on_deny {
         OnDeny::Stop => state.denials.first(),
         OnDeny::Tell => None,
     };
     let denial = secret.or(first)?;
-    let reason = if secret.is_some() { "secret_hit" } else { "on_deny" };
+    let reason = match secret {
+        Some(_) if denial.code == NOT_RESTORED => "not_put_back",
+        Some(_) => "secret_hit",
+        None => "on_deny",
+    };
     let message = format!("call {} of {} was denied: {}", denial.call, denial.tool, denial.reason);
     Some(Outcome::new(Verdict::Denied, reason, message))
 }

@@ -215,7 +215,8 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simpl
             .iter()
             .filter(|rule| rule.effect == Effect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
         for rule in covering {
-            let shell = rule.any_args && matches!(simple.program.as_str(), "bash" | "sh" | "dash" | "zsh");
+            let shell = matches!(simple.program.as_str(), "bash" | "sh" | "dash" | "zsh")
+                && (rule.any_args || spells_script(rule, simple));
             match rule.writes {
                 Some(RuleWrites::Tree) => here.tree = true,
                 None if shell => here.tree = true,
@@ -238,6 +239,14 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simpl
         });
     }
     least.unwrap_or_else(|| simple.effect.clone())
+}
+
+/// Whether a rule spells out the script that a shell is given: `bash fix.sh` grants what `./fix.sh` would.
+fn spells_script(rule: &Rule, simple: &Simple) -> bool {
+    let prefixes = rule.commands.iter().flatten();
+    let mut spelled = prefixes.filter_map(|prefix| shell::matched(&prefix.words, simple));
+    let script = simple.words.get(1);
+    script.is_some_and(|script| !script.text.starts_with('-')) && spelled.any(|words| words >= 2)
 }
 
 /// The one that may start less.

@@ -4,7 +4,7 @@ use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names};
 use super::denial;
 use super::schema::{integer, object, string};
-use super::shell::{ends, protected};
+use super::shell::{ends, undone_failure};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Kind, ToolOutput};
@@ -186,7 +186,7 @@ fn standing(job: &JobState) -> Vec<String> {
             ..
         }) => {
             let mut lines = vec![denial::told(denied, execs, *execs_omitted)];
-            lines.extend(protected(undone));
+            lines.extend(undone_failure(undone).map(|failure| failure.message));
             lines
         }
         Some(End::Exited { exit, undone, .. }) => {
@@ -194,7 +194,7 @@ fn standing(job: &JobState) -> Vec<String> {
             if lines.is_empty() {
                 lines.push("[ended with exit code 0]".to_owned());
             }
-            lines.extend(protected(undone));
+            lines.extend(undone_failure(undone).map(|failure| failure.message));
             lines
         }
     }

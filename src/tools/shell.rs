@@ -10,7 +10,7 @@ use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, Found, Place};
 use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
 use crate::base::event::Live;
-use crate::base::grant::{Judged, JudgedExec, Undone, named};
+use crate::base::grant::{Judged, JudgedExec, NOT_RESTORED, Undone, named};
 use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
@@ -252,17 +252,15 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
         Some(denied) => lines.push(denied.message.clone()),
         None => lines.extend(ends(&exit)),
     }
-    let undone = protected(&undone);
-    lines.extend(undone.clone());
-    let failure = denied.or_else(|| {
-        undone.map(|message| ToolFailure {
-            kind: "protected_path".to_owned(),
-            message,
-        })
-    });
+    let undone = undone_failure(&undone);
+    lines.extend(undone.as_ref().map(|failure| failure.message.clone()));
+    let failure = match undone {
+        Some(undone) if undone.denial() == Some(NOT_RESTORED) => Some(undone),
+        undone => denied.or(undone),
+    };
     ToolOutput {
         summary: match failure.as_ref().and_then(ToolFailure::denial) {
-            Some(code) if code != "protected_path" => format!("denied ({code})"),
+            Some(code) if finished.denied.is_some() => format!("denied ({code})"),
             _ => summary(&exit, stdout.bytes),
         },
         kept,
@@ -330,14 +328,22 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     lines
 }
 
-/// What is told when a command wrote where it must not.
-pub(super) fn protected(undone: &[Undone]) -> Option<String> {
-    (!undone.is_empty()).then(|| {
-        format!(
-            "[denied (protected_path): the command changed {}; this was undone. A rule that names the path would allow it.]",
-            named(undone)
-        )
-    })
+/// The failure of a command that wrote where it must not; its message is a line for the model.
+pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
+    let first = undone.first()?;
+    let (code, end) = match undone.iter().all(|undone| undone.restored) {
+        true => (first.code.as_str(), "this was undone"),
+        false => (NOT_RESTORED, "not all of it could be undone"),
+    };
+    let kind = match code {
+        "protected_path" => code.to_owned(),
+        code => format!("denied:{code}"),
+    };
+    let message = format!(
+        "[denied ({code}): the command changed {}; {end}. A rule that names the path would allow it.]",
+        named(undone)
+    );
+    Some(ToolFailure { kind, message })
 }
 
 fn summary(exit: &ExitInfo, bytes: u64) -> String {

@@ -129,7 +129,7 @@ fn a_hostile_home_and_repository_change_nothing() {
     let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  \
         - { allow: run_shell_command, commands: [git status, cat, ls] }\n";
     let replies = script(&[
-        shell("git status --short; cat a.txt; ls"),
+        shell("cat a.txt; ls"),
         super::harness::calls("grep_search", serde_json::json!({"pattern": "on"})),
         writes("a.txt", "two\n"),
         says("done"),
@@ -151,6 +151,27 @@ fn a_hostile_home_and_repository_change_nothing() {
         ends.push(essence.replace(&*world.path().to_string_lossy(), "[world]"));
     }
     assert_eq!(ends[0], ends[1]);
+}
+
+/// Where a repository's own orders would be carried out by a command of the model, the command is refused, and nothing of them runs.
+#[test]
+fn git_of_the_model_carries_out_no_order_of_the_repository() {
+    let policy =
+        "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [git status] }\n";
+    let place = tempfile::tempdir().unwrap();
+    let marker = place.path().join("ran").to_string_lossy().into_owned();
+    let world = tree(&marker);
+    furnish(&world, &marker);
+    let done = world.run(
+        &script(&[shell("git status --short"), says("done")]),
+        policy,
+        &["-p", "x"],
+    );
+    assert!(matches!(done.code, 0 | 4), "{}", done.stderr);
+    assert!(
+        !place.path().join("ran").exists(),
+        "an order of the repository was carried out"
+    );
 }
 
 /// Processes with this word in their command line.

@@ -213,7 +213,7 @@ fn an_image_reaches_the_model_and_changes_reach_the_patch() {
         { "calls": [{ "tool": "s__get-tiny-image", "args": {} },
                     { "tool": "f__write_file", "args": { "path": ws.join("new.txt"), "content": "new\n" } }] },
         { "text": "done" } ] });
-    let policy = format!("{POLICY}  - allow: \"f__*\"\n");
+    let policy = format!("{POLICY}  - allow: \"f__*\"\n  - {{ allow: write_file, paths: [new.txt] }}\n");
     world.run(&script.to_string(), &policy, &[&recipe]).exits(0);
     let result = world.result();
     assert_eq!(result["mcp_servers"].as_array().map(Vec::len), Some(2), "{result}");

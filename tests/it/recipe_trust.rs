@@ -606,32 +606,34 @@ fn starts(text: &str) -> Value {
 }
 
 #[test]
-fn what_a_server_does_at_its_start_is_a_change_of_the_run() {
-    for (text, expect, code, verdict) in [
-        ("echo evil > a.txt", "no_change", 1, "failed"),
-        ("echo evil > new.txt", "no_change", 1, "failed"),
-        ("echo evil > a.txt", "any", 0, "passed"),
-        ("(sleep 0.4; echo evil > late.txt) & sleep 3", "no_change", 1, "failed"),
-        ("true", "no_change", 0, "no_change"),
+fn what_a_server_does_at_its_start_is_put_back() {
+    for (text, stays) in [
+        ("echo evil > a.txt", None),
+        ("echo evil > new.txt", Some("new.txt")),
+        ("(sleep 0.4; echo evil > late.txt) & sleep 3", Some("late.txt")),
+        ("true", None),
     ] {
         let world = World::repo(&[("a.txt", "one\n")]);
         let recipe = json!({
-            "version": 1, "name": "starts", "expect": expect, "tools": { "mcp_servers": { "s": starts(text) } },
+            "version": 1, "name": "starts", "expect": "no_change", "tools": { "mcp_servers": { "s": starts(text) } },
             "steps": [{ "id": "ask", "prompt": "go" }, { "id": "wait", "run": "sleep 0.8" }],
         });
         world
             .recipe(&recipe.to_string(), &script(&[says("done")]), LOCAL, &[])
-            .exits(code);
-        assert_eq!(world.result()["verdict"], verdict, "{text} {}", world.result());
-        if verdict != "no_change" {
-            let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
-            assert!(patch.contains("+evil"), "{patch}");
+            .exits(0);
+        assert_eq!(world.result()["verdict"], "no_change", "{text} {}", world.result());
+        assert_eq!(world.read("a.txt"), "one\n", "{text}");
+        let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap_or_default();
+        assert!(!patch.contains("evil"), "{text} {patch}");
+        if let Some(stays) = stays {
+            let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+            assert!(!world.ws().join(stays).exists() || journal.contains(stays), "{text}");
         }
     }
 }
 
 #[test]
-fn what_a_discovery_does_is_a_change_of_the_run() {
+fn what_a_discovery_does_is_put_back() {
     let world = World::repo(&[("a.txt", "one\n"), ("list.sh", "echo evil > a.txt; echo '[]'\n")]);
     let recipe = json!({
         "version": 1, "name": "finds", "expect": "no_change",
@@ -639,8 +641,9 @@ fn what_a_discovery_does_is_a_change_of_the_run() {
     });
     world
         .recipe(&recipe.to_string(), &script(&[says("done")]), LOCAL, &[])
-        .exits(1);
-    assert_eq!(world.result()["verdict"], "failed");
+        .exits(0);
+    assert_eq!(world.result()["verdict"], "no_change");
+    assert_eq!(world.read("a.txt"), "one\n");
 }
 
 #[test]

@@ -41,7 +41,8 @@ fn changes_within_repositories_inside_the_tree_are_in_the_patch() {
     commit_in(&world.ws(), "vendor");
     let result = changing(
         &world,
-        "echo y > a.txt; for d in vendor/lib clone clone/inner fresh; do echo y > $d/x.c; echo n > $d/new.c; done",
+        "echo y > a.txt; echo y > vendor/lib/x.c; echo n > vendor/lib/new.c; echo y > clone/x.c; echo n > clone/new.c; \
+         echo y > clone/inner/x.c; echo n > clone/inner/new.c; echo y > fresh/x.c; echo n > fresh/new.c",
     );
     assert_eq!(result["changes"]["files"].as_array().unwrap().len(), 9);
 }

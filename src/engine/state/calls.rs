@@ -9,10 +9,11 @@ use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
 use crate::policy::Author;
 
-/// Whether a call of this ruling may change the tree, so that it must be looked at again.
-pub(super) fn may_write(decided: &Decided) -> bool {
-    // A journal from before there were grants reads as a grant of the tree.
-    let nothing = !decided.access.commands.is_empty() && decided.ruling.writes == Writes::Nothing;
+/// Whether a call of this ruling may change the tree, so that it must be looked at again. `confined` is the sandbox level of the run.
+pub(super) fn may_write(decided: &Decided, confined: Option<&str>) -> bool {
+    // A grant of nothing holds only where a sandbox enforces it. A journal from before there were grants reads as a grant of the tree.
+    let enforced = confined.is_some_and(|level| level != "none");
+    let nothing = enforced && !decided.access.commands.is_empty() && decided.ruling.writes == Writes::Nothing;
     !decided.read_only && !nothing
 }
 
@@ -38,7 +39,7 @@ impl State {
         };
         record.tool = Some(decided.tool.clone());
         record.read_only = decided.read_only;
-        record.may_write = may_write(decided);
+        record.may_write = may_write(decided, self.confined.as_deref());
         if decided.modified.is_some() {
             record.modified.clone_from(&decided.modified);
         }

@@ -35,6 +35,17 @@ pub(super) fn lies_below(path: &[u8], top: &[u8]) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
+/// Whether a record of `git diff-tree -z --raw` tells of a symbolic link under another name.
+fn moves_a_link(printed: &[u8]) -> bool {
+    printed.split(|byte| *byte == 0).any(|record| {
+        record.starts_with(b":120000 ")
+            && record
+                .rsplit(|byte| *byte == b' ')
+                .next()
+                .is_some_and(|status| status.starts_with(b"R"))
+    })
+}
+
 impl Shadow {
     /// What changed from one snapshot to another.
     ///
@@ -61,7 +72,7 @@ impl Shadow {
             return Ok(delta);
         };
         let (from, to) = (self.format.hex(&from), self.format.hex(&to));
-        let args = [
+        let mut args = [
             "diff-tree",
             "-r",
             "-M",
@@ -76,7 +87,12 @@ impl Shadow {
             &from,
             &to,
         ];
-        let printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+        let mut printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+        if printed.ok && moves_a_link(&printed.stdout) {
+            // `git apply` does not know that a moved link is gone, and refuses files of a directory that takes its place.
+            args[2] = "--no-renames";
+            printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
+        }
         if !printed.ok {
             return Err(format!("git diff-tree: {}", printed.stderr));
         }
