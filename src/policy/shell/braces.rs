@@ -101,7 +101,8 @@ fn sequence(units: &[Unit]) -> Option<Vec<Vec<Unit>>> {
     let lower = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_lowercase());
     let upper = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_uppercase());
     let letters = (lower(first) && lower(last)) || (upper(first) && upper(last));
-    if !letters && !(plain_number(first) && plain_number(last)) {
+    let numbers = plain_number(first) && plain_number(last);
+    if !letters && !numbers {
         return Some(vec![vec![Unit::Expansion]]);
     }
     let (low, high) = if letters {

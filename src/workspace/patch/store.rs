@@ -35,6 +35,12 @@ pub(super) fn trouble(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
     move |error| format!("{}: {error}", path.display())
 }
 
+/// Whether a file was being written when a process was killed: a pack gets its own name as the last thing.
+fn is_unfinished(file: &Path) -> bool {
+    let name = file.file_name().map(|name| name.as_encoded_bytes());
+    name.is_some_and(|name| name.starts_with(b"."))
+}
+
 impl Store {
     /// The packs that lie in `git_dir`, a directory in git's form.
     pub fn open(git_dir: &Path, format: Format) -> Result<Self, String> {
@@ -49,7 +55,7 @@ impl Store {
         names.sort();
         for name in names
             .iter()
-            .filter(|name| name.extension().is_some_and(|end| end == "idx"))
+            .filter(|name| name.extension().is_some_and(|end| end == "idx") && !is_unfinished(name))
         {
             let bytes = std::fs::read(name).map_err(trouble(name))?;
             let objects =
