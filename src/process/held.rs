@@ -163,8 +163,9 @@ pub fn lay_out(dir: &Path, sha256: bool) -> std::io::Result<()> {
     // Highest precedence: whatever attributes a tree has, bytes are shown as they are.
     let attributes = "* -text !eol -filter -ident !working-tree-encoding !diff !merge\n";
     std::fs::write(dir.join("info/attributes"), attributes)?;
-    // Last, because its presence says that all of the above is there. A branch without commits.
-    std::fs::write(dir.join("HEAD"), HEAD)
+    // Last and whole, because its presence says that all of the above is there. A branch without commits.
+    std::fs::write(dir.join("HEAD.lock"), HEAD)?;
+    std::fs::rename(dir.join("HEAD.lock"), dir.join("HEAD"))
 }
 
 /// One `git cat-file --batch` on an object directory that others write: it reads objects and does nothing else. What it says is

@@ -134,7 +134,9 @@ impl Shadow {
             // Half made.
             Err(_) if found.is_dir() => std::fs::read_dir(dir)?.flatten().all(|entry| {
                 let name = entry.file_name();
-                ["config", "info", "objects", "refs"].iter().any(|known| name == *known)
+                ["HEAD.lock", "config", "info", "objects", "refs"]
+                    .iter()
+                    .any(|known| name == *known)
             }),
             Err(_) => false,
         };
