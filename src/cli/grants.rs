@@ -2,7 +2,7 @@
 //! variables in what he wrote. Starts nothing.
 
 use crate::process::Confinement;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// `$NAME` and `${NAME}` filled in.
 ///
@@ -50,7 +50,7 @@ pub fn program(name: &str, path: &str) -> String {
 pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Path) {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     for word in words.iter().filter(|word| word.starts_with('/')) {
-        let path = lexical(Path::new(word));
+        let path = crate::policy::exec::lexical(Path::new(word));
         let real = path.canonicalize().ok();
         for path in std::iter::once(path).chain(real) {
             let Some(mut place) = place(&path, home.as_deref()) else {
@@ -70,20 +70,6 @@ pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Pat
             }
         }
     }
-}
-
-fn lexical(path: &Path) -> PathBuf {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                out.pop();
-            }
-            Component::CurDir => {}
-            part => out.push(part),
-        }
-    }
-    out
 }
 
 /// What is granted for a path: itself when a directory; the tree of packages that it lies in; for `X/bin/PROGRAM` all of `X`;

@@ -108,7 +108,8 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
     }
 }
 
-fn lexical(path: &Path) -> PathBuf {
+/// A path without `.` and `..`, by its words alone: links are not followed.
+pub(crate) fn lexical(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
