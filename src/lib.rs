@@ -1,5 +1,10 @@
 #![doc = include_str!("architecture.md")]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "overnight runs on Linux only: its sandbox is made of Landlock, seccomp and namespaces of the Linux kernel; build it there, in a container or a virtual machine"
+);
+
 pub mod base;
 pub mod cli;
 pub mod diag;

@@ -1,7 +1,8 @@
 //! The entry: a confined child, or the command line on a runtime of one thread.
 
-use clap::Parser;
-use overnight::cli::{self, args::Cli, exit, out};
+use clap::FromArgMatches;
+use clap_complete::CompleteEnv;
+use overnight::cli::{self, args::Cli, commands, exit, manual, out, version};
 use overnight::journal::own;
 use overnight::process::{close_to_others, confine, proxy, use_helper};
 use std::process::ExitCode;
@@ -18,19 +19,40 @@ fn main() -> ExitCode {
         return confine::entry();
     }
     let started = Instant::now();
+    CompleteEnv::with_factory(manual::command).complete();
     if let Err(error) = close_to_others() {
         out::tell(&format!(
             "warning: this process stays open to others of this user: {error}"
         ));
     }
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
+    let typed: Vec<_> = std::env::args_os().skip(1).collect();
+    if version::asked(&typed) {
+        let printed = out::stdout(&version::long());
+        return ExitCode::from(if printed.is_ok() { exit::PASSED } else { exit::OUTPUT });
+    }
+    let parsed = manual::command()
+        .color(manual::color(&typed))
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout and pass; a mistake goes to stderr.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::PASSED });
+            return ExitCode::from(match error.use_stderr() {
+                true => commands::usage(&typed, &error.to_string()),
+                false => exit::PASSED,
+            });
         }
     };
+    out::choose_color(cli.color);
+    if let Some(directory) = &cli.directory
+        && let Err(error) = std::env::set_current_dir(directory)
+    {
+        out::tell(&format!("error: -C {}: {error}", directory.display()));
+        return ExitCode::from(exit::ENVIRONMENT);
+    }
+    let command = cli.command;
     if let Ok(own) = std::env::current_exe() {
         use_helper(own);
     }
@@ -59,5 +81,6 @@ fn main() -> ExitCode {
         exit::BUG
     });
     runtime.shutdown_background();
+    out::release(code != exit::PASSED);
     ExitCode::from(code)
 }

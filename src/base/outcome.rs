@@ -18,6 +18,8 @@ pub enum Verdict {
     Environment,
     Output,
     Invalid,
+    /// The command line.
+    Usage,
     Incomplete,
     Cancelled,
     Bug,
@@ -37,6 +39,7 @@ impl Verdict {
             Verdict::Environment => "environment",
             Verdict::Output => "output",
             Verdict::Invalid => "invalid",
+            Verdict::Usage => "usage",
             Verdict::Incomplete => "incomplete",
             Verdict::Cancelled => "cancelled",
             Verdict::Bug => "bug",

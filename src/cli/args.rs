@@ -1,15 +1,45 @@
 //! The command line as it was typed. Parses; looks at nothing else.
 
+use super::candidates;
 use crate::report::export::Format as Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Runs an AI agent on a repository with nobody watching.
 #[derive(Debug, Parser)]
-#[command(name = "overnight", version, about, after_help = super::exit::TABLE, max_term_width = 110)]
+#[command(
+    name = "overnight",
+    version,
+    about,
+    after_help = super::exit::TABLE,
+    max_term_width = 110
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    /// Work as if started in this directory; all other paths are relative to it
+    #[arg(short = 'C', value_name = "DIR", global = true)]
+    pub directory: Option<PathBuf>,
+    /// Colour on terminals: `auto` follows NO_COLOR and TERM
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        global = true,
+        hide_possible_values = true
+    )]
+    pub color: Color,
+}
+
+/// When stderr and help are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 /// What is to be done.
@@ -34,10 +64,15 @@ pub enum Command {
     Runs(RunsArgs),
     /// What this machine can confine, and what about this checkout is dangerous
     Doctor(DoctorArgs),
-    /// Print a completion script
-    Completions { shell: clap_complete::Shell },
-    /// Print the manual page
-    Man,
+    /// Print a completion script, which asks this program for runs, recipes and policies
+    Completions {
+        shell: clap_complete::Shell,
+        /// A script without such questions, as for a package
+        #[arg(long)]
+        fixed: bool,
+    },
+    /// Print the manual pages
+    Man(ManArgs),
     /// One MCP server, every tool once
     #[command(hide = true)]
     McpProbe { url: String },
@@ -58,46 +93,46 @@ pub enum Format {
 /// Flags that `run` and `resume` share.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Shared {
-    /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; all that are given must agree
+    /// Policy file, `builtin:NAME`, `git:REV:PATH` or `-` for stdin; all that are given must agree [env: OVERNIGHT_POLICY]
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<String>,
     /// `recipe`: believe the recipe wherever it comes from (its servers, hosts and variables)
     #[arg(long, value_enum, value_name = "WHAT")]
     pub trust: Vec<Trusted>,
-    /// PROVIDER/NAME, `script:FILE` or `replay:RUN`
-    #[arg(long, value_name = "PROVIDER/NAME")]
+    /// PROVIDER/NAME, `script:FILE` or `replay:RUN` [env: OVERNIGHT_MODEL]
+    #[arg(long, short, value_name = "PROVIDER/NAME")]
     pub model: Option<String>,
-    /// Base URL of the model service, as the vendor's own clients take it
+    /// Base URL of the model service, as the vendor's own clients take it [env: OVERNIGHT_BASE_URL]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// The tree to work on (default: the current directory; for a resume, where the run began)
+    /// The tree to work on (default: the current directory; for a resume, where the run began) [env: OVERNIGHT_WORKSPACE]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
-    /// Also write the patch here
+    /// Also write the patch here [env: OVERNIGHT_PATCH]
     #[arg(long, value_name = "FILE")]
     pub patch: Option<PathBuf>,
-    /// Also write the JUnit report here
+    /// Also write the JUnit report here [env: OVERNIGHT_JUNIT]
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Also write the transcript here
+    /// Also write the transcript here [env: OVERNIGHT_TRANSCRIPT]
     #[arg(long, value_name = "FILE")]
     pub transcript: Option<PathBuf>,
-    /// What stdout carries
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
-    /// Replies asked of the model
+    /// What stdout carries [default: text] [env: OVERNIGHT_FORMAT]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Replies asked of the model [env: OVERNIGHT_MAX_TURNS]
     #[arg(long, value_name = "N")]
     pub max_turns: Option<u64>,
-    /// Input and output tokens together
+    /// Input and output tokens together [env: OVERNIGHT_MAX_TOKENS]
     #[arg(long, value_name = "N", value_parser = whole)]
     pub max_tokens: Option<u64>,
-    /// US dollars
+    /// US dollars (default: 5.00 where the price of the model is known) [env: OVERNIGHT_MAX_COST]
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub max_cost: Option<u64>,
-    /// Wall clock of everything, as `90s`, `20m`, `1h30m`
+    /// Wall clock of everything, as `90s`, `20m`, `1h30m` [env: OVERNIGHT_MAX_WALL]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_wall: Option<u64>,
-    /// No progress on stderr
+    /// Nothing on stdout and stderr when all is well; `--format json` still prints
     #[arg(long, short)]
     pub quiet: bool,
     /// Nothing on stdout: for commands that make runs of their own
@@ -116,6 +151,11 @@ pub enum Trusted {
 }
 
 impl Shared {
+    /// What stdout carries.
+    pub fn format(&self) -> Format {
+        self.format.unwrap_or_default()
+    }
+
     /// Whether `--trust recipe` was given.
     pub fn trusts_recipe(&self) -> bool {
         self.trust.contains(&Trusted::Recipe)
@@ -126,11 +166,17 @@ impl Shared {
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// Recipe: a file, `git:REV:PATH`, or `-` for stdin
-    #[arg(required_unless_present = "prompt")]
+    #[arg(required_unless_present = "prompt", add = candidates::recipes())]
     pub recipe: Option<PathBuf>,
     /// A prompt instead of a recipe: text, `-` for stdin, `@FILE` for a file
     #[arg(short = 'p', long, value_name = "PROMPT", conflicts_with = "recipe")]
     pub prompt: Option<String>,
+    /// Append what stdin holds to the prompt, as data
+    #[arg(long, requires = "prompt")]
+    pub stdin: bool,
+    /// JSON Schema of the answer to the prompt
+    #[arg(long, value_name = "FILE", requires = "prompt")]
+    pub output_schema: Option<PathBuf>,
     /// Run the recipe on a copy of its sample repository with recorded replies
     #[arg(long, conflicts_with_all = ["prompt", "model", "workspace", "isolate", "policy"])]
     pub sample: bool,
@@ -148,7 +194,7 @@ pub struct RunArgs {
     /// Work in a throw-away git worktree and leave the tree alone
     #[arg(long)]
     pub isolate: bool,
-    /// The run directory (default: .overnight/runs/ID in the workspace)
+    /// The run directory (default: .overnight/runs/ID in the workspace) [env: OVERNIGHT_OUT]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the resolved plan, tools, policy, budget and trust; call no model, start nothing, send nothing
@@ -160,7 +206,11 @@ pub struct RunArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArgs {
     /// Run directory or run id
-    pub run: String,
+    #[arg(required_unless_present = "last", add = candidates::runs())]
+    pub run: Option<String>,
+    /// The newest run of the workspace
+    #[arg(long, conflicts_with = "run")]
+    pub last: bool,
     /// Let a suspended call run, as suspension.md names it: CALL@DIGEST
     #[arg(long, value_name = "CALL")]
     pub approve: Vec<String>,
@@ -175,6 +225,7 @@ pub struct ResumeArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
     /// Run directory or run id
+    #[arg(add = candidates::runs())]
     pub run: String,
     /// What to make; without it, all files of the run directory are made again
     #[arg(long, value_parser = output)]
@@ -189,14 +240,21 @@ pub struct ReportArgs {
 pub enum PolicyCommand {
     /// Parse, lint and run the examples inside the rules
     Check {
-        #[arg(required = true)]
+        #[arg(required = true, add = candidates::policies())]
         files: Vec<String>,
+        /// How the problems are written
+        #[arg(long, value_enum, default_value_t)]
+        format: ProblemFormat,
     },
     /// A table of calls with expected decisions
     Test {
+        #[arg(add = candidates::policies())]
         file: String,
         #[arg(long, value_name = "FILE")]
         cases: PathBuf,
+        /// How the problems are written
+        #[arg(long, value_enum, default_value_t)]
+        format: ProblemFormat,
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
     },
@@ -204,7 +262,7 @@ pub enum PolicyCommand {
     Explain(ExplainArgs),
     /// The smallest rules that would have allowed what runs did
     Suggest {
-        #[arg(required = true)]
+        #[arg(required = true, add = candidates::runs())]
         runs: Vec<String>,
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
@@ -215,6 +273,7 @@ pub enum PolicyCommand {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Policy file, `builtin:NAME` or `git:REV:PATH`
+    #[arg(add = candidates::policies())]
     pub file: String,
     /// A shell command
     #[arg(long, value_name = "STR", conflicts_with_all = ["tool", "calls", "run"])]
@@ -231,9 +290,36 @@ pub struct ExplainArgs {
     /// A recorded run: every ruling that would differ
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
+    /// How one ruling is written; `--calls` always gives JSON lines
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
     /// The tree that paths are looked up in
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
+}
+
+/// How a listing or a report is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON document
+    Json,
+}
+
+/// How problems of files are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ProblemFormat {
+    /// For people, on stderr
+    #[default]
+    Text,
+    /// One JSON document
+    Json,
+    /// Annotations of a GitHub workflow
+    Github,
+    /// SARIF 2.1.0, as code scanning takes it
+    Sarif,
 }
 
 /// `overnight recipe …`.
@@ -241,11 +327,18 @@ pub struct ExplainArgs {
 pub enum RecipeCommand {
     /// Validate; every problem with its place
     Check {
-        #[arg(required = true)]
+        #[arg(required = true, add = candidates::recipes())]
         files: Vec<PathBuf>,
+        /// Also look for the context files and programs that it needs in this tree
+        #[arg(long, value_name = "DIR")]
+        workspace: Option<PathBuf>,
+        /// How the problems are written
+        #[arg(long, value_enum, default_value_t)]
+        format: ProblemFormat,
     },
     /// Print the resolved plan
     Show {
+        #[arg(add = candidates::recipes())]
         file: PathBuf,
         #[arg(long, value_name = "K=V")]
         param: Vec<String>,
@@ -253,17 +346,26 @@ pub enum RecipeCommand {
         params: Option<PathBuf>,
         #[arg(long, value_name = "FILE|-")]
         input: Option<String>,
-        /// As JSON
-        #[arg(long)]
+        /// As `--format json`
+        #[arg(long, hide = true)]
         json: bool,
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
     },
     /// The recipes of a directory (default: ./recipes)
     List {
         #[arg(default_value = "recipes")]
         dir: PathBuf,
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
     },
     /// Run recorded samples (default: all of ./recipes)
-    Test { files: Vec<PathBuf> },
+    Test {
+        #[arg(add = candidates::recipes())]
+        files: Vec<PathBuf>,
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
 }
 
 /// `overnight tools …`.
@@ -315,6 +417,18 @@ pub struct DoctorArgs {
     /// The tree to look at
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+/// `overnight man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The page of one command, as `run` or `policy check` (default: all pages, one after the other)
+    pub command: Vec<String>,
+    /// Write a file a command into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `overnight runs`.
@@ -330,13 +444,23 @@ pub struct RunsArgs {
 #[derive(Debug, Subcommand)]
 pub enum RunsCommand {
     /// One line a run, oldest first
-    List,
+    List {
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
     /// Check the hash chain of journals (default: all)
-    Verify { runs: Vec<String> },
+    Verify {
+        #[arg(add = candidates::runs())]
+        runs: Vec<String>,
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
     /// Remove all but the newest N runs
     Prune {
         #[arg(long, value_name = "N")]
         keep: usize,
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
     },
 }
 
@@ -345,17 +469,17 @@ fn output(text: &str) -> Result<Output, String> {
     Output::named(text).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
-fn duration(text: &str) -> Result<u64, String> {
+pub(super) fn duration(text: &str) -> Result<u64, String> {
     crate::diag::units::duration_ms(text).ok_or_else(|| "write a time as 90s, 20m or 1h30m".to_owned())
 }
 
-fn whole(text: &str) -> Result<u64, String> {
+pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.replace('_', "")
         .parse()
         .map_err(|_| "write a whole number, as 2000000 or 2_000_000".to_owned())
 }
 
-fn dollars(text: &str) -> Result<u64, String> {
+pub(super) fn dollars(text: &str) -> Result<u64, String> {
     let amount: f64 = text.parse().map_err(|_| "write US dollars, as 2.50".to_owned())?;
     if !amount.is_finite() || amount < 0.0 {
         return Err("write US dollars, as 2.50".to_owned());

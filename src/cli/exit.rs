@@ -56,6 +56,7 @@ pub fn code(outcome: &Outcome) -> u8 {
         Verdict::Environment => ENVIRONMENT,
         Verdict::Output => OUTPUT,
         Verdict::Invalid => INVALID,
+        Verdict::Usage => USAGE,
         Verdict::Incomplete => INCOMPLETE,
         Verdict::Bug => BUG,
         Verdict::Cancelled => {

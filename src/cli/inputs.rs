@@ -2,6 +2,7 @@
 
 use super::origin;
 use super::refusal::Refusal;
+use super::unread;
 use crate::policy::{Source, presets};
 use std::io::Read;
 use std::path::Path;
@@ -36,10 +37,17 @@ pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
 
 /// A recipe file: one that is not there is the user's mistake, as a wrong one is.
 pub fn recipe(path: &Path) -> Result<String, Refusal> {
-    if path.is_file() {
+    // A pipe (`<(…)`, /dev/stdin) is a file too.
+    if path.exists() && !path.is_dir() {
         return text(path);
     }
     let name = path.display();
+    let words = name.to_string();
+    if words.contains(char::is_whitespace) {
+        return Err(Refusal::Usage(format!(
+            "there is no recipe file `{words}`; for a prompt, write `overnight run -p \"{words}\"`"
+        )));
+    }
     Err(Refusal::Invalid(format!(
         "{name}:1:1: error[no-file]: there is no recipe file {name}\nhelp: `overnight recipe list` shows the recipes of ./recipes"
     )))
@@ -47,6 +55,7 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
 
 /// stdin to its end.
 pub fn stdin() -> Result<String, Refusal> {
+    unread::was_read();
     let mut bytes = Vec::new();
     std::io::stdin()
         .take(SIZE + 1)
@@ -103,7 +112,7 @@ async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
         stdin()?
     } else {
         let path = Path::new(name);
-        if !path.is_file() {
+        if !path.exists() || path.is_dir() {
             return Err(Refusal::Invalid(format!(
                 "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, builtin:read-only, builtin:edit, builtin:build or git:REV:PATH"
             )));

@@ -1,11 +1,13 @@
 //! The way to stdout and stderr. A reader that went away stops nothing. Text of others is made inert where a terminal or the log
 //! of a CI job shows it; a program that reads gets it as it is.
 
+use super::args::Color;
 use crate::report::inert::inert;
 use rustix::fs::{FileType, fstat};
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 /// Variables by which the runners of CI systems are known whose logs take commands.
 const RUNNERS: [&str; 4] = ["GITHUB_ACTIONS", "GITLAB_CI", "TEAMCITY_VERSION", "TF_BUILD"];
@@ -62,14 +64,121 @@ pub fn line(text: &str) -> io::Result<()> {
     stdout(&format!("{text}\n"))
 }
 
+/// Lines for stderr that wait for the end of the command; `None` when they are written at once.
+static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+/// The most that is held, in bytes; what comes after that is written at once.
+const HELD_LIMIT: usize = 1 << 20;
+
+/// From now on stderr waits until it is known whether all is well (`--quiet`).
+pub fn hold() {
+    if let Ok(mut held) = HELD.lock() {
+        held.get_or_insert_default();
+    }
+}
+
+/// Whether what is told now is written now.
+pub fn is_shown_at_once() -> bool {
+    HELD.lock().is_ok_and(|held| held.is_none())
+}
+
+/// Ends [`hold`]: what was held is written when something went wrong, and dropped else.
+pub fn release(failed: bool) {
+    let held = HELD.lock().ok().and_then(|mut held| held.take());
+    if let (true, Some(held)) = (failed, held) {
+        let _ = io::stderr().lock().write_all(&held);
+    }
+}
+
+/// stderr, or the lines that wait for [`release`].
+#[derive(Debug)]
+pub struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Ok(mut held) = HELD.lock()
+            && let Some(held) = held.as_mut()
+            && held.len() + bytes.len() <= HELD_LIMIT
+        {
+            held.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
+        io::stderr().lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().lock().flush()
+    }
+}
+
 /// Tells people something on stderr, whatever becomes of it.
 pub fn tell(text: &str) {
     let text = match is_shown(&io::stderr()) {
         true => inert(text),
         false => text.into(),
     };
-    let mut err = io::stderr().lock();
+    let mut err = Stderr;
     let end = if text.ends_with('\n') { "" } else { "\n" };
     // Nobody to tell that nobody can be told.
-    let _ = write!(err, "{text}{end}");
+    let _ = err.write_all(format!("{}{end}", colored(&text)).as_bytes());
+}
+
+/// Whether stderr is coloured; set once, before anything is told.
+static COLORED: OnceLock<bool> = OnceLock::new();
+
+/// Chooses colour for stderr: as the flag says, else on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
+pub fn choose_color(color: Color) {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    let colored = match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => io::stderr().is_terminal() && !set("NO_COLOR") && !dumb,
+    };
+    let _ = COLORED.set(colored);
+}
+
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[1;33m";
+const CYAN: &str = "\x1b[36m";
+const PLAIN: &str = "\x1b[0m";
+
+/// Colours the word that says how bad a line is: `error`, `warning` or `help` at its beginning or after a place.
+fn colored(text: &str) -> Cow<'_, str> {
+    if !COLORED.get().copied().unwrap_or(false) {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<String> = text.split('\n').map(colored_line).collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+fn colored_line(line: &str) -> String {
+    for (word, color) in [("error", RED), ("warning", YELLOW), ("help:", CYAN)] {
+        let at = match line.find(word) {
+            Some(0) => 0,
+            Some(at) if line.get(..at).is_some_and(|before| before.ends_with(": ")) => at,
+            _ => continue,
+        };
+        let rest = line.get(at + word.len()..).unwrap_or_default();
+        if word.ends_with(':') || rest.starts_with([':', '[']) {
+            let before = line.get(..at).unwrap_or_default();
+            return format!("{before}{color}{word}{PLAIN}{rest}");
+        }
+    }
+    line.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_that_says_how_bad_it_is_has_a_colour() {
+        assert_eq!(
+            colored_line("p.yaml:2:5: error[unknown-key]: x"),
+            format!("p.yaml:2:5: {RED}error{PLAIN}[unknown-key]: x")
+        );
+        assert_eq!(colored_line("warning: y"), format!("{YELLOW}warning{PLAIN}: y"));
+        assert_eq!(colored_line("no errors: z"), "no errors: z");
+    }
 }

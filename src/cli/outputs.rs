@@ -223,6 +223,20 @@ pub fn declared<'a>(sum: &RunSummary<'a>) -> Declared<'a> {
     }
 }
 
+/// The result of a command that cannot be carried out, for stdout alone.
+pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> Written {
+    let code = exit::code(&Outcome::new(verdict, verdict.as_str(), message));
+    let ending = Ending {
+        exit_code: i32::from(code),
+        ..Ending::default()
+    };
+    Written {
+        result: result::unstarted(verdict, recipe, message, &ending),
+        code,
+        problems: Vec::new(),
+    }
+}
+
 /// Writes what there is of a run that never started: `result.json` and JUnit.
 pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdict: Verdict, message: &str) -> Written {
     let outcome = Outcome::new(verdict, verdict.as_str(), message);

@@ -35,7 +35,8 @@ impl Refusal {
     /// The verdict that `result.json` names.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Refusal::Usage(_) | Refusal::Invalid(_) => Verdict::Invalid,
+            Refusal::Usage(_) => Verdict::Usage,
+            Refusal::Invalid(_) => Verdict::Invalid,
             Refusal::Environment(_) => Verdict::Environment,
             Refusal::Output(_) => Verdict::Output,
         }

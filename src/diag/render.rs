@@ -67,11 +67,13 @@ pub fn github(files: &Files, problem: &Diagnostic) -> String {
     )
 }
 
-fn data(text: &str) -> String {
+/// Text as the message of a workflow command takes it.
+pub fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-fn property(text: &str) -> String {
+/// Text as a property of a workflow command takes it.
+pub fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 

@@ -3,6 +3,7 @@
 pub mod artefacts;
 mod behind;
 pub mod format;
+pub mod output_lock;
 pub mod own;
 pub mod place;
 pub mod reader;

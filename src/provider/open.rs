@@ -101,6 +101,24 @@ pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result
     Ok(Arc::new(super::fallback::Fallback::new(all)))
 }
 
+/// Whether this can name a model at all: `PROVIDER/NAME` of a known provider, `script:FILE` or `replay:RUN`. Looks at no key.
+///
+/// # Errors
+/// What is wrong with it, and what to write.
+pub fn check_name(model: &str) -> Result<(), String> {
+    if model.starts_with("script:") || model.starts_with("replay:") {
+        return Ok(());
+    }
+    let known = |provider: &str| Wire::ALL.into_iter().any(|wire| wire.vendor() == provider);
+    match model.split_once('/') {
+        Some((provider, name)) if known(provider) && !name.trim().is_empty() => Ok(()),
+        Some((provider, _)) if known(provider) => {
+            Err(format!("`{model}` names no model of {provider}: write {provider}/NAME"))
+        }
+        _ => Err(unknown(model).to_string()),
+    }
+}
+
 fn unknown(model: &str) -> OpenError {
     let known: Vec<String> = Wire::ALL
         .into_iter()

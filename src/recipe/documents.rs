@@ -51,6 +51,17 @@ pub(super) fn load(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> 
     documents
 }
 
+/// Whether a value is a JSON Schema that answers can be held against.
+///
+/// # Errors
+/// What is wrong with it, in one sentence.
+pub fn check_schema(value: &Value) -> Result<(), String> {
+    match jsonschema::validator_for(value) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("not a JSON Schema: {error}")),
+    }
+}
+
 fn schema(spec: &SchemaSpec, read: Read<'_>, problems: &mut Problems) -> Option<Value> {
     let span = spec.span();
     let value = match spec {
@@ -68,8 +79,8 @@ fn schema(spec: &SchemaSpec, read: Read<'_>, problems: &mut Problems) -> Option<
             }
         },
     };
-    if let Err(error) = jsonschema::validator_for(&value) {
-        let problem = Diagnostic::error("bad-schema", span, format!("not a JSON Schema: {error}"));
+    if let Err(why) = check_schema(&value) {
+        let problem = Diagnostic::error("bad-schema", span, why);
         problems.push(
             problem.help("write a JSON Schema, as `{ type: object, required: [summary] }`; `$ref` only within it"),
         );

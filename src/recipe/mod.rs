@@ -16,7 +16,7 @@ mod shell;
 pub mod show;
 pub mod template;
 
-pub use documents::{Read, Wanted, named, policy_needed};
+pub use documents::{Read, Wanted, check_schema, named, policy_needed};
 pub use lower::{Given, Overrides, check, lower};
 pub use model::Recipe;
 pub use parse::parse;

@@ -24,6 +24,8 @@ pub struct Recipe {
     pub budget: BudgetSpec,
     /// Context files, relative to the workspace; `@` is still there.
     pub context: Vec<Spanned<String>>,
+    /// Those of them that must be there.
+    pub required_context: Vec<Spanned<String>>,
     /// Skill files or folders, relative to the workspace.
     pub skills: Vec<Spanned<String>>,
     /// Whether saved memory goes into the context.

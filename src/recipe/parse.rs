@@ -57,7 +57,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let skip = reader.bool("skip_if_green", problems).filter(|flag| flag.value);
     let skip_at = skip.map(|flag| flag.span);
     let budget = budget(&mut reader, problems).unwrap_or_default();
-    let context = inside(reader.texts("context", problems), problems);
+    let (context, required_context) = context(&mut reader, problems);
     let skills = inside(reader.texts("skills", problems), problems);
     let memory = reader.bool("memory", problems).is_some_and(|flag| flag.value);
     let tools = tools::read(&mut reader, problems);
@@ -83,6 +83,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
         skip_if_green: skip_at.is_some(),
         budget,
         context,
+        required_context,
         skills,
         memory,
         tools,
@@ -143,6 +144,28 @@ fn inside(paths: Option<Vec<Spanned<String>>>, problems: &mut Problems) -> Vec<S
         }
     }
     paths
+}
+
+/// The `context` list: paths, or `{ path: PATH, required: true }`. Gives all of them, and those that must be there.
+fn context(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<String>>, Vec<Spanned<String>>) {
+    let (mut all, mut required) = (Vec::new(), Vec::new());
+    for node in reader.items("context", problems).unwrap_or_default() {
+        if !matches!(node.shape, Shape::Map(_)) {
+            all.extend(diag::reader::text(node, "context", problems));
+            continue;
+        }
+        let Some(mut map) = Reader::open(node, "a context file", problems) else {
+            continue;
+        };
+        let path = map.need_text("path", problems);
+        let must = map.bool("required", problems).is_some_and(|flag| flag.value);
+        map.finish(problems);
+        if must {
+            required.extend(path.clone());
+        }
+        all.extend(path);
+    }
+    (inside(Some(all), problems), required)
 }
 
 fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter> {

@@ -29,6 +29,9 @@ pub struct Plan {
     pub memory: bool,
     /// Context files to read before the first request, in order: paths relative to the workspace, `@` removed.
     pub context: Vec<String>,
+    /// Those of them without which the run does not begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required_context: Vec<String>,
     pub tools: ToolPlan,
     /// JSON Schema of the final answer.
     pub response: Option<Value>,

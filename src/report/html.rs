@@ -155,7 +155,7 @@ fn waits(call: &Waiting) -> Markup {
             div.row {
                 span.tag.wait { "waits for a person" }
                 a href={ "#" (call.call) } { code { (call.call) } }
-                h3 { (safe(&call.title)) }
+                h2 { (safe(&call.title)) }
             }
             p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
             (args(&call.args))
@@ -170,7 +170,7 @@ fn ruled_out(call: &RuledOut) -> Markup {
             div.row {
                 span.tag.bad { "denied" }
                 a href={ "#" (call.call) } { code { (call.call) } }
-                h3 { (safe(&call.title)) }
+                h2 { (safe(&call.title)) }
             }
             p { (safe(&call.reason)) " " span.soft.small { (safe(call.rule.as_deref().unwrap_or("default"))) " · " (safe(&call.code)) } }
             @if !call.fix.is_empty() { p.small { span.soft { "Fix: " } (safe(&call.fix)) } }

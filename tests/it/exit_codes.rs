@@ -99,7 +99,7 @@ fn every_output_says_how_it_ended() {
 }
 
 #[test]
-fn a_wrong_command_line_ends_2_and_prints_nothing() {
+fn a_wrong_command_line_ends_2_and_prints_nothing_but_its_object() {
     let world = World::repo(&[("a.txt", "one\n")]);
     for args in [
         vec!["run"],
@@ -112,7 +112,10 @@ fn a_wrong_command_line_ends_2_and_prints_nothing() {
         vec!["nonsense"],
     ] {
         let done = world.call(&args).exits(2);
-        assert_eq!(done.stdout, "", "{args:?}");
+        match args.contains(&"json") {
+            true => assert_eq!(done.json()["verdict"], "usage", "{args:?}"),
+            false => assert_eq!(done.stdout, "", "{args:?}"),
+        }
         assert!(!done.stderr.is_empty(), "{args:?}");
     }
 }

@@ -18,6 +18,7 @@ mod exit_codes;
 mod feedback;
 mod forged;
 mod gemini;
+mod habits;
 mod harness;
 mod hostile;
 mod injection;

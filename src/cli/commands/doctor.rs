@@ -2,12 +2,13 @@
 
 use super::printed;
 use crate::base::secret::{MODEL_KEYS, is_secret_name};
-use crate::cli::args::DoctorArgs;
+use crate::cli::args::{DoctorArgs, ReportFormat};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, meeting, wire};
 use crate::process::held::{self, May};
 use crate::process::{self, plain};
 use crate::workspace::patch;
+use serde_json::{Value, json};
 use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,19 +37,29 @@ pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
     found.extend(checkout(&args.workspace).await);
     found.push(event());
     found.push(keys());
-    let lines: String = found.iter().map(line).collect();
-    printed(&lines)?;
+    match args.format {
+        ReportFormat::Text => printed(&found.iter().map(line).collect::<String>())?,
+        ReportFormat::Json => {
+            let one =
+                |finding: &Finding| json!({ "status": sign(finding), "about": finding.about, "text": finding.text });
+            let all: Vec<Value> = found.iter().map(one).collect();
+            printed(&format!("{}\n", json!({ "findings": all })))?
+        }
+    };
     let missing = found.iter().any(|finding| finding.sign == Sign::Missing);
     Ok(if missing { exit::ENVIRONMENT } else { exit::PASSED })
 }
 
-fn line(finding: &Finding) -> String {
-    let sign = match finding.sign {
+fn sign(finding: &Finding) -> &'static str {
+    match finding.sign {
         Sign::Fine => "ok",
         Sign::Warning => "warning",
         Sign::Missing => "missing",
-    };
-    format!("{sign:<8} {:<12} {}\n", finding.about, finding.text)
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    format!("{:<8} {:<12} {}\n", sign(finding), finding.about, finding.text)
 }
 
 async fn sandbox() -> Vec<Finding> {

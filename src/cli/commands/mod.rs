@@ -12,8 +12,12 @@ pub mod sample;
 pub mod session;
 pub mod tools;
 
+use super::args::{Command, Format, ManArgs};
 use super::refusal::Refusal;
-use super::{args::Command, out};
+use super::{exit, manual, out, outputs, variables};
+use crate::base::outcome::Verdict;
+use crate::journal::artefacts;
+use std::ffi::OsString;
 
 /// Carries out a command. The number is the exit code.
 pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
@@ -26,8 +30,8 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Tools(command) => tools::tools(command).await,
         Command::Runs(args) => runs::runs(&args),
         Command::Doctor(args) => doctor::doctor(&args).await,
-        Command::Completions { shell } => completions(shell),
-        Command::Man => man(),
+        Command::Completions { shell, fixed } => completions(shell, fixed),
+        Command::Man(args) => man(&args),
         Command::McpProbe { url } => probe::probe(url).await,
     };
     match done {
@@ -44,24 +48,63 @@ fn printed(text: &str) -> Result<u8, Refusal> {
     Ok(super::exit::PASSED)
 }
 
-fn completions(shell: clap_complete::Shell) -> Result<u8, Refusal> {
+/// The end of a command line that cannot be read: with `--format json` the object all the same, so that a script that reads stdout
+/// gets one on every code.
+pub fn usage(typed: &[OsString], why: &str) -> u8 {
+    let texts: Vec<&str> = typed.iter().filter_map(|arg| arg.to_str()).collect();
+    let said = |name: &str| {
+        let joined = format!("--format={name}");
+        texts.iter().any(|text| *text == joined) || texts.windows(2).any(|two| two == ["--format", name])
+    };
+    let runs = matches!(texts.first(), Some(&"run" | &"resume"));
+    let format = match (said("json"), said("stream-json"), said("text")) {
+        (true, ..) => Format::Json,
+        (_, true, _) => Format::StreamJson,
+        (_, _, true) => return exit::USAGE,
+        _ => variables::format().unwrap_or_default(),
+    };
+    if runs && format != Format::Text {
+        let message = why.trim().trim_start_matches("error: ");
+        outputs::print(format, &outputs::unstarted(Verdict::Usage, "", message));
+    }
+    exit::USAGE
+}
+
+/// The script that asks this program for candidates, or a fixed one.
+fn completions(shell: clap_complete::Shell, fixed: bool) -> Result<u8, Refusal> {
     let mut script = Vec::new();
-    let mut command = <super::args::Cli as clap::CommandFactory>::command();
-    clap_complete::generate(shell, &mut command, "overnight", &mut script);
+    let name = shell.to_string();
+    let shells = clap_complete::env::Shells::builtins();
+    match shells.completer(&name).filter(|_| !fixed) {
+        Some(asking) => asking
+            .write_registration("COMPLETE", "overnight", "overnight", "overnight", &mut script)
+            .map_err(|error| Refusal::Output(error.to_string()))?,
+        None => clap_complete::generate(shell, &mut manual::command(), "overnight", &mut script),
+    }
     printed(&String::from_utf8_lossy(&script))
 }
 
-/// The page of the whole program, then one of every subcommand.
-fn man() -> Result<u8, Refusal> {
-    let command = <super::args::Cli as clap::CommandFactory>::command();
-    let mut command = command.disable_help_subcommand(true);
-    command.build();
-    let mut page = Vec::new();
-    pages(&command, &mut page).map_err(|error| Refusal::Output(error.to_string()))?;
-    printed(&String::from_utf8_lossy(&page))
-}
-
-fn pages(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> {
-    clap_mangen::Man::new(command.clone()).render(page)?;
-    command.get_subcommands().try_for_each(|one| pages(one, page))
+/// The pages of all commands, of one, or each in a file of its own.
+fn man(args: &ManArgs) -> Result<u8, Refusal> {
+    let pages = manual::pages().map_err(|error| Refusal::Output(error.to_string()))?;
+    if let Some(dir) = &args.dir {
+        for (path, page) in &pages {
+            let name = match path.is_empty() {
+                true => "overnight.1".to_owned(),
+                false => format!("overnight-{}.1", path.replace(' ', "-")),
+            };
+            artefacts::write(&dir.join(name), page)?;
+        }
+        return Ok(exit::PASSED);
+    }
+    let asked = args.command.join(" ");
+    let wanted: Vec<u8> = match args.command.is_empty() {
+        true => pages.into_iter().flat_map(|(_, page)| page).collect(),
+        false => pages
+            .into_iter()
+            .find(|(path, _)| *path == asked)
+            .map(|(_, page)| page)
+            .ok_or_else(|| Refusal::Usage(format!("there is no command `{asked}`; `overnight --help` lists them")))?,
+    };
+    printed(&String::from_utf8_lossy(&wanted))
 }

@@ -5,10 +5,11 @@ use crate::base::access::Access;
 use crate::base::call::{Kind, Origin};
 use crate::base::event::{Event, EventKind};
 use crate::base::ruling::{Asked, Ruling};
-use crate::cli::args::{ExplainArgs, PolicyCommand};
+use crate::cli::args::{ExplainArgs, PolicyCommand, ProblemFormat, ReportFormat};
+use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, inputs, meeting, out, settings, wire};
-use crate::diag::{self, Diagnostic, Files};
+use crate::diag::{Diagnostic, Files};
 use crate::engine::state::State;
 use crate::journal::{self, store};
 use crate::policy::{self, KnownTools, PolicySet, Uses, calls, cases, explain, lint, suggest, words};
@@ -22,47 +23,47 @@ use std::sync::Arc;
 /// Carries it out.
 pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
     match command {
-        PolicyCommand::Check { files } => check(&files).await,
-        PolicyCommand::Test { file, cases, workspace } => test(&file, &cases, &workspace).await,
+        PolicyCommand::Check { files, format } => check(&files, format).await,
+        PolicyCommand::Test {
+            file,
+            cases,
+            format,
+            workspace,
+        } => test(&file, &cases, format, &workspace).await,
         PolicyCommand::Explain(args) => explain(&args).await,
         PolicyCommand::Suggest { runs, workspace } => suggested(&runs, &workspace),
     }
 }
 
 /// Every problem of every file; then what each allows, in plain words.
-async fn check(names: &[String]) -> Result<u8, Refusal> {
-    let mut code = exit::PASSED;
+async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
+    let mut all = Vec::new();
     if let Some(meeting) = meeting::warning() {
         out::tell(&format!("warning: {meeting}"));
     }
     for name in names {
-        let mut files = Files::default();
-        let sources = match inputs::policies(std::slice::from_ref(name), Path::new(".")).await {
-            Ok(sources) => sources,
-            Err(Refusal::Invalid(text)) => {
-                out::tell(&text);
-                code = exit::INVALID;
-                continue;
-            }
-            Err(other) => return Err(other),
+        let mut one = Checked {
+            name: name.clone(),
+            files: Files::default(),
+            problems: Vec::new(),
+            refused: None,
+            text: String::new(),
         };
-        match policy::load(&mut files, &sources, &KnownTools::builtin()) {
-            Ok((set, mut warnings)) => {
-                warnings.extend(lint::lint(&set));
-                out::tell(&diag::render_all(&files, &warnings));
-                printed(&format!(
-                    "{name}: valid, {}\n{}",
-                    warned(&warnings),
-                    words::describe(&set)
-                ))?;
-            }
-            Err(problems) => {
-                out::tell(&diag::render_all(&files, &problems));
-                code = exit::INVALID;
-            }
+        match inputs::policies(std::slice::from_ref(name), Path::new(".")).await {
+            Err(Refusal::Invalid(text)) => one.refused = Some(text),
+            Err(other) => return Err(other),
+            Ok(sources) => match policy::load(&mut one.files, &sources, &KnownTools::builtin()) {
+                Ok((set, mut warnings)) => {
+                    warnings.extend(lint::lint(&set));
+                    one.text = format!("{name}: valid, {}\n{}", warned(&warnings), words::describe(&set));
+                    one.problems = warnings;
+                }
+                Err(problems) => one.problems = problems,
+            },
         }
+        all.push(one);
     }
-    Ok(code)
+    problems::print(&all, format)
 }
 
 fn warned(warnings: &[Diagnostic]) -> String {
@@ -73,7 +74,7 @@ fn warned(warnings: &[Diagnostic]) -> String {
     }
 }
 
-async fn test(name: &str, cases_file: &Path, workspace: &Path) -> Result<u8, Refusal> {
+async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &Path) -> Result<u8, Refusal> {
     let judge = Judge::new(name, workspace).await?;
     let mut files = Files::default();
     let file = files.add(cases_file.display().to_string(), inputs::text(cases_file)?);
@@ -81,13 +82,19 @@ async fn test(name: &str, cases_file: &Path, workspace: &Path) -> Result<u8, Ref
     let report = cases::run(&table, |case| {
         judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
     });
-    out::tell(&diag::render_all(&files, &report.failed));
-    printed(&format!("{}\n", report.summary()))?;
-    Ok(if report.failed.is_empty() {
-        exit::PASSED
-    } else {
-        exit::FAILED
-    })
+    let failed = !report.failed.is_empty();
+    let checked = Checked {
+        name: cases_file.display().to_string(),
+        files,
+        text: format!("{}\n", report.summary()),
+        problems: report.failed,
+        refused: None,
+    };
+    problems::print(std::slice::from_ref(&checked), format)?;
+    if failed && format == ProblemFormat::Text {
+        printed(&checked.text)?;
+    }
+    Ok(if failed { exit::FAILED } else { exit::PASSED })
 }
 
 async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
@@ -108,6 +115,9 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
         }
     };
     match judge.rule(&tool, &arguments) {
+        Ok(judged) if args.format == ReportFormat::Json => {
+            printed(&format!("{}\n", explain::json_line(&judged.ruling)))
+        }
         Ok(judged) => printed(&explain::render(&judged.title, &judged.ruling)),
         Err(why) => {
             out::tell(&format!("error: {why}"));

@@ -13,7 +13,7 @@ use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{out, verify, wire};
+use crate::cli::{limits, out, variables, verify, wire};
 use crate::diag::Files;
 use crate::engine::state::State;
 use crate::journal::{self, store};
@@ -25,8 +25,18 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Goes on with it. The number is the exit code.
-pub async fn resume(args: ResumeArgs, started: Instant) -> u8 {
+pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
+    if let Err(refusal) = variables::fill(&mut args.shared) {
+        return session::refused(&refusal, None, "resume", &args.shared);
+    }
     let shared = args.shared.clone();
+    if shared.quiet {
+        out::hold();
+    }
+    let _held = match session::hold_outputs(&shared, None) {
+        Ok(held) => held,
+        Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
+    };
     match attempt(args, started).await {
         Ok(code) => code,
         Err(refusal) => session::refused(&refusal, None, "resume", &shared),
@@ -35,7 +45,11 @@ pub async fn resume(args: ResumeArgs, started: Instant) -> u8 {
 
 async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let here = args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dir = settled(&store::locate(&args.run, &here)?);
+    let name = match &args.run {
+        Some(name) => name.clone(),
+        None => newest(&here)?,
+    };
+    let dir = settled(&store::locate(&name, &here)?);
     let journal = journal::read_strictly(&dir)?;
     let events = &journal.events;
     let state = State::fold(events);
@@ -54,7 +68,7 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
             ));
         }
         let written = outputs::write(&dir, &here, &Copies::from(&args.shared))?;
-        return Ok(outputs::print(args.shared.format, &written));
+        return Ok(outputs::print(args.shared.format(), &written));
     }
     let known = trust::is_ours(&journal);
     let approvals = trust::approvals(&args, events, known)?;
@@ -65,6 +79,14 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
         isolated.remove().await;
     }
     ended
+}
+
+/// The newest run of a workspace.
+fn newest(workspace: &Path) -> Result<String, Refusal> {
+    let newest = store::list(workspace)?.pop();
+    newest
+        .map(|run| run.dir.to_string_lossy().into_owned())
+        .ok_or_else(|| Refusal::Environment(format!("{} has no runs", workspace.display())))
 }
 
 /// Whether there is nothing to go on with.
@@ -169,6 +191,7 @@ async fn go_on(
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
+    out::tell(&limits::line(&plan, &wire::pricing()?));
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
     tree::put_right(dir, (events, state), &plan, &workspace, elsewhere).await?;
     let mut more = vec![EventKind::Resumed {

@@ -8,7 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{exit, out, search, wire};
+use crate::cli::{exit, limits, out, search, variables, wire};
 use crate::journal::{JournalError, format, place, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
@@ -17,7 +17,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Runs it. The number is the exit code.
-pub async fn run(args: RunArgs, started: Instant) -> u8 {
+pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
+    if let Err(refusal) = variables::fill_run(&mut args) {
+        return session::refused(&refusal, None, &recipe_name(&args), &args.shared);
+    }
+    if args.shared.quiet {
+        out::hold();
+    }
     if args.sample {
         return sample::run(args, started).await;
     }
@@ -30,6 +36,13 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
     let shared = args.shared.clone();
     let out = args.out.clone();
     let mut place = Place::of(&args);
+    let _held = match session::hold_outputs(&shared, out.as_deref().filter(|_| !args.dry_run)) {
+        Ok(held) => held,
+        Err(refusal) => return session::refused(&refusal, None, &recipe, &session::without_copies(&shared)),
+    };
+    if !args.dry_run {
+        session::remove_stale_patch(&shared);
+    }
     match attempt(args, &mut place, started).await {
         Ok(code) => code,
         Err(refusal) => {
@@ -86,11 +99,18 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         Err(refusal) => return Err(refusal.clone()),
     };
     let settings = settings::settle(&args, &place.workspace).await?;
+    if !args.dry_run && !args.shared.silent {
+        out::tell(&limits::line(&settings.plan, &wire::pricing()?));
+    }
     for warning in &settings.warnings {
         out::tell(warning);
     }
-    if !args.shared.quiet {
-        tell_trust(&settings);
+    tell_trust(&settings);
+    #[cfg(not(feature = "otel"))]
+    if wire::variable("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        out::tell(
+            "warning: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this build has no `otel` feature: no spans are sent",
+        );
     }
     if args.dry_run {
         return dry_run(&settings);

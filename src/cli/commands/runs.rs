@@ -1,27 +1,49 @@
 //! `overnight runs`: list, verify, prune.
 
 use super::printed;
-use crate::cli::args::{RunsArgs, RunsCommand};
+use crate::base::ids::RunId;
+use crate::cli::args::{ReportFormat, RunsArgs, RunsCommand};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out, verify};
 use crate::journal::store;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Carries it out.
 pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
     match &args.command {
-        None | Some(RunsCommand::List) => list(&args.workspace),
-        Some(RunsCommand::Verify { runs }) => verify_all(runs, &args.workspace),
-        Some(RunsCommand::Prune { keep }) => {
+        None => list(&args.workspace, ReportFormat::Text),
+        Some(RunsCommand::List { format }) => list(&args.workspace, *format),
+        Some(RunsCommand::Verify { runs, format }) => verify_all(runs, &args.workspace, *format),
+        Some(RunsCommand::Prune { keep, format }) => {
             let removed = store::prune(&args.workspace, *keep)?;
+            if *format == ReportFormat::Json {
+                let removed: Vec<&str> = removed.iter().map(RunId::as_str).collect();
+                return printed(&format!("{}\n", json!({ "removed": removed })));
+            }
             printed(&removed.iter().map(|run| format!("{run}\n")).collect::<String>())
         }
     }
 }
 
-fn list(workspace: &Path) -> Result<u8, Refusal> {
+/// One line a run, or `[{run, started, verdict, recipe, directory}]`.
+fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
+    let runs = store::list(workspace)?;
+    if format == ReportFormat::Json {
+        let one = |run: &store::Listed| {
+            json!({
+                "run": run.run.as_str(),
+                "started": run.started,
+                "verdict": run.verdict,
+                "recipe": run.recipe,
+                "directory": run.dir,
+            })
+        };
+        let all: Vec<Value> = runs.iter().map(one).collect();
+        return printed(&format!("{}\n", Value::from(all)));
+    }
     let mut text = String::new();
-    for run in store::list(workspace)? {
+    for run in runs {
         let started = run.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
         text.push_str(&format!(
             "{}  {}  {:<12} {}\n",
@@ -34,7 +56,8 @@ fn list(workspace: &Path) -> Result<u8, Refusal> {
     printed(&text)
 }
 
-fn verify_all(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
+/// Each run with its problems; as JSON `[{directory, valid, events, head, keyed, torn, problems}]`.
+fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
     let dirs = if runs.is_empty() {
         store::list(workspace)?.into_iter().map(|run| run.dir).collect()
     } else {
@@ -42,30 +65,43 @@ fn verify_all(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
         located.collect::<Result<Vec<_>, _>>()?
     };
     let mut code = exit::PASSED;
+    let mut all = Vec::new();
     for dir in dirs {
-        let name = dir.display();
-        match verify::run(&dir) {
-            Ok(verified) if verified.problems.is_empty() => {
-                let journal = verified.journal;
-                let torn = if journal.torn { ", the last line is torn" } else { "" };
-                let keyed = if journal.keyed { ", keyed" } else { "" };
-                let head = journal.chain.get(..16).unwrap_or_default();
-                printed(&format!(
-                    "{name}: {} events, chain {head}{keyed}{torn}\n",
-                    journal.events.len()
-                ))?;
-            }
-            Ok(verified) => {
-                for problem in verified.problems {
-                    out::tell(&format!("error: {name}: {problem}"));
-                }
-                code = exit::FAILED;
-            }
-            Err(error) => {
-                out::tell(&format!("error: {name}: {error}"));
-                code = exit::FAILED;
-            }
+        let name = dir.display().to_string();
+        let (journal, problems) = match verify::run(&dir) {
+            Ok(verified) => (Some(verified.journal), verified.problems),
+            Err(error) => (None, vec![error.to_string()]),
+        };
+        if !problems.is_empty() {
+            code = exit::FAILED;
         }
+        if format == ReportFormat::Json {
+            all.push(json!({
+                "directory": name,
+                "valid": problems.is_empty(),
+                "events": journal.as_ref().map(|journal| journal.events.len()),
+                "head": journal.as_ref().map(|journal| journal.chain.clone()),
+                "keyed": journal.as_ref().map(|journal| journal.keyed),
+                "torn": journal.as_ref().map(|journal| journal.torn),
+                "problems": problems,
+            }));
+            continue;
+        }
+        for problem in &problems {
+            out::tell(&format!("error: {name}: {problem}"));
+        }
+        if let Some(journal) = journal.filter(|_| problems.is_empty()) {
+            let torn = if journal.torn { ", the last line is torn" } else { "" };
+            let keyed = if journal.keyed { ", keyed" } else { "" };
+            let head = journal.chain.get(..16).unwrap_or_default();
+            printed(&format!(
+                "{name}: {} events, chain {head}{keyed}{torn}\n",
+                journal.events.len()
+            ))?;
+        }
+    }
+    if format == ReportFormat::Json {
+        printed(&format!("{}\n", Value::from(all)))?;
     }
     Ok(code)
 }

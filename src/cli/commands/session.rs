@@ -12,7 +12,7 @@ use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
-use crate::cli::{exit, out, prompts, signals, wire};
+use crate::cli::{exit, foresee, limits, out, prompts, signals, unread, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
@@ -20,7 +20,7 @@ use crate::engine::home;
 use crate::engine::ledger::Ledger;
 use crate::engine::prompt;
 use crate::engine::run as engine;
-use crate::journal::store;
+use crate::journal::{JournalError, output_lock, store};
 use crate::policy::PolicySet;
 use crate::process::Confinement;
 use crate::process::private::Private;
@@ -33,6 +33,7 @@ use crate::report::stream::Stream;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::patch::Shadow;
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -100,13 +101,16 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
     if shared.silent {
         return Ok(written.code);
     }
-    if !shared.quiet {
+    {
         out::tell(&format!("overnight: files: {}", from_here(&run_dir)));
         if home != run_dir {
             out::tell(&format!("overnight: journal: {}", home.display()));
         }
     }
-    let code = outputs::print(shared.format, &written);
+    let code = match (shared.quiet, shared.format()) {
+        (true, Format::Text) => written.code,
+        (_, format) => outputs::print(format, &written),
+    };
     #[cfg(feature = "otel")]
     crate::cli::traces::export(&home, &interrupt.token).await;
     Ok(code)
@@ -130,6 +134,12 @@ async fn drive(
     let pricing = wire::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
+    let mut session = session;
+    if !model.info().recorded {
+        let budget = &session.plan.budget;
+        session.plan.budget.cost_micros = limits::default_cost(budget, Some(&model.info().id), &pricing);
+    }
+    let session = session;
     // The user's own table goes before what the service is known for.
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
@@ -137,6 +147,7 @@ async fn drive(
         .map(Arc::new)
         .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
+    required_context(&session)?;
     // Context files are the repository's: what they hold is redacted as any text is that the model reads.
     let system = redactor.redact(&prompt::system(&session.plan, &context)).into_owned();
     let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
@@ -228,7 +239,12 @@ async fn drive(
         deadline,
         command_time: Duration::from_millis(COMMAND_MS),
     };
+    let unread = unread::warning();
+    let was_unread = unread.is_some();
+    record_unread(&mut ledger, unread)?;
     engine::run(&deps, &mut ledger, ground).await?;
+    // What writes into the pipe may have begun later than we did.
+    record_unread(&mut ledger, unread::warning().filter(|_| !was_unread))?;
     let (_, sinks) = ledger.finish();
     let told = sinks.err().map(|error| format!("an output stream: {error}"));
     Ok((told, deps.run_dir.to_path_buf()))
@@ -324,6 +340,38 @@ async fn prepare(
     })
 }
 
+/// A context file that the recipe calls required must be there before anything is asked.
+fn required_context(session: &Session) -> Result<(), Refusal> {
+    let root = session.workspace.root();
+    let missing: Vec<&str> = session
+        .plan
+        .required_context
+        .iter()
+        .map(String::as_str)
+        .filter(|path| !foresee::is_there(root, path))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid(format!(
+        "{}:1:1: error[no-context-file]: the workspace has no {}, which the recipe calls required\n\
+         help: add the file, or leave `required: true` out",
+        session.plan.name,
+        missing.join(", ")
+    )))
+}
+
+/// Data that waits on stdin is never dropped in silence.
+fn record_unread(ledger: &mut Ledger, warning: Option<String>) -> Result<(), Refusal> {
+    if let Some(message) = warning {
+        ledger.record(EventKind::Warned {
+            code: "unread_stdin".to_owned(),
+            message,
+        })?;
+    }
+    Ok(())
+}
+
 fn commit_of(ledger: &Ledger) -> Option<String> {
     let started = ledger.state.started.as_ref();
     started.and_then(|started| started.base.commit.clone())
@@ -370,15 +418,53 @@ fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
         (false, _) => Level::Verbose,
     };
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-    if std::io::stderr().is_terminal() && !shared.quiet {
+    if std::io::stderr().is_terminal() && !shared.quiet && out::is_shown_at_once() {
         sinks.push(Box::new(LiveBar::new(level)));
     } else {
-        sinks.push(Box::new(Plain::new(std::io::stderr(), level)));
+        sinks.push(Box::new(Plain::new(out::Stderr, level)));
     }
-    if shared.format == Format::StreamJson {
+    if shared.format() == Format::StreamJson {
         sinks.push(Box::new(Stream::new(std::io::stdout())));
     }
     sinks
+}
+
+/// Locks every file that a flag names, so that no other run writes it meanwhile.
+pub fn hold_outputs(shared: &Shared, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
+    let copies = [&shared.patch, &shared.junit, &shared.transcript];
+    let named = copies.into_iter().filter_map(|path| path.as_deref()).chain(out);
+    let mut held = Vec::new();
+    for path in named {
+        held.push(output_lock::hold(path).map_err(|error| match error {
+            JournalError::Held(_) => Refusal::Environment(format!(
+                "another run writes {}: name another file, or wait for its end",
+                path.display()
+            )),
+            other => Refusal::from(other),
+        })?);
+    }
+    Ok(held)
+}
+
+/// The flags without the files that another run holds.
+pub fn without_copies(shared: &Shared) -> Shared {
+    Shared {
+        patch: None,
+        junit: None,
+        transcript: None,
+        ..shared.clone()
+    }
+}
+
+/// Takes an earlier run's patch away, so that it does not pass for the one of this run if this run makes none.
+pub fn remove_stale_patch(shared: &Shared) {
+    let Some(path) = &shared.patch else {
+        return;
+    };
+    let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    if is_file && let Err(error) = std::fs::remove_file(path) {
+        out::tell(&format!("warning: the earlier {} stays: {error}", path.display()));
+    }
 }
 
 /// What a refusal leaves behind: `result.json`, JUnit, the object on stdout, and the sentence on stderr.
@@ -387,21 +473,25 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Sha
         Refusal::Invalid(text) => text.clone(),
         other => format!("error: {other}"),
     });
-    if let Refusal::Usage(_) = refusal {
-        return exit::USAGE;
-    }
     let redactor = Redactor::from_env(wire::environment());
     let message = redactor.redact(&refusal.to_string()).into_owned();
+    if let Refusal::Usage(_) = refusal {
+        // A command line that is wrong leaves no files, but a script that reads stdout gets its object.
+        return match shared.format() {
+            Format::Text => exit::USAGE,
+            format => outputs::print(format, &outputs::unstarted(refusal.verdict(), recipe, &message)),
+        };
+    }
     // A run directory that holds a journal already belongs to another run.
     let dir = dir.filter(|dir| !store::is_taken(dir));
     let written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
-    match shared.format {
+    match shared.format() {
         Format::Text => {
             for problem in &written.problems {
                 out::tell(&format!("error: not written: {problem}"));
             }
             written.code
         }
-        Format::Json | Format::StreamJson => outputs::print(shared.format, &written),
+        format => outputs::print(format, &written),
     }
 }

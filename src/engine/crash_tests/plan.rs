@@ -52,6 +52,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         on_deny: OnDeny::Tell,
         expect: Expect::Any,
         context: Vec::new(),
+        required_context: Vec::new(),
         skills: Vec::new(),
         memory: false,
         tools: ToolPlan::default(),

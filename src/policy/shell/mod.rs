@@ -233,6 +233,11 @@ pub struct Grants<'a> {
 ///
 /// # Errors
 /// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a directory outside.
+/// Whether two parsers of bash agree that a text is none. A text that only one of them takes may be bash.
+pub fn is_broken(text: &str) -> bool {
+    parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
+}
+
 pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
     walk::read(text, dir, terrain, grants)
 }

@@ -1,0 +1,59 @@
+//! What a shell may complete an argument to: the runs, recipes, policies and tools that there are here.
+
+use crate::journal::store;
+use crate::policy::presets;
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The most candidates that are offered of one kind.
+const LIMIT: usize = 200;
+
+/// The runs of the current directory, newest first.
+pub fn runs() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let runs = store::list(Path::new(".")).unwrap_or_default();
+        let newest = runs.into_iter().rev().take(LIMIT);
+        newest
+            .enumerate()
+            .map(|(place, run)| {
+                let what = format!("{} {}", run.verdict, run.recipe);
+                CompletionCandidate::new(run.run.as_str())
+                    .help(Some(what.into()))
+                    .display_order(Some(place))
+            })
+            .collect()
+    })
+}
+
+/// Recipe files.
+pub fn recipes() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| with_files(current, &[], "recipes"))
+}
+
+/// Built-in policies and policy files.
+pub fn policies() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| with_files(current, presets::NAMES, "recipes/policies"))
+}
+
+/// Names, the YAML files of a directory that projects use for them, and any path.
+fn with_files(current: &OsStr, names: &[&str], dir: &str) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let mut found: Vec<CompletionCandidate> = names
+        .iter()
+        .filter(|name| name.starts_with(&*typed))
+        .map(|name| CompletionCandidate::new(*name))
+        .collect();
+    if typed.is_empty() {
+        let files = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        let files = files.map(|entry| entry.path()).filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "yml")
+        });
+        found.extend(files.take(LIMIT).map(CompletionCandidate::new));
+    }
+    found.extend(PathCompleter::file().complete(current));
+    found
+}

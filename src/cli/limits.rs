@@ -1,0 +1,53 @@
+//! The limits of a run that nobody set, and the line that says all of them before anything else.
+
+use crate::base::budget::Budget;
+use crate::provider::pricing::Pricing;
+use crate::recipe::Plan;
+use crate::recipe::lower::{COMMAND_MS, WALL_MS};
+use crate::report::text;
+
+/// The cost limit of a run whose model has a known price and that names none, in millionths of a US dollar.
+pub const COST_MICROS: u64 = 5_000_000;
+
+/// Whether the price of this model is known. `None`: the plan names no model.
+fn is_priced(model: Option<&str>, pricing: &Pricing) -> bool {
+    model.is_some_and(|model| {
+        pricing
+            .cost_micros(model, &crate::base::message::Usage::default())
+            .is_some()
+    })
+}
+
+/// The cost limit that holds where none is set: none for recorded replies and for models whose price nobody knows.
+pub fn default_cost(budget: &Budget, model: Option<&str>, pricing: &Pricing) -> Option<u64> {
+    match budget.cost_micros {
+        Some(set) => Some(set),
+        None => is_priced(model, pricing).then_some(COST_MICROS),
+    }
+}
+
+/// The first line on stderr: every limit of the run.
+pub fn line(plan: &Plan, pricing: &Pricing) -> String {
+    let budget = &plan.budget;
+    let recorded = plan
+        .model
+        .as_deref()
+        .is_some_and(|model| model.starts_with("script:") || model.starts_with("replay:"));
+    let cost = match default_cost(budget, plan.model.as_deref(), pricing) {
+        Some(micros) => format!("${:.2}", micros as f64 / 1e6),
+        None if recorded => "no cost (recorded replies)".to_owned(),
+        None => "no cost limit (the price is not known)".to_owned(),
+    };
+    let number = |limit: Option<u64>, what: &str| match limit {
+        Some(1) => format!("1 {what}"),
+        Some(limit) => format!("{} {what}s", text::grouped(limit)),
+        None => format!("any number of {what}s"),
+    };
+    format!(
+        "overnight: limits: {}, {}, {cost}, {} in all, {} a command",
+        number(budget.turns, "turn"),
+        number(budget.tokens, "token"),
+        text::duration(budget.wall_ms.unwrap_or(WALL_MS)),
+        text::duration(COMMAND_MS),
+    )
+}

@@ -1,0 +1,218 @@
+//! Problems of users' files as a command prints them: text for people, one JSON document, annotations of a GitHub workflow, SARIF.
+
+use super::args::ProblemFormat;
+use super::refusal::Refusal;
+use super::{exit, out};
+use crate::diag::{self, Diagnostic, Files, Severity};
+use serde_json::{Value, json};
+
+/// What one file turned out to be.
+pub struct Checked {
+    /// As the command line named it.
+    pub name: String,
+    pub files: Files,
+    pub problems: Vec<Diagnostic>,
+    /// A problem that has no place in a text: the file cannot be read, or is not there. Rendered already.
+    pub refused: Option<String>,
+    /// What people read when it is valid.
+    pub text: String,
+}
+
+impl Checked {
+    /// Whether a run would take it.
+    pub fn is_valid(&self) -> bool {
+        self.refused.is_none() && !diag::any_error(&self.problems)
+    }
+}
+
+/// Prints all of them. Gives the exit code: 3 when one is not valid.
+///
+/// # Errors
+/// stdout cannot be written.
+pub fn print(all: &[Checked], format: ProblemFormat) -> Result<u8, Refusal> {
+    let valid = all.iter().all(Checked::is_valid);
+    match format {
+        ProblemFormat::Text => {
+            for one in all {
+                if let Some(refused) = &one.refused {
+                    out::tell(refused);
+                }
+                let problems = diag::render_all(&one.files, &one.problems);
+                if !problems.is_empty() {
+                    out::tell(&problems);
+                }
+                if one.is_valid() {
+                    printed(&one.text)?;
+                }
+            }
+        }
+        ProblemFormat::Json => {
+            let files: Vec<Value> = all.iter().map(one_json).collect();
+            printed(&format!("{}\n", json!({ "valid": valid, "files": files })))?;
+        }
+        ProblemFormat::Github => {
+            let mut text = String::new();
+            for one in all {
+                for problem in &one.problems {
+                    text.push_str(&diag::github(&one.files, problem));
+                    text.push('\n');
+                }
+                if let Some(refused) = &one.refused {
+                    let place = place_of(refused);
+                    text.push_str(&format!(
+                        "::error file={},line={},col={}::{}\n",
+                        diag::github_property(&one.name),
+                        place.0,
+                        place.1,
+                        diag::github_data(message_of(refused))
+                    ));
+                }
+            }
+            // Commands on purpose: everything in them is escaped.
+            out::stdout_bytes(text.as_bytes()).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
+        }
+        ProblemFormat::Sarif => printed(&format!("{:#}\n", sarif(all)))?,
+    }
+    Ok(if valid { exit::PASSED } else { exit::INVALID })
+}
+
+fn printed(text: &str) -> Result<(), Refusal> {
+    out::stdout(text).map_err(|error| Refusal::Output(format!("stdout: {error}")))
+}
+
+fn one_json(one: &Checked) -> Value {
+    let mut problems: Vec<Value> = one
+        .problems
+        .iter()
+        .map(|problem| problem_json(&one.files, problem))
+        .collect();
+    if let Some(refused) = &one.refused {
+        let (line, column) = place_of(refused);
+        problems.push(json!({
+            "file": one.name,
+            "line": line,
+            "column": column,
+            "severity": "error",
+            "code": code_of(refused),
+            "message": message_of(refused),
+            "help": Value::Null,
+        }));
+    }
+    json!({ "file": one.name, "valid": one.is_valid(), "problems": problems })
+}
+
+/// One problem: `file`, `line`, `column`, `severity`, `code`, `message`, `help`; no place for one of the command line.
+fn problem_json(files: &Files, problem: &Diagnostic) -> Value {
+    let place = problem.span.map(|span| files.place(span));
+    json!({
+        "file": place.as_ref().map(|place| place.file.clone()),
+        "line": place.as_ref().map(|place| place.line),
+        "column": place.as_ref().map(|place| place.column),
+        "severity": problem.severity.as_str(),
+        "code": problem.code,
+        "message": problem.message,
+        "help": problem.help,
+    })
+}
+
+/// SARIF 2.1.0 (OASIS), with what GitHub's code scanning asks for.
+fn sarif(all: &[Checked]) -> Value {
+    let mut results = Vec::new();
+    for one in all {
+        for problem in &one.problems {
+            let level = match problem.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            };
+            let help = problem
+                .help
+                .as_ref()
+                .map(|help| format!(" ({help})"))
+                .unwrap_or_default();
+            let place = problem.span.map(|span| one.files.place(span));
+            let (file, line, column) =
+                place.map_or((one.name.clone(), 1, 1), |place| (place.file, place.line, place.column));
+            let message = format!("{}{help}", problem.message);
+            results.push(result(level, problem.code, &message, (&file, line, column)));
+        }
+        if let Some(refused) = &one.refused {
+            let (line, column) = place_of(refused);
+            results.push(result(
+                "error",
+                code_of(refused),
+                message_of(refused),
+                (&one.name, line, column),
+            ));
+        }
+    }
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "overnight", "version": env!("CARGO_PKG_VERSION"), "rules": [] } },
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    })
+}
+
+fn result(level: &str, code: &str, message: &str, (file, line, column): (&str, usize, usize)) -> Value {
+    json!({
+        "ruleId": code,
+        "level": level,
+        "message": { "text": message },
+        "locations": [{ "physicalLocation": {
+            "artifactLocation": { "uri": uri(file) },
+            "region": { "startLine": line, "startColumn": column },
+        } }],
+    })
+}
+
+/// A path as a relative reference of RFC 3986.
+fn uri(path: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    path.trim_start_matches("./")
+        .bytes()
+        .map(|byte| match plain(byte) {
+            true => (byte as char).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// `FILE:LINE:COLUMN: error[code]: message`, as refusals are written: line and column.
+fn place_of(refused: &str) -> (usize, usize) {
+    let first = refused.lines().next().unwrap_or_default();
+    let before = first.split(": error[").next().unwrap_or_default();
+    let mut numbers = before.rsplit(':').map_while(|part| part.parse().ok());
+    let column = numbers.next();
+    let line = numbers.next();
+    line.zip(column).unwrap_or((1, 1))
+}
+
+fn code_of(refused: &str) -> &str {
+    let rest = refused.split_once("error[").map_or("", |(_, rest)| rest);
+    let code = rest.split(']').next().unwrap_or_default();
+    if code.is_empty() { "unreadable" } else { code }
+}
+
+fn message_of(refused: &str) -> &str {
+    let first = refused.lines().next().unwrap_or_default();
+    first.split_once("]: ").map_or(first, |(_, message)| message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_taken_apart() {
+        let refused = "ci/a.yaml:3:7: error[no-file]: there is no policy file x\nhelp: name one";
+        assert_eq!(place_of(refused), (3, 7));
+        assert_eq!(code_of(refused), "no-file");
+        assert_eq!(message_of(refused), "there is no policy file x");
+        assert_eq!(place_of("plain"), (1, 1));
+        assert_eq!(code_of("plain"), "unreadable");
+        assert_eq!(uri("./a b/ü.yaml"), "a%20b/%C3%BC.yaml");
+    }
+}

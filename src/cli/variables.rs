@@ -1,0 +1,195 @@
+//! The variables of the environment that stand in for flags, and the list of all that this program reads, for its manual.
+
+use super::args::{Format, RunArgs, Shared, dollars, duration, whole};
+use super::refusal::Refusal;
+use clap::ValueEnum;
+use std::path::PathBuf;
+
+/// Every variable that changes what this program does, with what it is for. The manual prints this list.
+pub const ALL: [(&str, &str); 28] = [
+    (
+        "OVERNIGHT_MODEL, OVERNIGHT_BASE_URL",
+        "Stand in for --model and --base-url.",
+    ),
+    ("OVERNIGHT_POLICY", "Stands in for --policy; one file or name."),
+    (
+        "OVERNIGHT_WORKSPACE",
+        "Stands in for --workspace of `run` and `resume`.",
+    ),
+    ("OVERNIGHT_FORMAT", "Stands in for --format of `run` and `resume`."),
+    (
+        "OVERNIGHT_OUT, OVERNIGHT_PATCH, OVERNIGHT_JUNIT, OVERNIGHT_TRANSCRIPT",
+        "Stand in for the flags of these names.",
+    ),
+    (
+        "OVERNIGHT_MAX_TURNS, OVERNIGHT_MAX_TOKENS, OVERNIGHT_MAX_COST, OVERNIGHT_MAX_WALL",
+        "Stand in for the flags of these names.",
+    ),
+    (
+        "OVERNIGHT_PRICES",
+        "A JSON file with prices and context windows of models, which goes before the built-in table: [{\"model\": \"PROVIDER/NAME\", \
+         \"price\": {\"input\": USD, \"output\": USD}, \"window\": TOKENS}], prices for a million tokens.",
+    ),
+    (
+        "OVERNIGHT_JOURNAL_KEY",
+        "A key of 16 bytes or more: the hash chain of the journal and the result become an HMAC-SHA256.",
+    ),
+    (
+        "OVERNIGHT_SEARXNG_URL",
+        "The SearXNG server behind google_web_search, where the model has no search of its own.",
+    ),
+    (
+        "OVERNIGHT_SEARCH_COMMAND",
+        "The command behind google_web_search, where there is no server.",
+    ),
+    ("GEMINI_API_KEY, GOOGLE_API_KEY", "The key of gemini/… models."),
+    ("OPENAI_API_KEY", "The key of openai/… and openai-responses/… models."),
+    ("ANTHROPIC_API_KEY", "The key of anthropic/… models."),
+    (
+        "GOOGLE_GEMINI_BASE_URL, OPENAI_BASE_URL, ANTHROPIC_BASE_URL",
+        "The base URL of a service, below --base-url.",
+    ),
+    (
+        "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
+        "The proxy of requests to model services and servers.",
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_ variables",
+        "Where the spans of a run go, in a build with the feature `otel`.",
+    ),
+    (
+        "XDG_STATE_HOME",
+        "Where heads of journals are kept (default: ~/.local/state), in overnight/.",
+    ),
+    (
+        "XDG_DATA_HOME",
+        "Where saved memory is kept (default: ~/.local/share), in overnight/.",
+    ),
+    (
+        "NO_COLOR, TERM",
+        "Turn colour off when NO_COLOR is set or TERM is `dumb`.",
+    ),
+    (
+        "GITHUB_ACTIONS, GITLAB_CI, TEAMCITY_VERSION, TF_BUILD",
+        "Text of others on stdout and stderr is made inert for the log of such a system.",
+    ),
+    (
+        "GITHUB_BASE_REF, CI_MERGE_REQUEST_TARGET_BRANCH_NAME and their like",
+        "The branch that a change is to be merged into, for `git:REV:PATH`.",
+    ),
+    ("HOME", "Where the directories above lie by default."),
+    ("PATH", "Where programs of steps and commands are looked for."),
+    ("TMPDIR", "Where the private temporary directory of a run is made."),
+    ("LANG, LC_ALL", "Handed on to commands."),
+    (
+        "CARGO_HOME, RUSTUP_HOME, GOPATH and their like",
+        "Where toolchains lie that commands may read.",
+    ),
+    (
+        "COMPLETE",
+        "Set by completion scripts; the program then prints candidates.",
+    ),
+    ("COLUMNS", "The width of help texts."),
+];
+
+/// A variable of this program that is set and not empty: CI systems set variables to nothing where they have no value.
+fn set(name: &str) -> Result<Option<String>, Refusal> {
+    match std::env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Refusal::Usage(format!("{name} is not UTF-8"))),
+    }
+}
+
+/// The value of a variable, read as its flag is.
+fn read<T>(name: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, Refusal> {
+    match set(name)? {
+        None => Ok(None),
+        Some(text) => read(&text)
+            .map(Some)
+            .map_err(|why| Refusal::Usage(format!("{name}={text}: {why}"))),
+    }
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text))
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "write a whole number, as 50".to_owned())
+}
+
+/// The format that the environment asks for; what cannot be read is told later, when the flags are.
+pub fn format() -> Option<Format> {
+    set("OVERNIGHT_FORMAT")
+        .ok()
+        .flatten()
+        .and_then(|text| Format::from_str(&text, true).ok())
+}
+
+/// Fills in what no flag says. A flag always wins.
+///
+/// # Errors
+/// A value that its flag would refuse.
+pub fn fill(shared: &mut Shared) -> Result<(), Refusal> {
+    let text = |text: &str| Ok(text.to_owned());
+    let or = |given: &mut Option<PathBuf>, name: &str| -> Result<(), Refusal> {
+        if given.is_none() {
+            *given = read(name, path)?;
+        }
+        Ok(())
+    };
+    if shared.policy.is_empty() {
+        shared.policy.extend(set("OVERNIGHT_POLICY")?);
+    }
+    if shared.model.is_none() {
+        shared.model = read("OVERNIGHT_MODEL", text)?;
+    }
+    if shared.base_url.is_none() {
+        shared.base_url = read("OVERNIGHT_BASE_URL", text)?;
+    }
+    or(&mut shared.workspace, "OVERNIGHT_WORKSPACE")?;
+    or(&mut shared.patch, "OVERNIGHT_PATCH")?;
+    or(&mut shared.junit, "OVERNIGHT_JUNIT")?;
+    or(&mut shared.transcript, "OVERNIGHT_TRANSCRIPT")?;
+    if shared.format.is_none() {
+        shared.format = read("OVERNIGHT_FORMAT", |text| {
+            Format::from_str(text, true).map_err(|_| "write text, json or stream-json".to_owned())
+        })?;
+    }
+    let limits: [(&mut Option<u64>, &str, fn(&str) -> Result<u64, String>); 4] = [
+        (&mut shared.max_turns, "OVERNIGHT_MAX_TURNS", number),
+        (&mut shared.max_tokens, "OVERNIGHT_MAX_TOKENS", whole),
+        (&mut shared.max_cost, "OVERNIGHT_MAX_COST", dollars),
+        (&mut shared.max_wall, "OVERNIGHT_MAX_WALL", duration),
+    ];
+    for (limit, name, parse) in limits {
+        if limit.is_none() {
+            *limit = read(name, parse)?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`fill`], for `run`. A sample has its own tree, model and policy, whatever the environment says.
+///
+/// # Errors
+/// As [`fill`].
+pub fn fill_run(args: &mut RunArgs) -> Result<(), Refusal> {
+    if args.out.is_none() {
+        args.out = read("OVERNIGHT_OUT", path)?;
+    }
+    let (model, workspace, policy) = (
+        args.shared.model.clone(),
+        args.shared.workspace.clone(),
+        args.shared.policy.clone(),
+    );
+    fill(&mut args.shared)?;
+    if args.sample {
+        args.shared.model = model;
+        args.shared.workspace = workspace;
+        args.shared.policy = policy;
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Locks of the files that flags name for outputs, so that two runs never write the same one. The locks lie in the user's state
+//! directory: the files themselves are replaced by rename, which a lock on them would not survive.
+
+use super::{JournalError, own, place};
+use crate::base::ids::sha256_hex;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const LOCKS: &str = "locks";
+
+/// Lock files that are kept; beyond that, those that nobody holds go.
+const KEPT: usize = 1_000;
+
+/// How often a lock is tried whose file is removed meanwhile.
+const TRIES: usize = 16;
+
+/// Locks an output file for as long as the result lives.
+///
+/// # Errors
+/// [`JournalError::Held`] when another run writes it; an error of writing when no lock can be made.
+pub fn hold(output: &Path) -> Result<File, JournalError> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |source| JournalError::Write { path, source }
+    };
+    let dir = directory().map_err(failed(Path::new(LOCKS)))?;
+    forget_unheld(&dir);
+    let name = sha256_hex(&[place::settled(output).as_os_str().as_bytes()]);
+    let path = dir.join(name);
+    for _ in 0..TRIES {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(failed(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(JournalError::Held(output.display().to_string())),
+            Err(TryLockError::Error(source)) => return Err(failed(&path)(source)),
+        }
+        // Somebody may have removed the file between opening and locking it; then the lock holds nobody off.
+        let is_same = |found: std::fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == found.ino());
+        if std::fs::symlink_metadata(&path).is_ok_and(is_same) {
+            return Ok(file);
+        }
+    }
+    Err(JournalError::Held(output.display().to_string()))
+}
+
+/// In the state directory; without one, in a directory of this user among the temporary files.
+fn directory() -> io::Result<PathBuf> {
+    let base = match own::state() {
+        Ok(state) => {
+            place::private_dir(state)?;
+            state.to_owned()
+        }
+        Err(_) => {
+            let user = rustix::process::geteuid().as_raw();
+            let dir = std::env::temp_dir().join(format!("overnight-{user}"));
+            place::private_dir(&dir)?;
+            dir
+        }
+    };
+    let dir = base.join(LOCKS);
+    place::private_dir(&dir)?;
+    Ok(dir)
+}
+
+/// Removes locks that nobody holds when there are many.
+fn forget_unheld(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    let all: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    if all.len() <= KEPT {
+        return;
+    }
+    for path in all {
+        if let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+        {
+            // A lock that cannot be removed is only one file more.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The habits of the field, through the real program: flags, pipes, variables, formats, completion and manual.
+
+use super::harness::{BIN, Done, World};
+use serde_json::{Value, json};
+use std::process::Stdio;
+
+const ANSWER: &str = "replies:\n  - { text: \"it is done\" }\n";
+
+fn script(world: &World) -> String {
+    format!("script:{}", world.beside("answer.yaml", ANSWER))
+}
+
+/// What the model was asked first.
+fn asked(world: &World) -> String {
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    let lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut prompts = lines.filter(|line| {
+        line["entry"]["kind"].to_string().contains("prompted") || line.to_string().contains("\"prompted\"")
+    });
+    prompts.next().unwrap().to_string()
+}
+
+fn run(world: &World, more: &[&str]) -> Vec<String> {
+    let out = world.out().to_string_lossy().into_owned();
+    let mut args = vec![
+        "run".to_owned(),
+        "-m".to_owned(),
+        script(world),
+        "--out".to_owned(),
+        out,
+    ];
+    args.extend(more.iter().map(|arg| (*arg).to_owned()));
+    args
+}
+
+fn with_stdin(world: &World, args: &[String], stdin: &str) -> Done {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    world.call_with(&args, stdin)
+}
+
+#[test]
+fn piped_data_is_appended_when_asked_for_and_else_named() {
+    let world = World::new();
+    let done = with_stdin(
+        &world,
+        &run(&world, &["-p", "Sum this up.", "--stdin"]),
+        "line one\nline two\n",
+    )
+    .exits(0);
+    assert_eq!(done.stdout, "it is done\n");
+    let prompt = asked(&world);
+    assert!(
+        prompt.contains("Sum this up.") && prompt.contains("<stdin>\\nline one\\nline two"),
+        "{prompt}"
+    );
+
+    let world = World::new();
+    let done = with_stdin(&world, &run(&world, &["-p", "Sum this up."]), "never read\n").exits(0);
+    assert!(done.stderr.contains("--stdin"), "{}", done.stderr);
+    assert!(!asked(&world).contains("never read"));
+    let warnings = world.result()["warnings"].clone();
+    assert!(
+        warnings
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|warning| warning["code"] == "unread_stdin"),
+        "{warnings}"
+    );
+
+    // A file that nobody reads is data too; an empty pipe and /dev/null are not.
+    let world = World::new();
+    let file = std::fs::File::open(world.beside("data", "some")).unwrap();
+    let args = run(&world, &["-p", "x"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = Done::of(world.command(&args).stdin(Stdio::from(file)).output().unwrap()).exits(0);
+    assert!(done.stderr.contains("unread_stdin"), "{}", done.stderr);
+    let world = World::new();
+    let done = with_stdin(&world, &run(&world, &["-p", "x"]), "").exits(0);
+    assert!(!done.stderr.contains("unread_stdin"), "{}", done.stderr);
+}
+
+#[test]
+fn variables_stand_in_for_flags_and_flags_win() {
+    let world = World::new();
+    let model = script(&world);
+    let out = world.out().to_string_lossy().into_owned();
+    let world = world
+        .env("OVERNIGHT_MODEL", model.clone())
+        .env("OVERNIGHT_OUT", out)
+        .env("OVERNIGHT_FORMAT", "json")
+        .env("OVERNIGHT_MAX_TURNS", "3")
+        .env("OVERNIGHT_POLICY", "");
+    let done = world.call(&["run", "-p", "x"]).exits(0);
+    assert_eq!(done.json()["model"], json!(model));
+    assert!(done.stderr.contains("3 turns"), "{}", done.stderr);
+    let text = world
+        .call(&["run", "-p", "x", "--format", "text", "--out", "elsewhere"])
+        .exits(0);
+    assert_eq!(text.stdout, "it is done\n");
+    let world = world.env("OVERNIGHT_MAX_TURNS", "many");
+    let done = world.call(&["run", "-p", "x", "--out", "third"]).exits(2);
+    assert!(done.stderr.contains("OVERNIGHT_MAX_TURNS=many"), "{}", done.stderr);
+    let help = world.call(&["run", "--help"]).exits(0).stdout;
+    for name in [
+        "OVERNIGHT_MODEL",
+        "OVERNIGHT_POLICY",
+        "OVERNIGHT_MAX_COST",
+        "OVERNIGHT_OUT",
+    ] {
+        assert!(help.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_has_its_object_too() {
+    let world = World::new();
+    for args in [
+        &["run", "--format", "json", "--nonsense"][..],
+        &["run", "--format=json"],
+        &["run", "-p", " ", "--format", "json"],
+        &["resume", "x", "--format", "json", "--max-wall", "soon"],
+    ] {
+        let done = world.call(args).exits(2);
+        let object = done.json();
+        assert_eq!(
+            (&object["verdict"], &object["exit_code"]),
+            (&json!("usage"), &json!(2)),
+            "{args:?}"
+        );
+        assert!(!object["message"].as_str().unwrap().is_empty() && !done.stderr.is_empty());
+    }
+    let stream = world.call(&["run", "--format", "stream-json", "-z"]).exits(2);
+    let last: Value = serde_json::from_str(stream.stdout.lines().last().unwrap()).unwrap();
+    assert!(last.to_string().contains("usage"), "{last}");
+    assert_eq!(world.call(&["run", "-z"]).exits(2).stdout, "");
+}
+
+#[test]
+fn quiet_says_nothing_when_all_is_well_and_why_when_not() {
+    let world = World::new();
+    let args = run(&world, &["-p", "x", "--quiet"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = world.call(&args).exits(0);
+    assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("", ""));
+
+    let world = World::new();
+    let args = run(&world, &["-p", "x", "--quiet", "--format", "json"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = world.call(&args).exits(0);
+    assert_eq!(
+        (done.json()["response"].as_str(), done.stderr.as_str()),
+        (Some("it is done"), "")
+    );
+
+    let world = World::new();
+    let gone = format!("script:{}", world.path().join("nowhere.yaml").display());
+    let done = world.call(&["run", "-p", "x", "--quiet", "-m", &gone]).exits(8);
+    assert!(
+        done.stdout.is_empty() && done.stderr.contains("nowhere.yaml"),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn the_first_line_says_all_limits() {
+    let world = World::new();
+    let args = run(&world, &["-p", "x", "--max-turns", "7", "--max-cost", "2.50"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = world.call(&args).exits(0);
+    let first = done.stderr.lines().next().unwrap();
+    for part in [
+        "limits: 7 turns",
+        "2,000,000 tokens",
+        "$2.50",
+        "30m 00s in all",
+        "10m 00s a command",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    // Where the price is known there is a limit in money without a flag.
+    let world = World::new().env("GEMINI_API_KEY", "not-a-real-key");
+    let done = world.call(&[
+        "run",
+        "-p",
+        "x",
+        "-m",
+        "gemini/gemini-2.5-pro",
+        "--base-url",
+        "http://127.0.0.1:9",
+        "--max-wall",
+        "5s",
+    ]);
+    assert!(done.stderr.lines().next().unwrap().contains("$5.00"), "{}", done.stderr);
+}
+
+#[test]
+fn the_answer_to_a_prompt_can_have_a_schema() {
+    let world = World::new();
+    let schema = world.beside(
+        "schema.json",
+        r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#,
+    );
+    let good = format!(
+        "script:{}",
+        world.beside("good.yaml", "replies:\n  - { text: '{\"n\": 3}' }\n")
+    );
+    let out = world.out().to_string_lossy().into_owned();
+    let done = world
+        .call(&[
+            "run",
+            "-p",
+            "Count.",
+            "--output-schema",
+            &schema,
+            "-m",
+            &good,
+            "--out",
+            &out,
+            "--format",
+            "json",
+        ])
+        .exits(0);
+    assert_eq!(done.json()["output"], json!({"n": 3}));
+    let broken = world.beside("broken.json", r#"{"type": 7}"#);
+    let done = world
+        .call(&["run", "-p", "x", "--output-schema", &broken, "-m", &good])
+        .exits(3);
+    assert!(done.stderr.contains("bad-schema"), "{}", done.stderr);
+}
+
+#[test]
+fn another_directory_and_the_newest_run() {
+    let world = World::new();
+    let model = script(&world);
+    let there = world.ws().to_string_lossy().into_owned();
+    let run = |args: &[&str]| Done::of(world.command(args).current_dir("/").output().unwrap());
+    run(&["-C", &there, "run", "-p", "x", "-m", &model]).exits(0);
+    let listed = run(&["-C", &there, "runs", "list", "--format", "json"]).exits(0).json();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["verdict"], "no_change");
+    let again = run(&["-C", &there, "resume", "--last", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(again["run"], listed[0]["run"]);
+    run(&["-C", "/does/not/exist", "runs"]).exits(8);
+    let verified = run(&["-C", &there, "runs", "verify", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(verified[0]["valid"], true);
+    let pruned = run(&["-C", &there, "runs", "prune", "--keep", "0", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(pruned["removed"], json!([listed[0]["run"]]));
+}
+
+#[test]
+fn recipes_and_policies_come_through_pipes() {
+    let world = World::new();
+    let model = script(&world);
+    let recipe = "version: 1\nname: piped\nsteps: [{ id: a, prompt: Look around. }]\n";
+    let command = format!(
+        "{BIN} run <(printf '{}') --policy <(printf 'version: 1\\nextends: [\"builtin:read-only\"]\\n') -m {model} --format json",
+        recipe.replace('\n', "\\n")
+    );
+    let done = Done::of(world.command(&[]).env("BIN", BIN).output().unwrap());
+    assert_eq!(done.code, 2, "the program itself starts");
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["-c", &command]).current_dir(world.ws()).env_clear();
+    bash.env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", world.path().join("home"));
+    let done = Done::of(bash.stdin(Stdio::null()).output().unwrap()).exits(0);
+    assert_eq!(done.json()["recipe"], "piped");
+}
+
+#[test]
+fn a_prompt_without_its_flag_is_recognised() {
+    let done = World::new().call(&["run", "fix the tests"]).exits(2);
+    assert!(
+        done.stderr.contains("overnight run -p \"fix the tests\""),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn two_runs_never_write_the_same_file() {
+    let world = World::new();
+    let patch = world.beside("night.patch", "yesterday's patch");
+    let slow = format!(
+        "script:{}",
+        world.beside("slow.yaml", "replies:\n  - { text: \"slow\", delay_ms: 4000 }\n")
+    );
+    let first = {
+        let mut command = world.command(&["run", "-p", "x", "-m", &slow, "--patch", &patch, "--out", "one"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let started = std::time::Instant::now();
+    while std::path::Path::new(&patch).exists() && started.elapsed().as_secs() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(
+        !std::path::Path::new(&patch).exists(),
+        "an earlier patch is taken away when a run begins"
+    );
+    let other = world.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = other.to_string_lossy().into_owned();
+    let done = world
+        .call(&[
+            "run",
+            "-p",
+            "x",
+            "-m",
+            &script(&world),
+            "--patch",
+            &patch,
+            "--workspace",
+            &other,
+            "--out",
+            "two",
+        ])
+        .exits(8);
+    assert!(done.stderr.contains("another run writes"), "{}", done.stderr);
+    let mut first = first;
+    assert!(first.wait().unwrap().success());
+}
+
+#[test]
+fn what_reports_can_report_in_json() {
+    let world = World::new();
+    let bad = world.beside("bad.yaml", "version: 1\nrules:\n  - { alow: read_file }\n");
+    let found = world
+        .call(&["policy", "check", &bad, "--format", "json"])
+        .exits(3)
+        .json();
+    assert_eq!(found["valid"], false);
+    let first = &found["files"][0]["problems"][0];
+    assert_eq!(
+        (&first["line"], &first["severity"]),
+        (&json!(3), &json!("error")),
+        "{found}"
+    );
+    let sarif = world
+        .call(&["policy", "check", &bad, "--format", "sarif"])
+        .exits(3)
+        .json();
+    assert_eq!(sarif["version"], "2.1.0");
+    assert_eq!(sarif["runs"][0]["results"][0]["level"], "error");
+    let github = world
+        .call(&["policy", "check", &bad, "--format", "github"])
+        .exits(3)
+        .stdout;
+    assert!(github.starts_with("::error file="), "{github}");
+    let gone = world
+        .call(&["recipe", "check", "nope.yaml", "--format", "json"])
+        .exits(3)
+        .json();
+    assert_eq!(gone["files"][0]["problems"][0]["code"], "no-file");
+    let ruling = world
+        .call(&[
+            "policy",
+            "explain",
+            "builtin:read-only",
+            "--command",
+            "ls",
+            "--format",
+            "json",
+        ])
+        .exits(0)
+        .json();
+    assert_eq!(ruling["decision"], "deny");
+    let doctor = world.call(&["doctor", "--format", "json"]).json();
+    assert!(doctor["findings"].as_array().unwrap().len() > 2, "{doctor}");
+}
+
+#[test]
+fn a_check_of_a_recipe_finds_what_a_run_would_meet() {
+    let world = World::new();
+    let recipe = world.beside(
+        "r.yaml",
+        "version: 1\nname: r\nmodel: foo/bar\npolicy: nowhere.yaml\ncontext: [MISSING.md, { path: AGENTS.md, required: true }]\nsteps:\n  - { id: a, run: \"echo '\" }\n",
+    );
+    let ws = world.ws().to_string_lossy().into_owned();
+    let found = world
+        .call(&["recipe", "check", &recipe, "--workspace", &ws, "--format", "json"])
+        .exits(3)
+        .json();
+    let problems = found["files"][0]["problems"].as_array().unwrap();
+    let places: Vec<(&str, u64)> = problems
+        .iter()
+        .map(|problem| (problem["code"].as_str().unwrap(), problem["line"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            ("unknown-model", 3),
+            ("no-policy-file", 4),
+            ("no-context-file", 5),
+            ("no-context-file", 5),
+            ("bad-command", 7)
+        ],
+        "{found}"
+    );
+    // In a run the one is a warning, and the other keeps it from beginning.
+    let recipe = world.beside(
+        "w.yaml",
+        "version: 1\nname: w\ncontext: [MISSING.md]\nsteps: [{ id: a, prompt: x }]\n",
+    );
+    let model = script(&world);
+    let out = world.out().to_string_lossy().into_owned();
+    let result = world
+        .call(&["run", &recipe, "-m", &model, "--out", &out, "--format", "json"])
+        .exits(0)
+        .json();
+    assert!(result["warnings"].to_string().contains("MISSING.md"), "{result}");
+    let recipe = world.beside(
+        "q.yaml",
+        "version: 1\nname: q\ncontext: [{ path: MISSING.md, required: true }]\nsteps: [{ id: a, prompt: x }]\n",
+    );
+    let done = world.call(&["run", &recipe, "-m", &model, "--out", "q"]).exits(3);
+    assert!(done.stderr.contains("MISSING.md"), "{}", done.stderr);
+}
+
+#[test]
+fn version_colour_pages_and_candidates() {
+    let world = World::new();
+    let short = world.call(&["--version"]).exits(0).stdout;
+    assert_eq!(short, format!("overnight {}\n", env!("CARGO_PKG_VERSION")));
+    for args in [&["--version", "--verbose"][..], &["-vV"], &["-V", "-v"]] {
+        let long = world.call(args).exits(0).stdout;
+        for part in ["commit: ", "features: ", "target: "] {
+            assert!(long.contains(part), "{args:?}: {long}");
+        }
+    }
+    let red = world
+        .call(&["--color", "always", "recipe", "check", "nope.yaml"])
+        .exits(3)
+        .stderr;
+    assert!(red.contains("\u{1b}[1;31merror"), "{red:?}");
+    let plain = world
+        .call(&["--color=never", "recipe", "check", "nope.yaml"])
+        .exits(3)
+        .stderr;
+    assert!(!plain.contains('\u{1b}'), "{plain:?}");
+    let page = world.call(&["man", "run"]).exits(0).stdout;
+    for part in ["ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES", "OVERNIGHT_MODEL"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let dir = world.ws().join("pages").to_string_lossy().into_owned();
+    world.call(&["man", "--dir", &dir]).exits(0);
+    assert!(world.ws().join("pages/overnight-policy-check.1").is_file());
+    world.call(&["man", "nonsense"]).exits(2);
+    // Candidates: the runs that there are.
+    let model = script(&world);
+    world.call(&["run", "-p", "x", "-m", &model]).exits(0);
+    let run = world.call(&["runs", "list", "--format", "json"]).exits(0).json()[0]["run"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let mut ask = world.command(&["--", "overnight", "resume", ""]);
+    ask.env("COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "2")
+        .env("_CLAP_IFS", "\n");
+    let offered = Done::of(ask.output().unwrap()).exits(0).stdout;
+    assert!(offered.contains(&run), "{offered}");
+    let mut ask = world.command(&["--", "overnight", "policy", "check", "builtin:"]);
+    ask.env("COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "3")
+        .env("_CLAP_IFS", "\n");
+    let offered = Done::of(ask.output().unwrap()).exits(0).stdout;
+    assert!(offered.contains("builtin:read-only"), "{offered}");
+}
