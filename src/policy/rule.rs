@@ -383,14 +383,16 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
     }
     let mut problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
     problem.help = did_you_mean(name, known.names());
-    let is_typo = problem.help.as_ref().is_some_and(|help| help.starts_with("did"));
+    let is_near = |known: &str| known.starts_with(name) || name.starts_with(known);
+    let is_typo = problem.help.as_ref().is_some_and(|help| help.starts_with("did")) || known.names().any(is_near);
     let is_plain = name
         .chars()
         .all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
     if is_plain && !is_typo && !name.is_empty() {
         // A discovered tool has the name that its author gave it; whether there is one is known when they are listed.
         let message = format!("no built-in tool is named `{name}`; it is taken for a discovered one");
-        problems.push(Diagnostic::warning("later-tool", text.span, message));
+        let problem = Diagnostic::warning("later-tool", text.span, message);
+        problems.push(problem.help(format!("write `discovered_tool_{name}` to say so")));
         return Some(name.to_owned());
     }
     if let Some(help) = problem.help.as_mut().filter(|help| help.starts_with("known")) {
