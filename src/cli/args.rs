@@ -57,6 +57,8 @@ pub enum Command {
     /// Check, show and test recipes
     #[command(subcommand)]
     Recipe(RecipeCommand),
+    /// Look at a repository, and write a policy, a first recipe and a workflow for it
+    Init(InitArgs),
     /// The tools as the model sees them, and one call
     #[command(subcommand)]
     Tools(ToolsCommand),
@@ -165,7 +167,7 @@ impl Shared {
 /// `overnight run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// Recipe: a file, `git:REV:PATH`, or `-` for stdin
+    /// Recipe: a file, `builtin:NAME`, `git:REV:PATH`, or `-` for stdin
     #[arg(required_unless_present = "prompt", add = candidates::recipes())]
     pub recipe: Option<PathBuf>,
     /// A prompt instead of a recipe: text, `-` for stdin, `@FILE` for a file
@@ -352,14 +354,26 @@ pub enum RecipeCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// The recipes of a directory (default: ./recipes)
+    /// The recipes inside this program, and those of a directory (default: ./recipes, where there is one)
     List {
-        #[arg(default_value = "recipes")]
-        dir: PathBuf,
+        dir: Option<PathBuf>,
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// Run recorded samples (default: all of ./recipes)
+    /// Write a recipe of one's own, made from another
+    New {
+        /// The file to write; it must not exist
+        file: PathBuf,
+        /// The recipe to begin with: `builtin:NAME` or a file
+        #[arg(long, value_name = "RECIPE", default_value = "builtin:fix-tests", add = candidates::recipes())]
+        from: String,
+    },
+    /// What a recipe does, may touch and needs, as Markdown
+    Doc {
+        #[arg(add = candidates::recipes())]
+        file: PathBuf,
+    },
+    /// Run recorded samples (default: all of ./recipes, else those inside this program)
     Test {
         #[arg(add = candidates::recipes())]
         files: Vec<PathBuf>,
@@ -419,6 +433,14 @@ pub struct DoctorArgs {
     pub workspace: PathBuf,
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
+}
+
+/// `overnight init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The repository
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
 }
 
 /// `overnight man`.

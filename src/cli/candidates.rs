@@ -1,5 +1,6 @@
 //! What a shell may complete an argument to: the runs, recipes, policies and tools that there are here.
 
+use super::shipped;
 use crate::journal::store;
 use crate::policy::presets;
 use clap_complete::engine::{
@@ -30,7 +31,11 @@ pub fn runs() -> ArgValueCandidates {
 
 /// Recipe files.
 pub fn recipes() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| with_files(current, &[], "recipes"))
+    ArgValueCompleter::new(|current: &OsStr| {
+        let names: Vec<String> = shipped::names().iter().map(|name| format!("builtin:{name}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        with_files(current, &names, "recipes")
+    })
 }
 
 /// Built-in policies and policy files.

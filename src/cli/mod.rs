@@ -23,6 +23,7 @@ pub mod refusal;
 pub mod search;
 pub mod secrets;
 pub mod settings;
+pub mod shipped;
 pub mod signals;
 #[cfg(feature = "otel")]
 pub mod traces;

@@ -4,7 +4,8 @@ use super::committed::Commit;
 use super::inputs;
 use super::places::{ends_in, places, reaches};
 use super::refusal::Refusal;
-use crate::diag::Spanned;
+use super::shipped;
+use crate::diag::{Spanned, did_you_mean};
 use crate::recipe::{Recipe, Wanted, named};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ enum Kind {
         path: String,
     },
     Stdin,
+    /// Inside this program.
+    Shipped,
 }
 
 /// Whether a recipe is believed in what it asks for itself.
@@ -118,13 +121,12 @@ impl Origin {
             let (commit, path) = committed(&name, workspace).await?;
             let text = text_of(&name, &commit, &path).await?;
             (Kind::Commit { commit, path }, text)
-        } else if name.starts_with("builtin:") {
-            return Err(invalid(
-                &name,
-                "unknown-recipe",
-                "this program has no built-in recipes; built-in are policies only",
-                "name a recipe file, git:REV:PATH, or `-` for stdin",
-            ));
+        } else if let Some(short) = name.strip_prefix(shipped::PREFIX) {
+            let text = shipped::recipe(short).ok_or_else(|| {
+                let help = did_you_mean(short, shipped::names()).unwrap_or_default();
+                invalid(&name, "unknown-recipe", &format!("there is no built-in recipe `{short}`"), &help)
+            })?;
+            (Kind::Shipped, text.to_owned())
         } else {
             let path = PathBuf::from(&name);
             let text = inputs::recipe(&path)?;
@@ -154,6 +156,8 @@ impl Origin {
                 let file = within(dir_of(path), name).ok_or_else(|| self.outside(name))?;
                 Ok(format!("git:{}:{file}", commit.id))
             }
+            // What ships together names shipped policies only.
+            Kind::Shipped => Err(self.outside(name)),
             _ => Ok(self.beside(name).to_string_lossy().into_owned()),
         }
     }
@@ -196,6 +200,10 @@ impl Origin {
                     all.files.extend(stands.map(|path| commit.repository().top.join(path)));
                     committed_text(commit, path, wanted, &name.value, workspace).await?
                 }
+                Kind::Shipped => {
+                    let found = within("", &name.value).and_then(|path| shipped::file(&path));
+                    found.map(str::to_owned).ok_or_else(|| "it is not among the built-in files".to_owned())
+                }
                 _ => {
                     let file = self.place(wanted, &name.value, workspace);
                     let text = match trust.trusted || ends_in(&file, &places) {
@@ -219,7 +227,7 @@ impl Origin {
         match &self.kind {
             Kind::File(path) => Some(path.clone()),
             Kind::Commit { commit, path } => Some(commit.repository().top.join(path)),
-            Kind::Stdin => None,
+            Kind::Stdin | Kind::Shipped => None,
         }
     }
 
@@ -234,6 +242,7 @@ impl Origin {
         let places = places(workspace);
         let own = match &self.kind {
             Kind::Stdin => return Ok(Trust::no("it comes from stdin")),
+            Kind::Shipped => return Ok(Trust::yes("it is inside this program")),
             Kind::Commit { commit, .. } => match commit.pinned().await? {
                 Ok(why) => return Ok(Trust::yes(why)),
                 Err(why) => return Ok(Trust::no(why)),
@@ -275,7 +284,7 @@ impl Origin {
     pub fn policy_outside(&self, recipe: &Recipe, workspace: &Path) -> Option<Spanned<String>> {
         let name = recipe.policy.as_ref()?;
         let elsewhere = name.value.starts_with("builtin:") || name.value.starts_with("git:");
-        let commit = matches!(self.kind, Kind::Commit { .. });
+        let commit = matches!(self.kind, Kind::Commit { .. } | Kind::Shipped);
         let outside = !elsewhere && !commit && !ends_in(&self.beside(&name.value), &self.readable(workspace));
         outside.then(|| name.clone())
     }

@@ -1,6 +1,7 @@
 //! One file a command: what it reads, what it prints, what code it ends with.
 
 pub mod doctor;
+pub mod init;
 pub mod policy;
 pub mod probe;
 pub mod recipe;
@@ -28,6 +29,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Policy(command) => policy::policy(command).await,
         Command::Recipe(command) => recipe::recipe(command, started).await,
         Command::Tools(command) => tools::tools(command).await,
+        Command::Init(args) => init::init(&args),
         Command::Runs(args) => runs::runs(&args),
         Command::Doctor(args) => doctor::doctor(&args).await,
         Command::Completions { shell, fixed } => completions(shell, fixed),

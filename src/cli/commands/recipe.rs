@@ -8,7 +8,7 @@ use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, foresee, inputs, meeting, out, wire};
+use crate::cli::{exit, foresee, inputs, meeting, out, shipped, wire};
 use crate::diag::{self, Diagnostic, Files, Severity, Span};
 use crate::policy::{self, KnownTools};
 use crate::recipe::{self, show};
@@ -54,7 +54,9 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
                 false => printed(&show::text(&plan)),
             }
         }
-        RecipeCommand::List { dir, format } => list(&dir, format),
+        RecipeCommand::List { dir, format } => list(dir.as_deref(), format),
+        RecipeCommand::New { file, from } => new(&file, &from).await,
+        RecipeCommand::Doc { file } => doc(&file).await,
         RecipeCommand::Test { files, format } => test(files, format, started).await,
     }
 }
@@ -167,47 +169,158 @@ fn recipes(dir: &Path) -> Result<Vec<PathBuf>, Refusal> {
     Ok(found)
 }
 
-fn list(dir: &Path, format: ReportFormat) -> Result<u8, Refusal> {
-    let mut text = String::new();
+/// A recipe as a listing shows it.
+struct ListedRecipe {
+    /// As `run` takes it.
+    name: String,
+    /// `builtin`, or the path of its file.
+    source: String,
+    has_sample: bool,
+    recipe: Option<recipe::Recipe>,
+}
+
+fn listed(name: String, source: String, has_sample: bool, text: String) -> ListedRecipe {
+    let mut files = Files::default();
+    let file = files.add(name.clone(), text);
+    ListedRecipe {
+        name,
+        source,
+        has_sample,
+        recipe: recipe::parse(&files, file, &mut Vec::new()).ok(),
+    }
+}
+
+/// The recipes inside this program, then those of a directory; of one directory alone where it is named.
+fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     let mut all = Vec::new();
-    for path in recipes(dir)? {
-        let mut files = Files::default();
-        let file = files.add(path.display().to_string(), inputs::text(&path)?);
-        let parsed = recipe::parse(&files, file, &mut Vec::new());
-        if format == ReportFormat::Json {
-            let recipe = parsed.as_ref().ok();
-            all.push(json!({
-                "name": path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
-                "description": recipe.map(|recipe| recipe.description.clone()),
-                "parameters": recipe.map(|recipe| recipe.parameters.iter().map(|param| param.name.value.clone()).collect::<Vec<_>>()),
-                "policy": recipe.and_then(|recipe| recipe.policy.as_ref()).map(|policy| policy.value.clone()),
-                "source": path,
-                "valid": recipe.is_some(),
-            }));
-            continue;
+    if dir.is_none() {
+        for name in shipped::names() {
+            let text = shipped::recipe(name).unwrap_or_default().to_owned();
+            all.push(listed(format!("builtin:{name}"), "builtin".to_owned(), shipped::has_sample(name), text));
         }
-        let line = match parsed {
-            Ok(recipe) => recipe.description.lines().next().unwrap_or_default().to_owned(),
-            Err(_) => "(invalid; see `overnight recipe check`)".to_owned(),
-        };
-        let sampled = if sample::dir(&path).is_dir() { "sample" } else { "" };
-        text.push_str(&format!("{:<32} {sampled:<7} {line}\n", path.display().to_string()));
+    }
+    let usual = Path::new("recipes");
+    if let Some(dir) = dir.or_else(|| usual.is_dir().then_some(usual)) {
+        for path in recipes(dir)? {
+            let name = path.display().to_string();
+            all.push(listed(name.clone(), name, sample::dir(&path).is_dir(), inputs::text(&path)?));
+        }
     }
     if format == ReportFormat::Json {
-        text = format!("{}\n", Value::from(all));
+        let one = |one: &ListedRecipe| {
+            let recipe = one.recipe.as_ref();
+            let parameter = |parameter: &recipe::model::Parameter| {
+                json!({
+                    "name": parameter.name.value,
+                    "type": parameter.kind.as_str(),
+                    "default": parameter.default,
+                    "description": parameter.description,
+                })
+            };
+            let parameters = recipe.map(|recipe| recipe.parameters.iter().map(parameter).collect::<Vec<_>>());
+            json!({
+                "name": one.name,
+                "description": recipe.map(|recipe| recipe.description.clone()),
+                "parameters": parameters,
+                "policy": recipe.and_then(|recipe| recipe.policy.as_ref()).map(|policy| policy.value.clone()),
+                "source": one.source,
+                "sample": one.has_sample,
+                "valid": recipe.is_some(),
+            })
+        };
+        let values: Vec<Value> = all.iter().map(one).collect();
+        return printed(&format!("{}\n", Value::from(values)));
     }
+    let mut text = String::new();
+    for one in all {
+        let line = match &one.recipe {
+            Some(recipe) => recipe.description.lines().next().unwrap_or_default().to_owned(),
+            None => "(invalid; see `overnight recipe check`)".to_owned(),
+        };
+        let sampled = if one.has_sample { "sample" } else { "" };
+        text.push_str(&format!("{:<32} {sampled:<7} {line}\n", one.name));
+    }
+    printed(&text)
+}
+
+/// Writes a recipe of one's own. The files that it names beside itself come along; nothing is overwritten.
+async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
+    let here = Path::new(".");
+    let (origin, text) = Origin::open(Path::new(from), here).await?;
+    let mut files = Files::default();
+    let id = files.add(origin.name.clone(), text.clone());
+    let parsed = recipe::parse(&files, id, &mut Vec::new()).map_err(|problems| settings::refuse(&problems, &files))?;
+    let trust = origin.trust(false, &parsed, here).await?;
+    let named = origin.read_named(&parsed, &trust, here).await?;
+    let beside = file.parent().unwrap_or(Path::new(""));
+    let mut wanted = vec![(file.to_owned(), text)];
+    for (_, name) in recipe::named(&parsed) {
+        let text = named.text(&name.value).map_err(Refusal::Environment)?;
+        wanted.push((beside.join(&name.value), text));
+    }
+    let standing: Vec<String> = wanted
+        .iter()
+        .filter(|(path, text)| path.exists() && !std::fs::read_to_string(path).is_ok_and(|own| own == *text && path != file))
+        .map(|(path, _)| path.display().to_string())
+        .collect();
+    if !standing.is_empty() {
+        return Err(Refusal::Environment(format!(
+            "{} stands already, and nothing is overwritten: name another file",
+            standing.join(", ")
+        )));
+    }
+    for (path, text) in &wanted {
+        crate::journal::artefacts::write(path, text.as_bytes())?;
+        printed(&format!("{}\n", path.display()))?;
+    }
+    Ok(exit::PASSED)
+}
+
+/// The page of a recipe: its own where it ships with one, and what follows from the recipe itself.
+async fn doc(path: &Path) -> Result<u8, Refusal> {
+    let typed = Typed::from_flags(&[], None, None)?.sketch();
+    let mut files = Files::default();
+    let read = settings::recipe_plan(path, &typed, Path::new("."), &mut files, &mut Vec::new()).await?;
+    let name = path.to_string_lossy();
+    let page = name.strip_prefix(shipped::PREFIX).and_then(shipped::page);
+    let mut text = format!("# {}\n\n{}\n", read.recipe.name.value, read.recipe.description.trim());
+    if let Some(page) = page {
+        text.push_str(&format!("\n{}\n", page.trim()));
+    }
+    if !read.recipe.parameters.is_empty() {
+        text.push_str("\n## Parameters\n\n| name | type | default | what |\n| --- | --- | --- | --- |\n");
+        for parameter in &read.recipe.parameters {
+            let default = parameter.default.as_ref().map_or("must be given".to_owned(), |value| format!("`{value}`"));
+            text.push_str(&format!(
+                "| `{}` | {} | {default} | {} |\n",
+                parameter.name.value,
+                parameter.kind.as_str(),
+                parameter.description
+            ));
+        }
+    }
+    text.push_str(&format!("\n## Plan\n\n```text\n{}```\n", show::text(&read.plan)));
     printed(&text)
 }
 
 /// Runs the samples of these recipes, or of all that have one.
 async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Result<u8, Refusal> {
     let named = !files.is_empty();
-    let files = if named { files } else { recipes(Path::new("recipes"))? };
+    let usual = Path::new("recipes");
+    let files = match (named, usual.is_dir()) {
+        (true, _) => files,
+        (false, true) => recipes(usual)?,
+        (false, false) => {
+            let names = shipped::names().into_iter().filter(|name| shipped::has_sample(name));
+            names.map(|name| PathBuf::from(format!("{}{name}", shipped::PREFIX))).collect()
+        }
+    };
     let mut failed = 0_usize;
     let mut ran = 0_usize;
     let mut all = Vec::new();
     for recipe in files {
-        if !named && !sample::dir(&recipe).is_dir() {
+        let is_shipped = recipe.to_string_lossy().starts_with(shipped::PREFIX);
+        if !named && !is_shipped && !sample::dir(&recipe).is_dir() {
             continue;
         }
         let out_dir = tempfile::Builder::new()

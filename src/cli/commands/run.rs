@@ -8,7 +8,7 @@ use crate::base::secret::Redactor;
 use crate::cli::args::{RunArgs, Shared};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings::{self, Settings};
-use crate::cli::{exit, limits, out, search, variables, wire};
+use crate::cli::{exit, limits, out, search, shipped, variables, wire};
 use crate::journal::{JournalError, format, place, store};
 use crate::recipe::{Plan, show};
 use crate::workspace::root::settled;
@@ -55,6 +55,9 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
 }
 
 fn recipe_name(args: &RunArgs) -> String {
+    if let Some(name) = args.recipe.as_ref().and_then(|path| path.to_str()?.strip_prefix(shipped::PREFIX)) {
+        return name.to_owned();
+    }
     let stem = args.recipe.as_ref().and_then(|path| path.file_stem());
     stem.map_or_else(|| "prompt".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

@@ -3,7 +3,7 @@
 use super::run;
 use crate::cli::args::RunArgs;
 use crate::cli::refusal::Refusal;
-use crate::cli::{out, wire};
+use crate::cli::{out, shipped, wire};
 use crate::process::plain;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -50,7 +50,21 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
         .recipe
         .clone()
         .ok_or_else(|| Refusal::Usage("--sample needs a recipe".to_owned()))?;
-    let sample = dir(&recipe);
+    let copy = tempfile::Builder::new()
+        .prefix("overnight-sample-")
+        .tempdir()
+        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let shipped = recipe.to_str().and_then(|name| name.strip_prefix(shipped::PREFIX));
+    let sample = match shipped {
+        None => dir(&recipe),
+        Some(name) => {
+            let to = copy.path().join("sample");
+            if let Some(written) = shipped::write_sample(name, &to) {
+                written.map_err(|error| Refusal::Environment(format!("{}: {error}", to.display())))?;
+            }
+            to
+        }
+    };
     let (repo, replies) = (sample.join("repo"), sample.join("replies.yaml"));
     if !repo.is_dir() || !replies.is_file() {
         return Err(Refusal::Invalid(format!(
@@ -60,10 +74,6 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
             replies.display()
         )));
     }
-    let copy = tempfile::Builder::new()
-        .prefix("overnight-sample-")
-        .tempdir()
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
     let tree = copy.path().join("repo");
     copy_tree(&repo, &tree).map_err(|error| Refusal::Environment(format!("{}: {error}", repo.display())))?;
     first_commit(&tree).await?;
