@@ -4,6 +4,7 @@ use super::committed::Commit;
 use super::inputs;
 use super::places::{ends_in, places, reaches};
 use super::refusal::Refusal;
+use super::settings::OwnPolicy;
 use crate::diag::Spanned;
 use crate::recipe::{Recipe, Wanted, named};
 use std::collections::BTreeMap;
@@ -255,6 +256,17 @@ impl Origin {
             )));
         }
         Ok(Trust::yes("a file outside the workspace's repository"))
+    }
+
+    /// The policy that a recipe names, with where the files that it extends may lie.
+    ///
+    /// # Errors
+    /// As [`Origin::policy`].
+    pub fn own_policy(&self, name: &str, trust: &Trust, workspace: &Path) -> Result<OwnPolicy, Refusal> {
+        Ok(OwnPolicy {
+            name: self.policy(name)?,
+            within: (!trust.trusted).then(|| self.readable(workspace)),
+        })
     }
 
     /// Where an untrusted recipe may have files of its own: where the change under test lies, and where the recipe really lies (a

@@ -37,8 +37,8 @@ async fn check(names: &[String]) -> Result<u8, Refusal> {
     }
     for name in names {
         let mut files = Files::default();
-        let sources = match inputs::policies(std::slice::from_ref(name), Path::new(".")).await {
-            Ok(sources) => sources,
+        let read = match inputs::policies(std::slice::from_ref(name), Path::new("."), None).await {
+            Ok(read) => read,
             Err(Refusal::Invalid(text)) => {
                 out::tell(&text);
                 code = exit::INVALID;
@@ -46,7 +46,7 @@ async fn check(names: &[String]) -> Result<u8, Refusal> {
             }
             Err(other) => return Err(other),
         };
-        match policy::load(&mut files, &sources, &KnownTools::builtin()) {
+        match read.load(&mut files) {
             Ok((set, mut warnings)) => {
                 warnings.extend(lint::lint(&set));
                 out::tell(&diag::render_all(&files, &warnings));

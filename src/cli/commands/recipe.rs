@@ -3,13 +3,12 @@
 use super::{printed, sample};
 use crate::cli::args::{Format, RecipeCommand, RunArgs, Shared};
 use crate::cli::asks;
-use crate::cli::origin::Origin;
+use crate::cli::origin::{Origin, Trust};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{exit, inputs, meeting, out, wire};
 use crate::diag::{self, Diagnostic, Files, Severity};
-use crate::policy::{self, KnownTools};
 use crate::recipe::{self, show};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -85,8 +84,8 @@ async fn check(path: &Path) -> Result<u8, Refusal> {
                 ));
             }
             if let Some(name) = parsed.policy.as_ref().filter(|_| outside.is_none()) {
-                match own_policy(&origin, &name.value).await {
-                    Ok(sources) => match policy::load(&mut files, &sources, &KnownTools::builtin()) {
+                match own_policy(&origin, &name.value, &trust).await {
+                    Ok(read) => match read.load(&mut files) {
                         Ok((_, noted)) => warnings.extend(noted),
                         Err(problems) => {
                             invalid = true;
@@ -118,8 +117,10 @@ async fn check(path: &Path) -> Result<u8, Refusal> {
     printed(&format!("{}: valid\n", path.display()))
 }
 
-async fn own_policy(origin: &Origin, name: &str) -> Result<Vec<policy::Source>, Refusal> {
-    inputs::policies(&[origin.policy(name)?], Path::new(".")).await
+async fn own_policy(origin: &Origin, name: &str, trust: &Trust) -> Result<inputs::Policies, Refusal> {
+    let here = Path::new(".");
+    let own = origin.own_policy(name, trust, here)?;
+    inputs::policies(&[own.name], here, own.within.as_deref()).await
 }
 
 /// What a run of this recipe from here would refuse it, were no host granted: errors for what it never may have, warnings for what
