@@ -1,6 +1,7 @@
 //! The policies inside the program that `extends` and `--policy` name, as policy text. Reads and decides nothing.
 
 use crate::diag::did_you_mean as nearest;
+use crate::diag::diagnostic::list;
 
 /// The names that a policy or the command line may use, and their texts; those of `builtin:build` and `builtin:mixed` are made for the
 /// toolchains that are asked for.
@@ -62,7 +63,12 @@ pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<Str
 
 /// The help for a name that is none.
 pub fn did_you_mean(name: &str) -> String {
-    nearest(name, names()).unwrap_or_default()
+    let bare = |name: &'static str| name.strip_prefix("builtin:").unwrap_or(name);
+    let word = name.strip_prefix("builtin:").unwrap_or(name);
+    match nearest(word, names().map(bare)) {
+        Some(help) if help.starts_with("did") => help.replacen('`', "`builtin:", 1),
+        _ => format!("known are {}", list(&names().collect::<Vec<_>>())),
+    }
 }
 
 #[cfg(test)]
