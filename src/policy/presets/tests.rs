@@ -66,6 +66,15 @@ fn build() {
 }
 
 #[test]
+fn frozen_tests() {
+    let set = loaded(
+        "p.yaml",
+        "version: 1\nextends: [builtin:edit, builtin:files, builtin:look, builtin:frozen-tests]\n",
+    );
+    table(&set, include_str!("../../../fixtures/policy/presets/frozen-tests.yaml"));
+}
+
+#[test]
 fn every_toolchain_is_a_preset_of_its_own() {
     for (toolchain, command) in [
         ("rust", "cargo test"),
