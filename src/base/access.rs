@@ -79,6 +79,8 @@ pub enum Found {
     /// A file with more than one name: another name may lie outside.
     HardLinked,
     Dir,
+    /// Nothing, and a command would make an empty directory there.
+    NewDir,
     /// A socket, pipe or device.
     Special,
 }

@@ -200,6 +200,20 @@ pub struct PolicyText {
     /// Whether it is the recipe's own, which only narrows.
     #[serde(default)]
     pub narrows: bool,
+    /// The files that it extends, in the order in which they were first named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extends: Vec<PolicyPart>,
+    /// The toolchains that the tree needed when the policy was read, where a preset of it asks for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tree: Vec<String>,
+}
+
+/// A file that a policy extends, as it was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyPart {
+    /// As the command line would name it from where the policy was named.
+    pub name: String,
+    pub text: String,
 }
 
 /// What the patch applies to.

@@ -354,7 +354,7 @@ pub enum RecipeCommand {
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
-    /// The recipes inside this program, and those of a directory (default: ./recipes, where there is one)
+    /// The recipes inside this program and in ./recipes, or those of a directory
     List {
         dir: Option<PathBuf>,
         #[arg(long, value_enum, default_value_t)]
@@ -373,7 +373,7 @@ pub enum RecipeCommand {
         #[arg(add = candidates::recipes())]
         file: PathBuf,
     },
-    /// Run recorded samples (default: all of ./recipes, else those inside this program)
+    /// Run recorded samples (default: all of ./recipes, else the built-in ones)
     Test {
         #[arg(add = candidates::recipes())]
         files: Vec<PathBuf>,

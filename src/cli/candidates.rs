@@ -40,7 +40,10 @@ pub fn recipes() -> ArgValueCompleter {
 
 /// Built-in policies and policy files.
 pub fn policies() -> ArgValueCompleter {
-    ArgValueCompleter::new(|current: &OsStr| with_files(current, presets::NAMES, "recipes/policies"))
+    ArgValueCompleter::new(|current: &OsStr| {
+        let names: Vec<&str> = presets::names().collect();
+        with_files(current, &names, "recipes/policies")
+    })
 }
 
 /// Names, the YAML files of a directory that projects use for them, and any path.

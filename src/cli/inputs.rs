@@ -1,11 +1,16 @@
 //! What the user gives: recipe, policies, parameters, input, prompt. Reads; judges none of it.
 
+use super::committed::Commit;
 use super::origin;
 use super::refusal::Refusal;
 use super::unread;
-use crate::policy::{Source, presets};
+use crate::diag::Files;
+use crate::policy::extends::{self, Extended};
+use crate::policy::{self, KnownTools, PolicySet, Source, presets};
+use crate::workspace::toolchains;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest file or stdin that is taken in.
 pub const SIZE: u64 = 32 << 20;
@@ -89,38 +94,173 @@ pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))
 }
 
-/// The policies that the command line names: files, `builtin:NAME`, `git:REV:PATH`, `-`.
-pub async fn policies(names: &[String], workspace: &Path) -> Result<Vec<Source>, Refusal> {
-    let mut sources = Vec::new();
-    for name in names {
-        sources.push(policy(name, workspace).await?);
-    }
-    Ok(sources)
+/// Policies as they were read, with the files that they extend.
+#[derive(Debug, Default)]
+pub struct Policies {
+    pub sources: Vec<Source>,
+    pub extended: Extended,
 }
 
-async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
-    let text = if name.starts_with("builtin:") {
-        presets::text(name, &[]).ok_or_else(|| {
-            Refusal::Invalid(format!(
-                "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: builtin:read-only, builtin:edit or builtin:build"
-            ))
-        })?
-    } else if name.starts_with("git:") {
-        let (commit, path) = origin::committed(name, workspace).await?;
-        origin::text_of(name, &commit, &path).await?
-    } else if name == "-" {
-        stdin()?
-    } else {
+impl Policies {
+    /// Takes more policies in. Of files that both extend, each name has one text: they were read from the same place.
+    pub fn add(&mut self, other: Policies) {
+        self.sources.extend(other.sources);
+        self.extended.texts.extend(other.extended.texts);
+        for name in other.extended.tree {
+            if !self.extended.tree.contains(&name) {
+                self.extended.tree.push(name);
+            }
+        }
+    }
+
+    /// Reads them as policies.
+    ///
+    /// # Errors
+    /// As [`policy::load`].
+    pub fn load(
+        &self,
+        files: &mut Files,
+    ) -> Result<(PolicySet, Vec<crate::diag::Diagnostic>), Vec<crate::diag::Diagnostic>> {
+        policy::load_with(files, &self.sources, &KnownTools::builtin(), &self.extended)
+    }
+}
+
+/// The policies that the command line names: files, `builtin:NAME`, `git:REV:PATH`, `-`; and all that they extend. Those of a recipe that
+/// is not trusted may extend files in `within` only.
+pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathBuf]>) -> Result<Policies, Refusal> {
+    let mut all = Policies::default();
+    let mut reader = Reader {
+        workspace,
+        within,
+        commits: BTreeMap::new(),
+    };
+    if names.iter().any(|name| extends::depends_on_tree(name)) {
+        all.extended.tree = toolchains::of(workspace);
+    }
+    for name in names {
+        let text = reader.policy(name, &all.extended.tree).await?;
+        all.sources.push(Source {
+            name: name.clone(),
+            text,
+        });
+    }
+    reader.extended(&mut all).await?;
+    Ok(all)
+}
+
+/// Reads policies and what they extend; every file of a revision from one commit.
+struct Reader<'a> {
+    workspace: &'a Path,
+    within: Option<&'a [PathBuf]>,
+    commits: BTreeMap<String, Commit>,
+}
+
+impl Reader<'_> {
+    async fn policy(&mut self, name: &str, tree: &[String]) -> Result<String, Refusal> {
+        if name.starts_with("builtin:") {
+            return presets::text(name, None, tree).ok_or_else(|| {
+                let help = presets::did_you_mean(name);
+                Refusal::Invalid(format!(
+                    "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: {help}"
+                ))
+            });
+        }
+        if name.starts_with("git:") {
+            return self.committed(name).await;
+        }
+        if name == "-" {
+            return stdin();
+        }
         let path = Path::new(name);
         if !path.exists() || path.is_dir() {
             return Err(Refusal::Invalid(format!(
-                "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, builtin:read-only, builtin:edit, builtin:build or git:REV:PATH"
+                "{name}:1:1: error[no-file]: there is no policy file {name}\nhelp: name a file, git:REV:PATH, `-` for stdin, or a policy \
+                 of this program: {}",
+                presets::names().collect::<Vec<_>>().join(", ")
             )));
         }
-        text(path)?
-    };
-    Ok(Source {
-        name: name.to_owned(),
-        text,
-    })
+        text(path)
+    }
+
+    async fn committed(&mut self, name: &str) -> Result<String, Refusal> {
+        let spec = name.strip_prefix("git:").and_then(|spec| spec.split_once(':'));
+        let known = spec.and_then(|(revision, path)| Some((self.commits.get(revision)?.clone(), path.to_owned())));
+        let (commit, path) = match known {
+            Some(known) => known,
+            None => origin::committed(name, self.workspace).await?,
+        };
+        let text = origin::text_of(name, &commit, &path).await?;
+        if let Some((revision, _)) = spec {
+            self.commits.insert(revision.to_owned(), commit);
+        }
+        Ok(text)
+    }
+
+    /// Reads what the sources extend, and what that extends, up to the limits. What cannot be read is told where it is named.
+    async fn extended(&mut self, all: &mut Policies) -> Result<(), Refusal> {
+        let mut left: VecDeque<(String, String)> = all
+            .sources
+            .iter()
+            .map(|source| (source.name.clone(), source.text.clone()))
+            .collect();
+        while let Some((name, text)) = left.pop_front() {
+            if all.extended.tree.is_empty() && extends::looks_at_tree(&text) {
+                all.extended.tree = toolchains::of(self.workspace);
+            }
+            for file in extends::files_of(&name, &text) {
+                if all.extended.texts.contains_key(&file) {
+                    continue;
+                }
+                let read = match all.extended.texts.len() < extends::MAX_FILES {
+                    true => self.beside(&file).await?,
+                    false => Err(format!("more than {} files are extended", extends::MAX_FILES)),
+                };
+                if let Ok(text) = &read {
+                    left.push_back((file.clone(), text.clone()));
+                }
+                all.extended.texts.insert(file, read);
+                if all.extended.texts.len() > extends::MAX_FILES {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of an extended file, or why it cannot be had.
+    async fn beside(&mut self, name: &str) -> Result<Result<String, String>, Refusal> {
+        if name.starts_with("git:") {
+            let read = self.committed(name).await;
+            return match read {
+                Ok(text) => Ok(small(text)),
+                Err(Refusal::Invalid(_)) => Ok(Err("there is no such file in that commit".to_owned())),
+                Err(other) => Err(other),
+            };
+        }
+        let path = Path::new(name);
+        if self.within.is_some_and(|places| !super::places::ends_in(path, places)) {
+            return Ok(Err(
+                "it lies outside the workspace's repository, and the recipe that names this policy is not trusted"
+                    .to_owned(),
+            ));
+        }
+        let found = std::fs::metadata(path);
+        Ok(match found {
+            Ok(found) if !found.is_file() => Err("it is no file".to_owned()),
+            Ok(found) if found.len() > extends::MAX_BYTES => Err(too_large()),
+            Ok(_) => text(path).map_err(|refusal| refusal.to_string()).and_then(small),
+            Err(_) => Err("there is no such file".to_owned()),
+        })
+    }
+}
+
+fn too_large() -> String {
+    format!("it is larger than {} KiB", extends::MAX_BYTES >> 10)
+}
+
+fn small(text: String) -> Result<String, String> {
+    match text.len() as u64 > extends::MAX_BYTES {
+        true => Err(too_large()),
+        false => Ok(text),
+    }
 }

@@ -4,6 +4,7 @@ use super::committed::Commit;
 use super::inputs;
 use super::places::{ends_in, places, reaches};
 use super::refusal::Refusal;
+use super::settings::OwnPolicy;
 use super::shipped;
 use crate::diag::{Spanned, did_you_mean};
 use crate::recipe::{Recipe, Wanted, named};
@@ -124,7 +125,12 @@ impl Origin {
         } else if let Some(short) = name.strip_prefix(shipped::PREFIX) {
             let text = shipped::recipe(short).ok_or_else(|| {
                 let help = did_you_mean(short, shipped::names()).unwrap_or_default();
-                invalid(&name, "unknown-recipe", &format!("there is no built-in recipe `{short}`"), &help)
+                invalid(
+                    &name,
+                    "unknown-recipe",
+                    &format!("there is no built-in recipe `{short}`"),
+                    &help,
+                )
             })?;
             (Kind::Shipped, text.to_owned())
         } else {
@@ -202,7 +208,9 @@ impl Origin {
                 }
                 Kind::Shipped => {
                     let found = within("", &name.value).and_then(|path| shipped::file(&path));
-                    found.map(str::to_owned).ok_or_else(|| "it is not among the built-in files".to_owned())
+                    found
+                        .map(str::to_owned)
+                        .ok_or_else(|| "it is not among the built-in files".to_owned())
                 }
                 _ => {
                     let file = self.place(wanted, &name.value, workspace);
@@ -264,6 +272,17 @@ impl Origin {
             )));
         }
         Ok(Trust::yes("a file outside the workspace's repository"))
+    }
+
+    /// The policy that a recipe names, with where the files that it extends may lie.
+    ///
+    /// # Errors
+    /// As [`Origin::policy`].
+    pub fn own_policy(&self, name: &str, trust: &Trust, workspace: &Path) -> Result<OwnPolicy, Refusal> {
+        Ok(OwnPolicy {
+            name: self.policy(name)?,
+            within: (!trust.trusted).then(|| self.readable(workspace)),
+        })
     }
 
     /// Where an untrusted recipe may have files of its own: where the change under test lies, and where the recipe really lies (a

@@ -10,7 +10,7 @@ use super::wire;
 use crate::base::budget::Budget;
 use crate::base::source::RecipeSource;
 use crate::diag::{self, Diagnostic, Files};
-use crate::policy::{self, KnownTools, PolicySet, Source};
+use crate::policy::PolicySet;
 use crate::recipe::plan::Expect;
 use crate::recipe::{self, Given, Overrides, Plan, Recipe};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
                 return Err(refuse(&[outside], &files));
             }
             if let Some(policy) = &read.recipe.policy {
-                own_policy = Some(read.origin.policy(&policy.value)?);
+                own_policy = Some(read.origin.own_policy(&policy.value, &read.trust, workspace)?);
             }
             (read.plan.clone(), Some(read))
         }
@@ -68,18 +68,12 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         }
         (None, None) => return Err(Refusal::Usage("a recipe or --prompt is needed".to_owned())),
     };
-    let policies = if args.sample {
-        let own = own_policy.iter().cloned().collect::<Vec<_>>();
-        rulers(&own, None, workspace, &mut files, &mut warnings).await?
-    } else {
-        rulers(
-            &args.shared.policy,
-            own_policy.as_deref(),
-            workspace,
-            &mut files,
-            &mut warnings,
-        )
-        .await?
+    let policies = match &own_policy {
+        Some(own) if args.sample => own_rulers(own, workspace, &mut files, &mut warnings).await?,
+        _ => {
+            let own = own_policy.as_ref();
+            rulers(&args.shared.policy, own, workspace, &mut files, &mut warnings).await?
+        }
     };
     let edits = plan.expect == Expect::Change || plan.steps.iter().any(|step| step.expect == Expect::Change);
     if edits && args.shared.policy.is_empty() && !args.sample {
@@ -105,7 +99,10 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         refused.extend(read.refused(&policies, workspace, args.shared.model.is_some(), &secrets));
         source = read.source();
     }
-    let named = args.shared.policy.iter().chain(own_policy.iter());
+    let texts = policies.texts();
+    let named = texts
+        .iter()
+        .flat_map(|text| std::iter::once(&text.name).chain(text.extends.iter().map(|part| &part.name)));
     for name in named.filter_map(|name| own_file(name, workspace)) {
         source.files.push(wire::absolute(&name).to_string_lossy().into_owned());
     }
@@ -361,26 +358,43 @@ pub async fn recipe_plan(
     })
 }
 
+/// The policy that a recipe names.
+#[derive(Clone, Debug)]
+pub struct OwnPolicy {
+    /// As the command line would name it.
+    pub name: String,
+    /// Where the files that it extends must lie; anywhere for a trusted recipe.
+    pub within: Option<Vec<PathBuf>>,
+}
+
 /// The policies of the command line, narrowed by the recipe's own.
 pub async fn rulers(
     named: &[String],
-    narrowing: Option<&str>,
+    narrowing: Option<&OwnPolicy>,
     workspace: &Path,
     files: &mut Files,
     warnings: &mut Vec<String>,
 ) -> Result<PolicySet, Refusal> {
-    let ours = load(&inputs::policies(named, workspace).await?, files, warnings)?;
+    let ours = load(&inputs::policies(named, workspace, None).await?, files, warnings)?;
     match narrowing {
         None => Ok(ours),
-        Some(name) => {
-            let theirs = inputs::policies(&[name.to_owned()], workspace).await?;
-            Ok(ours.narrowed_by(&load(&theirs, files, warnings)?))
-        }
+        Some(own) => Ok(ours.narrowed_by(&own_rulers(own, workspace, files, warnings).await?)),
     }
 }
 
-fn load(sources: &[Source], files: &mut Files, warnings: &mut Vec<String>) -> Result<PolicySet, Refusal> {
-    match policy::load(files, sources, &KnownTools::builtin()) {
+/// The policy of a recipe alone.
+pub async fn own_rulers(
+    own: &OwnPolicy,
+    workspace: &Path,
+    files: &mut Files,
+    warnings: &mut Vec<String>,
+) -> Result<PolicySet, Refusal> {
+    let read = inputs::policies(std::slice::from_ref(&own.name), workspace, own.within.as_deref()).await?;
+    load(&read, files, warnings)
+}
+
+fn load(read: &inputs::Policies, files: &mut Files, warnings: &mut Vec<String>) -> Result<PolicySet, Refusal> {
+    match read.load(files) {
         Ok((set, noted)) => {
             warnings.extend(noted.iter().map(|warning| diag::render(files, warning)));
             Ok(set)

@@ -59,7 +59,7 @@ pub fn make_dirs(workspace: &Path, dir: &Path) -> io::Result<()> {
 }
 
 /// Writes a file that is not there yet; one that is there stays, and a link is not followed.
-pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match std::fs::File::create_new(path) {
         Ok(mut file) => io::Write::write_all(&mut file, bytes),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -100,7 +100,7 @@ fn plain_bounds(place: &Place, writing: bool, set: &PolicySet) -> Option<Refusal
 }
 
 fn secret(place: &Place, writing: bool, need: &Need<'_>, policy: &Policy, asked: &Asked<'_>) -> Option<Refusal> {
-    let why = if place.found == Found::Dir {
+    let why = if matches!(place.found, Found::Dir | Found::NewDir) {
         secret_like_dir(&place.path)?
     } else {
         // A link may be asked for by a name that its target does not have.
@@ -143,7 +143,7 @@ fn written(
     if need.is_git_repository() {
         return None;
     }
-    let below = if place.found == Found::Dir {
+    let below = if matches!(place.found, Found::Dir | Found::NewDir) {
         below(place, set, terrain)
     } else {
         None

@@ -93,7 +93,7 @@ impl PathPattern {
 
     /// For an allow rule: whether the resolved path fits as it stands. A directory that is written to must fit with all below it.
     pub fn covers(&self, place: &Place, writing: bool) -> bool {
-        let dir = place.found == Found::Dir;
+        let dir = matches!(place.found, Found::Dir | Found::NewDir);
         if dir && writing {
             return self.covers_tree(&place.path);
         }
@@ -114,7 +114,7 @@ impl PathPattern {
     }
 
     /// For a deny rule: whether the path, as it was asked for or resolved, may fit under any reading of names.
-    /// A directory that is written to fits when something below it may.
+    /// A directory that is written to fits when something below it may; in one that is only made lies nothing.
     pub fn touches(&self, place: &Place, writing: bool) -> bool {
         if self.all {
             return true;
@@ -333,6 +333,9 @@ mod tests {
         assert!(pattern(".").covers(&place("", Found::Dir), false));
         assert!(pattern("src/gen/**").touches(&place("src", Found::Dir), true));
         assert!(!pattern("src/gen/**").touches(&place("src", Found::Dir), false));
+        assert!(!pattern("src/gen/**").touches(&place("src", Found::NewDir), true));
+        assert!(pattern("src/gen/**").touches(&place("src/gen", Found::NewDir), true));
+        assert!(pattern("src/**").covers(&place("src/a", Found::NewDir), true));
         assert!(!pattern("docs/**").touches(&place("src", Found::Dir), true));
     }
 

@@ -1,5 +1,6 @@
 //! From several texts to the set of policies: ids, examples, names that turn up later. Reads no file.
 
+use super::extends::{Extended, depends_on_tree, looks_at_tree};
 use super::fit::{forbids, modifies};
 use super::model::{Effect, KnownTools, Policy, PolicySet, Rule, SHELL, ToolPattern, Uses};
 use super::names::tidy;
@@ -34,9 +35,22 @@ pub fn load(
     sources: &[Source],
     known: &KnownTools,
 ) -> Result<(PolicySet, Vec<Diagnostic>), Vec<Diagnostic>> {
+    load_with(files, sources, known, &Extended::default())
+}
+
+/// As [`load`], with the files that the sources extend and what is known of the tree.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(
+    files: &mut Files,
+    sources: &[Source],
+    known: &KnownTools,
+    extended: &Extended,
+) -> Result<(PolicySet, Vec<Diagnostic>), Vec<Diagnostic>> {
     let builtin = [Source {
         name: DEFAULT.to_owned(),
-        text: super::presets::text(DEFAULT, &[]).unwrap_or_default(),
+        text: super::presets::text(DEFAULT, None, &[]).unwrap_or_default(),
     }];
     let sources = if sources.is_empty() { &builtin } else { sources };
     let mut problems = Vec::new();
@@ -46,9 +60,15 @@ pub fn load(
             continue;
         }
         let file = files.add(source.name.clone(), source.text.clone());
-        policies.extend(parse::policy(files, file, known, &mut problems));
+        let policy = parse::policy(files, file, known, extended, &mut problems);
+        problems.extend(
+            policy
+                .as_ref()
+                .and_then(|policy| without_toolchain(files.whole(file).point(), policy)),
+        );
+        policies.extend(policy);
     }
-    duplicate_ids(&policies, &mut problems);
+    duplicate_ids(files, &policies, &mut problems);
     let set = PolicySet {
         files: policies,
         protect: Vec::new(),
@@ -67,13 +87,32 @@ pub fn load(
     }
 }
 
-fn duplicate_ids(policies: &[Policy], problems: &mut Vec<Diagnostic>) {
+/// A policy that goes by what is in the tree, where nothing is in it that is known.
+fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
+    let asks = depends_on_tree(&policy.source.name) || looks_at_tree(&policy.source.text);
+    if !asks
+        || policy
+            .sandbox
+            .toolchains
+            .as_ref()
+            .is_some_and(|named| !named.is_empty())
+    {
+        return None;
+    }
+    let message = "nothing in the tree says which toolchain it needs, so no build command is allowed".to_owned();
+    let help = "name them, as `sandbox: { toolchains: [rust] }` with `extends: [builtin:build]`, or take `builtin:rust`, `builtin:node` …";
+    Some(Diagnostic::warning("no-toolchain", span, message).help(help))
+}
+
+fn duplicate_ids(files: &Files, policies: &[Policy], problems: &mut Vec<Diagnostic>) {
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for rule in policies.iter().flat_map(|policy| &policy.rules) {
         if rule.name.starts_with("builtin:") {
             continue;
         }
         match seen.iter().find(|(name, _)| *name == rule.name) {
+            // Two policies may extend the same file.
+            Some((_, first)) if files.place(*first) == files.place(rule.span) => {}
             Some((_, first)) => {
                 let problem = Diagnostic::error("duplicate-id", rule.span, format!("`{}` names two rules", rule.name));
                 problems.push(

@@ -9,6 +9,7 @@ pub mod codes;
 pub mod decide;
 pub mod exec;
 pub mod explain;
+pub mod extends;
 pub mod files;
 pub mod fit;
 mod helpers;
@@ -31,6 +32,7 @@ pub mod words;
 
 pub use changes::{Author, ChangeRuling, rule_change};
 pub use decide::{decide, decide_with, ruled_commands};
-pub use load::{Source, check_names, load};
+pub use extends::Extended;
+pub use load::{Source, check_names, load, load_with};
 pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
 pub use set::Protected;

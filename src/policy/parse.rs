@@ -1,11 +1,12 @@
 //! From the text of one policy file to its values, all problems at once. Tries no example and decides nothing.
 
+use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve};
 use super::hosts::HostPattern;
 use super::model::{KnownTools, Policy, Sandbox, WishedLevel};
 use super::presets;
 use super::rule::{self, Home};
 use crate::base::budget::Budget;
-use crate::base::event::PolicyText;
+use crate::base::event::PolicyPart;
 use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
@@ -13,10 +14,58 @@ use crate::diag::{
     Diagnostic, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line, parse as parse_yaml,
 };
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-/// Reads one file; `None` when nothing sensible is left of it. Problems are added, in no order.
-pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mut Problems) -> Option<Policy> {
+/// Reads one file with all that it extends; `None` when nothing sensible is left of it. Problems are added, in no order.
+pub fn policy(
+    files: &mut Files,
+    file: FileId,
+    known: &KnownTools,
+    extended: &Extended,
+    problems: &mut Problems,
+) -> Option<Policy> {
+    let name = files.name(file).to_owned();
+    let mut walk = Walk {
+        known,
+        extended,
+        chain: vec![name.clone()],
+        seen: Vec::new(),
+        parts: Vec::new(),
+        tree: depends_on_tree(&name),
+    };
+    let body = body(files, file, None, &mut walk, problems)?;
+    let tree = if walk.tree { extended.tree.clone() } else { Vec::new() };
+    Some(Policy {
+        source: record(&name, files.text(file), walk.parts, tree),
+        default: body.default.unwrap_or(Decision::Deny),
+        rules: body.rules,
+        sandbox: body.sandbox,
+        limits: body.limits.unwrap_or_default(),
+        env_pass: body.env_pass,
+        narrows: false,
+    })
+}
+
+/// The way from a policy through what it extends.
+struct Walk<'a> {
+    known: &'a KnownTools,
+    extended: &'a Extended,
+    /// The names from the policy itself to the file that is being read.
+    chain: Vec<String>,
+    /// What was read already, with the toolchains that were named for it.
+    seen: Vec<(String, Option<Vec<String>>)>,
+    parts: Vec<PolicyPart>,
+    /// Whether a preset looked at the tree.
+    tree: bool,
+}
+
+/// One file and what it extends. `named`: the toolchains that a file above it names.
+fn body(
+    files: &mut Files,
+    file: FileId,
+    named: Option<&[String]>,
+    walk: &mut Walk<'_>,
+    problems: &mut Problems,
+) -> Option<Body> {
     let root = match parse_yaml(files, file) {
         Ok(root) => root,
         Err(mut found) => {
@@ -24,6 +73,7 @@ pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mu
             return None;
         }
     };
+    let known = walk.known;
     refuse_empty(&root, problems);
     let mut reader = Reader::open(&root, "the policy", problems)?;
     reader.version(problems);
@@ -54,34 +104,115 @@ pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mu
         .filter_map(|node| rule::parse(files, node, &home, problems))
         .collect();
     tell_apart(files, &mut rules);
-    let networked = sandbox.network.as_ref().is_some_and(|hosts| !hosts.is_empty());
-    rules.iter_mut().for_each(|rule| rule.spells_options |= networked);
-    let toolchains = sandbox.toolchains.clone().unwrap_or_default();
-    for name in extends {
-        extend(files, &mut rules, &name, &toolchains, known, problems);
-    }
-    let text = files.text(file).to_owned();
-    Some(Policy {
-        source: PolicyText {
-            name: files.name(file).to_owned(),
-            digest: digest(&text),
-            text,
-            narrows: false,
-        },
-        default: default.map_or(Decision::Deny, |default| default.value),
+    let mut body = Body {
+        default: default.map(|default| default.value),
         rules,
         sandbox,
-        limits: limits.unwrap_or_default(),
+        limits,
         env_pass: env,
-        narrows: false,
-    })
+    };
+    let own = body.sandbox.toolchains.clone();
+    let named = own.as_deref().or(named);
+    let mut inherited = Vec::new();
+    for name in extends {
+        inherited.extend(extend(files, &name, named, walk, problems));
+    }
+    body.inherit(inherited);
+    let networked = body.sandbox.network.as_ref().is_some_and(|hosts| !hosts.is_empty());
+    body.rules.iter_mut().for_each(|rule| rule.spells_options |= networked);
+    Some(body)
 }
 
-fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+/// One entry of `extends`; `None` for what was read already or cannot be.
+fn extend(
+    files: &mut Files,
+    written: &Spanned<String>,
+    named: Option<&[String]>,
+    walk: &mut Walk<'_>,
+    problems: &mut Problems,
+) -> Option<Body> {
+    let mut wrong = |code: &'static str, message: String, help: &str| {
+        problems.push(Diagnostic::error(code, written.span, message).help(help));
+    };
+    let of = walk.chain.last().cloned().unwrap_or_default();
+    let Some(name) = resolve(&of, &written.value) else {
+        let message = format!(
+            "`{}` leads out of the commit that this policy is read from",
+            written.value
+        );
+        wrong(
+            "outside-path",
+            message,
+            "name a file of the same repository, relative to this one",
+        );
+        return None;
+    };
+    if walk.chain.contains(&name) {
+        let way: Vec<&str> = walk.chain.iter().map(String::as_str).chain([name.as_str()]).collect();
+        wrong(
+            "extends-itself",
+            format!("this policy extends itself: {}", way.join(", then ")),
+            "leave one of these entries out",
+        );
+        return None;
+    }
+    if walk.chain.len() > MAX_DEPTH {
+        wrong(
+            "extends-too-deep",
+            format!("more than {MAX_DEPTH} files extend one another in a row"),
+            "extend the files from one policy, side by side",
+        );
+        return None;
+    }
+    let key = (name.clone(), named.map(<[String]>::to_vec));
+    if walk.seen.contains(&key) {
+        return None;
+    }
+    let again = walk.seen.iter().any(|(seen, _)| *seen == name);
+    walk.seen.push(key);
+    let text = if name.starts_with("builtin:") {
+        walk.tree |= depends_on_tree(&name) && named.is_none();
+        let Some(text) = presets::text(&name, named, &walk.extended.tree) else {
+            wrong(
+                "unknown-preset",
+                format!("there is no preset `{name}`"),
+                &presets::did_you_mean(&name),
+            );
+            return None;
+        };
+        text
+    } else {
+        // A file is one text, whichever toolchains are named above it.
+        if again {
+            return None;
+        }
+        match walk.extended.texts.get(&name) {
+            Some(Ok(text)) => {
+                walk.parts.push(PolicyPart {
+                    name: name.clone(),
+                    text: text.clone(),
+                });
+                text.clone()
+            }
+            other => {
+                let why = match other {
+                    Some(Err(why)) => why.as_str(),
+                    _ => "it was not read",
+                };
+                let help = match written.value.contains(['/', '.']) {
+                    true => "files are named relative to this one".to_owned(),
+                    false => presets::did_you_mean(&format!("builtin:{}", written.value)),
+                };
+                wrong("no-file", format!("`{name}` cannot be extended: {why}"), &help);
+                return None;
+            }
+        }
+    };
+    let file = files.add(name.clone(), text);
+    walk.chain.push(name);
+    let body = body(files, file, named, walk, problems);
+    walk.chain.pop();
+    body
 }
 
 /// Rules without an `id` that share a line with an earlier one are named `FILE:LINE:COLUMN`.
@@ -93,42 +224,6 @@ fn tell_apart(files: &Files, rules: &mut [rule::Rule]) {
             rule.name = files.place(rule.span).to_string();
         }
         last = line;
-    }
-}
-
-/// Adds the rules of a preset, those that are not there yet.
-fn extend(
-    files: &mut Files,
-    rules: &mut Vec<rule::Rule>,
-    name: &Spanned<String>,
-    toolchains: &[String],
-    known: &KnownTools,
-    problems: &mut Problems,
-) {
-    let Some(text) = presets::text(&name.value, toolchains) else {
-        let problem = Diagnostic::error(
-            "unknown-preset",
-            name.span,
-            format!("there is no preset `{}`", name.value),
-        );
-        let help = did_you_mean(&name.value, presets::NAMES.iter().copied()).unwrap_or_default();
-        problems.push(problem.help(help));
-        return;
-    };
-    let file = files.add(name.value.clone(), text);
-    let Ok(root) = parse_yaml(files, file) else { return };
-    let nodes = match root.get("rules").map(|node| &node.shape) {
-        Some(Shape::List(nodes)) => nodes.as_slice(),
-        _ => &[],
-    };
-    let home = Home { file, known };
-    for rule in nodes
-        .iter()
-        .filter_map(|node| rule::parse(files, node, &home, problems))
-    {
-        if !rules.iter().any(|other| other.name == rule.name) {
-            rules.push(rule);
-        }
     }
 }
 

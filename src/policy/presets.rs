@@ -1,89 +1,71 @@
-//! The built-in policies that `extends` names, as policy text. Reads and decides nothing.
+//! The policies inside the program that `extends` and `--policy` name, as policy text. Reads and decides nothing.
 
-/// The names after `builtin:`.
-pub const NAMES: &[&str] = &["builtin:read-only", "builtin:edit", "builtin:build"];
+use crate::diag::diagnostic::list;
+use crate::diag::did_you_mean as nearest;
+
+/// The names that a policy or the command line may use, and their texts; those of `builtin:build` and `builtin:mixed` are made for the
+/// toolchains that are asked for.
+const ALL: &[(&str, &str)] = &[
+    ("builtin:read-only", include_str!("presets/read-only.yaml")),
+    ("builtin:look", include_str!("presets/look.yaml")),
+    ("builtin:edit", include_str!("presets/edit.yaml")),
+    ("builtin:files", include_str!("presets/files.yaml")),
+    ("builtin:rust", include_str!("presets/rust.yaml")),
+    ("builtin:node", include_str!("presets/node.yaml")),
+    ("builtin:python", include_str!("presets/python.yaml")),
+    ("builtin:go", include_str!("presets/go.yaml")),
+    ("builtin:java", include_str!("presets/java.yaml")),
+    ("builtin:docs", include_str!("presets/docs.yaml")),
+    ("builtin:rust-commands", include_str!("presets/rust-commands.yaml")),
+    ("builtin:node-commands", include_str!("presets/node-commands.yaml")),
+    ("builtin:python-commands", include_str!("presets/python-commands.yaml")),
+    ("builtin:go-commands", include_str!("presets/go-commands.yaml")),
+    ("builtin:java-commands", include_str!("presets/java-commands.yaml")),
+    ("builtin:docs-commands", include_str!("presets/docs-commands.yaml")),
+    ("builtin:frozen-tests", include_str!("presets/frozen-tests.yaml")),
+];
 
 /// The toolchains that `sandbox.toolchains` may name.
 pub const TOOLCHAINS: &[&str] = &["rust", "node", "python", "go", "java"];
 
-const READ: &str = "
-  - { id: 'builtin:read', allow: [list_directory, read_file, read_many_files, glob, grep_search], paths: ['**'] }
-  - { id: 'builtin:plan', allow: write_todos }
-";
+/// All names after `builtin:`, with it.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter()
+        .map(|(name, _)| *name)
+        .chain(["builtin:build", "builtin:mixed"])
+}
 
-const EDIT: &str = "
-  - { id: 'builtin:write', allow: [write_file, replace], paths: ['**'] }
-";
-
-/// What build and test commands are piped into or looked at with; each reads inside the workspace only.
-const LOOK: &str = "
-  - id: 'builtin:look'
-    allow: run_shell_command
-    commands: [cat, cut, diff, file, find, grep, head, ls, pwd, rg, sed, sort, stat, tail, tr, tree, uniq, wc,
-      git blame, git diff, git log, git ls-files, git rev-parse, git show, git status]
-";
-
-const RUST: &str = "
-  - id: 'builtin:rust'
-    allow: run_shell_command
-    commands: [cargo b, cargo build, cargo c, cargo check, cargo clippy, cargo doc, cargo fmt, cargo metadata, cargo nextest, cargo t,
-      cargo test, cargo tree, rustfmt, 'cargo --version', 'rustc --version']
-";
-
-const NODE: &str = "
-  - id: 'builtin:node'
-    allow: run_shell_command
-    commands: [npm test, npm t, npm run build, npm run check, npm run format, npm run lint, npm run test, npm run typecheck, npm ls,
-      yarn test, yarn build, yarn lint, yarn run build, yarn run lint, yarn run test, pnpm test, pnpm build, pnpm lint,
-      pnpm run build, pnpm run lint, pnpm run test, 'node --test', 'node --version', 'npm --version']
-";
-
-const PYTHON: &str = "
-  - id: 'builtin:python'
-    allow: run_shell_command
-    commands: [pytest, 'python -m pytest', 'python3 -m pytest', 'python -m unittest', 'python3 -m unittest', mypy, ruff check, ruff format,
-      'python -m compileall', 'python3 -m compileall', 'python -m build', 'python3 -m build', 'python --version', 'python3 --version']
-";
-
-const GO: &str = "
-  - id: 'builtin:go'
-    allow: run_shell_command
-    commands: [go build, go test, go vet, go list, go version, gofmt]
-";
-
-const JAVA: &str = "
-  - id: 'builtin:java'
-    allow: run_shell_command
-    commands: [mvn compile, mvn package, mvn test, mvn verify, gradle assemble, gradle build, gradle check, gradle test,
-      ./mvnw compile, ./mvnw package, ./mvnw test, ./mvnw verify, ./gradlew assemble, ./gradlew build, ./gradlew check, ./gradlew test]
-";
-
-/// The text of a preset; `builtin:build` holds the commands of the named toolchains. `None` for an unknown name.
-pub fn text(name: &str, toolchains: &[String]) -> Option<String> {
-    let mut text = format!("version: 1\nrules:{READ}");
+/// The text of a preset, `None` for an unknown name. `builtin:build` and `builtin:mixed` are for the toolchains that are `named`, or
+/// else for those of the `tree`.
+pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<String> {
+    let wanted: Vec<&str> = TOOLCHAINS
+        .iter()
+        .copied()
+        .filter(|toolchain| named.unwrap_or(tree).iter().any(|name| name == toolchain))
+        .collect();
+    let extends = |first: &[&str], end: &str| {
+        let each = wanted.iter().map(|toolchain| format!("builtin:{toolchain}{end}"));
+        let all: Vec<String> = first.iter().map(|name| (*name).to_owned()).chain(each).collect();
+        format!("version: 1\nextends: [{}]\n", all.join(", "))
+    };
     match name {
-        "builtin:read-only" => {}
-        "builtin:edit" => text.push_str(EDIT),
-        "builtin:build" => {
-            text.push_str(EDIT);
-            text.push_str(LOOK);
-            let blocks = [
-                ("rust", RUST),
-                ("node", NODE),
-                ("python", PYTHON),
-                ("go", GO),
-                ("java", JAVA),
-            ];
-            for (_, block) in blocks
-                .iter()
-                .filter(|(toolchain, _)| toolchains.iter().any(|name| name == toolchain))
-            {
-                text.push_str(block);
-            }
-        }
-        _ => return None,
+        "builtin:build" => Some(extends(&["builtin:edit", "builtin:look", "builtin:files"], "-commands")),
+        "builtin:mixed" => Some(extends(&["builtin:docs"], "")),
+        _ => ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, text)| (*text).to_owned()),
     }
-    Some(text)
+}
+
+/// The help for a name that is none.
+pub fn did_you_mean(name: &str) -> String {
+    let bare = |name: &'static str| name.strip_prefix("builtin:").unwrap_or(name);
+    let word = name.strip_prefix("builtin:").unwrap_or(name);
+    match nearest(word, names().map(bare)) {
+        Some(help) if help.starts_with("did") => help.replacen('`', "`builtin:", 1),
+        _ => format!("known are {}", list(&names().collect::<Vec<_>>())),
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod refs;
 pub mod root;
 pub mod terrain;
 pub mod text;
+pub mod toolchains;
 mod unseen;
 pub mod walk;
 

@@ -472,3 +472,81 @@ fn version_colour_pages_and_candidates() {
     let offered = Done::of(ask.output().unwrap()).exits(0).stdout;
     assert!(offered.contains("builtin:read-only"), "{offered}");
 }
+
+#[test]
+fn recipes_inside_the_program_are_listed_run_and_made_ones_own() {
+    let world = World::new();
+    let listed = world.call(&["recipe", "list", "--format", "json"]).exits(0).json();
+    let names: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    for name in ["builtin:fix-clippy", "builtin:fix-tests", "builtin:triage-issue"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for one in listed.as_array().unwrap() {
+        assert_eq!(
+            (&one["source"], &one["valid"]),
+            (&json!("builtin"), &json!(true)),
+            "{one}"
+        );
+        let name = one["name"].as_str().unwrap();
+        world.call(&["recipe", "check", name]).exits(0);
+        assert!(
+            world.call(&["recipe", "doc", name]).exits(0).stdout.starts_with("# "),
+            "{name}"
+        );
+    }
+    world
+        .call(&["run", "builtin:triage-issue", "--sample", "--out", "sample"])
+        .exits(0);
+    let wrong = world.call(&["run", "builtin:fix-clipy", "--sample"]).exits(3);
+    assert!(wrong.stderr.contains("did you mean `fix-clippy`"), "{}", wrong.stderr);
+    world
+        .call(&["recipe", "new", "mine/triage.yaml", "--from", "builtin:triage-issue"])
+        .exits(0);
+    world.call(&["recipe", "check", "mine/triage.yaml"]).exits(0);
+    assert!(world.ws().join("mine/schemas/issue.json").is_file());
+    let before = world.read("mine/triage.yaml");
+    world
+        .call(&["recipe", "new", "mine/triage.yaml", "--from", "builtin:fix-tests"])
+        .exits(8);
+    assert_eq!(world.read("mine/triage.yaml"), before);
+}
+
+#[test]
+fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
+    for (file, text, saw) in [
+        (
+            "Cargo.toml",
+            "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
+            "Rust",
+        ),
+        ("package.json", "{}\n", "Node"),
+        ("pyproject.toml", "[project]\nname = \"x\"\nversion = \"1\"\n", "Python"),
+        ("go.mod", "module x\n", "Go"),
+        ("pom.xml", "<project/>\n", "Java"),
+    ] {
+        let world = World::repo(&[(file, text)]);
+        let done = world.call(&["init"]).exits(0);
+        assert!(done.stdout.contains(&format!("saw: {saw}\n")), "{}", done.stdout);
+        world.call(&["policy", "check", "ci/overnight-policy.yaml"]).exits(0);
+        world.call(&["recipe", "check", "ci/fix-tests.yaml"]).exits(0);
+        let workflow = world.read(".github/workflows/overnight.yml");
+        assert!(workflow.contains("git:origin/main:ci/fix-tests.yaml"), "{workflow}");
+        world.file("ci/fix-tests.yaml", "mine\n");
+        let again = world.call(&["init"]).exits(0);
+        assert!(
+            again.stdout.contains("stands: ./ci/fix-tests.yaml") && !again.stdout.contains("wrote"),
+            "{}",
+            again.stdout
+        );
+        assert_eq!(world.read("ci/fix-tests.yaml"), "mine\n");
+    }
+    let both = World::repo(&[("Cargo.toml", "[workspace]\n"), ("web/package.json", "{}\n")]);
+    assert!(both.call(&["init"]).exits(0).stdout.contains("saw: Rust, Node"));
+    let nothing = World::new().call(&["init"]).exits(8);
+    assert!(nothing.stderr.contains("Cargo.toml"), "{}", nothing.stderr);
+}

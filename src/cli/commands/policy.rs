@@ -49,10 +49,10 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
             refused: None,
             text: String::new(),
         };
-        match inputs::policies(std::slice::from_ref(name), Path::new(".")).await {
+        match inputs::policies(std::slice::from_ref(name), Path::new("."), None).await {
             Err(Refusal::Invalid(text)) => one.refused = Some(text),
             Err(other) => return Err(other),
-            Ok(sources) => match policy::load(&mut one.files, &sources, &KnownTools::builtin()) {
+            Ok(read) => match read.load(&mut one.files) {
                 Ok((set, mut warnings)) => {
                     warnings.extend(lint::lint(&set));
                     one.text = format!("{name}: valid, {}\n{}", warned(&warnings), words::describe(&set));

@@ -3,14 +3,13 @@
 use super::{printed, sample};
 use crate::cli::args::{Format, RecipeCommand, ReportFormat, RunArgs, Shared};
 use crate::cli::asks;
-use crate::cli::origin::Origin;
+use crate::cli::origin::{Origin, Trust};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{exit, foresee, inputs, meeting, out, shipped, wire};
 use crate::diag::{self, Diagnostic, Files, Severity, Span};
-use crate::policy::{self, KnownTools};
 use crate::recipe::{self, show};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -99,8 +98,8 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
                 ));
             }
             if let Some(name) = parsed.policy.as_ref().filter(|_| outside.is_none()) {
-                match own_policy(&origin, &name.value).await {
-                    Ok(sources) => match policy::load(files, &sources, &KnownTools::builtin()) {
+                match own_policy(&origin, &name.value, &trust).await {
+                    Ok(read) => match read.load(files) {
                         Ok((_, noted)) => found.extend(noted),
                         Err(problems) => found.extend(problems),
                     },
@@ -132,8 +131,10 @@ fn at_the_name(problem: &str, span: Span) -> Diagnostic {
     }
 }
 
-async fn own_policy(origin: &Origin, name: &str) -> Result<Vec<policy::Source>, Refusal> {
-    inputs::policies(&[origin.policy(name)?], Path::new(".")).await
+async fn own_policy(origin: &Origin, name: &str, trust: &Trust) -> Result<inputs::Policies, Refusal> {
+    let here = Path::new(".");
+    let own = origin.own_policy(name, trust, here)?;
+    inputs::policies(&[own.name], here, own.within.as_deref()).await
 }
 
 /// What a run of this recipe from here would refuse it, were no host granted: errors for what it never may have, warnings for what
@@ -196,14 +197,24 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     if dir.is_none() {
         for name in shipped::names() {
             let text = shipped::recipe(name).unwrap_or_default().to_owned();
-            all.push(listed(format!("builtin:{name}"), "builtin".to_owned(), shipped::has_sample(name), text));
+            all.push(listed(
+                format!("builtin:{name}"),
+                "builtin".to_owned(),
+                shipped::has_sample(name),
+                text,
+            ));
         }
     }
     let usual = Path::new("recipes");
     if let Some(dir) = dir.or_else(|| usual.is_dir().then_some(usual)) {
         for path in recipes(dir)? {
             let name = path.display().to_string();
-            all.push(listed(name.clone(), name, sample::dir(&path).is_dir(), inputs::text(&path)?));
+            all.push(listed(
+                name.clone(),
+                name,
+                sample::dir(&path).is_dir(),
+                inputs::text(&path)?,
+            ));
         }
     }
     if format == ReportFormat::Json {
@@ -260,7 +271,9 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     }
     let standing: Vec<String> = wanted
         .iter()
-        .filter(|(path, text)| path.exists() && !std::fs::read_to_string(path).is_ok_and(|own| own == *text && path != file))
+        .filter(|(path, text)| {
+            path.exists() && !std::fs::read_to_string(path).is_ok_and(|own| own == *text && path != file)
+        })
         .map(|(path, _)| path.display().to_string())
         .collect();
     if !standing.is_empty() {
@@ -290,7 +303,10 @@ async fn doc(path: &Path) -> Result<u8, Refusal> {
     if !read.recipe.parameters.is_empty() {
         text.push_str("\n## Parameters\n\n| name | type | default | what |\n| --- | --- | --- | --- |\n");
         for parameter in &read.recipe.parameters {
-            let default = parameter.default.as_ref().map_or("must be given".to_owned(), |value| format!("`{value}`"));
+            let default = parameter
+                .default
+                .as_ref()
+                .map_or("must be given".to_owned(), |value| format!("`{value}`"));
             text.push_str(&format!(
                 "| `{}` | {} | {default} | {} |\n",
                 parameter.name.value,
@@ -312,7 +328,9 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
         (false, true) => recipes(usual)?,
         (false, false) => {
             let names = shipped::names().into_iter().filter(|name| shipped::has_sample(name));
-            names.map(|name| PathBuf::from(format!("{}{name}", shipped::PREFIX))).collect()
+            names
+                .map(|name| PathBuf::from(format!("{}{name}", shipped::PREFIX)))
+                .collect()
         }
     };
     let mut failed = 0_usize;

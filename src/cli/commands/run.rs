@@ -55,7 +55,11 @@ pub async fn in_tree(args: RunArgs, started: Instant) -> u8 {
 }
 
 fn recipe_name(args: &RunArgs) -> String {
-    if let Some(name) = args.recipe.as_ref().and_then(|path| path.to_str()?.strip_prefix(shipped::PREFIX)) {
+    if let Some(name) = args
+        .recipe
+        .as_ref()
+        .and_then(|path| path.to_str()?.strip_prefix(shipped::PREFIX))
+    {
         return name.to_owned();
     }
     let stem = args.recipe.as_ref().and_then(|path| path.file_stem());

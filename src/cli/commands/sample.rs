@@ -2,6 +2,7 @@
 
 use super::run;
 use crate::cli::args::RunArgs;
+use crate::cli::origin::Origin;
 use crate::cli::refusal::Refusal;
 use crate::cli::{out, shipped, wire};
 use crate::process::plain;
@@ -58,6 +59,8 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
     let sample = match shipped {
         None => dir(&recipe),
         Some(name) => {
+            // One that does not exist is told as such, with the nearest name.
+            Origin::open(&recipe, Path::new(".")).await?;
             let to = copy.path().join("sample");
             if let Some(written) = shipped::write_sample(name, &to) {
                 written.map_err(|error| Refusal::Environment(format!("{}: {error}", to.display())))?;

@@ -315,7 +315,7 @@ fn made(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
         .filter_map(|used| used.place.as_mut())
     {
         if place.found == Found::Nothing {
-            place.found = Found::Dir;
+            place.found = Found::NewDir;
         }
     }
 }

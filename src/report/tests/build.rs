@@ -57,6 +57,8 @@ impl Run {
                 text: "version: 1\n".to_owned(),
                 digest: "ab".repeat(32),
                 narrows: false,
+                extends: Vec::new(),
+                tree: Vec::new(),
             }],
             model: "gemini/gemini-2.5-pro".to_owned(),
             replays: None,

@@ -255,7 +255,7 @@ fn search(query: &Query, context: &ToolContext) -> Result<ToolOutput, ToolError>
                 fatal @ ToolError::Fatal(_) => fatal,
             });
         }
-        Found::Special => {
+        Found::Special | Found::NewDir => {
             let message = format!("{} is neither a file nor a directory", shown(&query.start));
             return Err(ToolError::model("search_path_not_found", message));
         }

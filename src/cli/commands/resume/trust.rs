@@ -1,13 +1,14 @@
 //! What a resume believes: nothing but its command line, and what it can check.
 
-use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
-use crate::base::ids::{CallId, sha256_hex};
+use crate::base::event::{Event, EventKind, PolicyPart, PolicyText, RunStarted};
+use crate::base::ids::CallId;
 use crate::cli::args::ResumeArgs;
+use crate::cli::inputs::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{inputs, out, settings};
+use crate::cli::{out, settings};
 use crate::diag::Files;
 use crate::journal::{self, own};
-use crate::policy::{self, KnownTools, PolicySet, Source};
+use crate::policy::{Extended, PolicySet, Source, presets};
 use crate::recipe::Plan;
 use crate::report::result;
 use crate::report::summary::RunSummary;
@@ -116,59 +117,87 @@ fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
 /// had.
 pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Result<PolicySet, Refusal> {
     let mut files = Files::default();
-    let mut load = |sources: &[Source]| {
-        let loaded = policy::load(&mut files, sources, &KnownTools::builtin());
+    let mut load = |read: &Policies| {
+        let loaded = read.load(&mut files);
         loaded
             .map(|(set, _)| set)
             .map_err(|problems| settings::refuse(&problems, &files))
     };
     let ours = match args.shared.policy.is_empty() {
-        false => inputs::policies(&args.shared.policy, workspace).await?,
-        true => {
-            let mut sources = Vec::new();
-            for recorded in first.policies.iter().filter(|policy| !policy.narrows) {
-                sources.push(read_again(recorded, workspace).await?);
+        false => {
+            let read = inputs::policies(&args.shared.policy, workspace, None).await?;
+            match first.policies.iter().find(|policy| !policy.tree.is_empty()) {
+                Some(recorded) => at_the_start(read, &recorded.tree),
+                None => read,
             }
-            sources
+        }
+        true => {
+            let mut all = Policies::default();
+            for recorded in first.policies.iter().filter(|policy| !policy.narrows) {
+                all.add(read_again(recorded, workspace).await?);
+            }
+            all
         }
     };
     let mut set = load(&ours)?;
-    let mut narrowing = Vec::new();
     for recorded in first.policies.iter().filter(|policy| policy.narrows) {
-        let text = recorded.text.clone();
-        let name = recorded.name.clone();
-        narrowing.push(read_again(recorded, workspace).await.unwrap_or(Source { name, text }));
-    }
-    if !narrowing.is_empty() {
-        set = set.narrowed_by(&load(&narrowing)?);
+        let again = read_again(recorded, workspace).await;
+        set = set.narrowed_by(&load(&again.unwrap_or_else(|_| recorded_texts(recorded)))?);
     }
     Ok(set)
 }
 
-/// A recorded policy from its source, which must still give what it gave then.
-async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Source, Refusal> {
+/// What the run did to the tree adds no toolchain: only those that were needed when it began and still are.
+fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
+    read.extended.tree.retain(|name| then.contains(name));
+    for source in &mut read.sources {
+        if let Some(text) = presets::text(&source.name, None, &read.extended.tree) {
+            source.text = text;
+        }
+    }
+    read
+}
+
+/// A policy as the journal has it, for one that only narrows.
+fn recorded_texts(recorded: &PolicyText) -> Policies {
+    let part = |part: &PolicyPart| (part.name.clone(), Ok(part.text.clone()));
+    Policies {
+        sources: vec![Source {
+            name: recorded.name.clone(),
+            text: recorded.text.clone(),
+        }],
+        extended: Extended {
+            texts: recorded.extends.iter().map(part).collect(),
+            tree: recorded.tree.clone(),
+        },
+    }
+}
+
+/// A recorded policy from its source, which must still give what it gave then, with all that it extends.
+async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies, Refusal> {
     let name = &recorded.name;
     let instead = "name the policies that rule from here on with --policy";
     let names = [name.clone()];
-    let found = inputs::policies(&names, workspace).await.map_err(|_| {
+    let found = inputs::policies(&names, workspace, None).await.map_err(|_| {
         Refusal::Environment(format!(
             "the policy {name} of this run is not to be had here: {instead}"
         ))
     })?;
-    let source = found
-        .into_iter()
-        .next()
-        .ok_or_else(|| Refusal::Environment(format!("the policy {name} is empty: {instead}")))?;
-    // As the reader of policies takes it: without a byte order mark.
-    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
-    let digest = sha256_hex(&[text.as_bytes()]);
+    let read = at_the_start(found, &recorded.tree);
     // A preset is this program's own.
-    if digest != recorded.digest && !name.starts_with("builtin:") {
+    if name.starts_with("builtin:") {
+        return Ok(read);
+    }
+    // What cannot be read as a policy now is not the one of then.
+    let loaded = read.load(&mut Files::default()).ok();
+    let text = loaded.and_then(|(set, _)| set.texts().into_iter().next());
+    let digest = text.map(|text| text.digest).unwrap_or_default();
+    if digest != recorded.digest {
         return Err(Refusal::Environment(format!(
-            "the policy {name} is another one than when the run began (sha256 {} now, {} then): {instead}",
-            digest.get(..12).unwrap_or_default(),
+            "the policy {name}, or a file that it extends, is another one than when the run began (sha256 {} now, {} then): {instead}",
+            digest.get(..12).unwrap_or("of no policy"),
             recorded.digest.get(..12).unwrap_or_default()
         )));
     }
-    Ok(source)
+    Ok(read)
 }

@@ -1,0 +1,207 @@
+//! What a policy file extends: presets by name and files beside it. Resolves names and joins what was parsed; reads no file.
+//!
+//! What a file says itself wins over what it extends: `default`, `sandbox.level`, `sandbox.network` and `env.pass`. Rules and toolchains
+//! add up, and of each limit the lowest holds. Between several extended files the strictest level and `default` hold, and hosts and
+//! variables add up.
+
+use super::model::{Policy, Sandbox};
+use super::names::tidy;
+use super::rule::Rule;
+use crate::base::budget::Budget;
+use crate::base::event::{PolicyPart, PolicyText};
+use crate::base::ruling::Decision;
+use crate::diag::{Files, Node, Shape, parse as parse_yaml};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// How many files may extend one another in a row.
+pub const MAX_DEPTH: usize = 8;
+
+/// How many files one policy may extend in all.
+pub const MAX_FILES: usize = 64;
+
+/// The largest file that may be extended, in bytes.
+pub const MAX_BYTES: u64 = 1 << 20;
+
+/// What policies need beside their own texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extended {
+    /// The texts of extended files by their resolved names; for one that cannot be read, why.
+    pub texts: BTreeMap<String, Result<String, String>>,
+    /// The toolchains that the tree needs, for `builtin:mixed`, and for `builtin:build` where none is named.
+    pub tree: Vec<String>,
+}
+
+/// The name of a file that `of` extends as `written`, seen from where `of` is; `None` when it leads out of the commit that `of` is read
+/// from.
+pub fn resolve(of: &str, written: &str) -> Option<String> {
+    if written.starts_with("builtin:") || written.starts_with("git:") {
+        return Some(written.to_owned());
+    }
+    if let Some((revision, path)) = of.strip_prefix("git:").and_then(|spec| spec.rsplit_once(':')) {
+        let inside = tidy(&format!("{}/{written}", dir_of(path)));
+        let leads_out = written.starts_with('/') || inside.is_empty() || inside == ".." || inside.starts_with("../");
+        return (!leads_out).then(|| format!("git:{revision}:{inside}"));
+    }
+    if written.starts_with('/') {
+        return Some(format!("/{}", tidy(written)));
+    }
+    let joined = match of {
+        "-" => tidy(written),
+        _ => tidy(&format!("{}/{written}", dir_of(of))),
+    };
+    Some(if of.starts_with('/') {
+        format!("/{joined}")
+    } else {
+        joined
+    })
+}
+
+fn dir_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+/// The files that a text names under `extends`, resolved. A text that does not parse names none: its problems are told when it is loaded.
+pub fn files_of(name: &str, text: &str) -> Vec<String> {
+    let written = written(text);
+    let files = written.iter().filter(|written| !written.starts_with("builtin:"));
+    files.filter_map(|written| resolve(name, written)).collect()
+}
+
+/// Whether a text extends a preset that depends on what is in the tree.
+pub fn looks_at_tree(text: &str) -> bool {
+    written(text).iter().any(|written| depends_on_tree(written))
+}
+
+/// Whether a preset depends on what is in the tree.
+pub fn depends_on_tree(preset: &str) -> bool {
+    matches!(preset, "builtin:mixed" | "builtin:build")
+}
+
+fn written(text: &str) -> Vec<String> {
+    let mut files = Files::new();
+    let file = files.add("policy", text);
+    let Ok(root) = parse_yaml(&files, file) else {
+        return Vec::new();
+    };
+    let text_of = |node: &Node| match &node.shape {
+        Shape::Scalar(scalar) => Some(scalar.text.clone()),
+        _ => None,
+    };
+    match root.get("extends").map(|node| (&node.shape, node)) {
+        Some((Shape::List(nodes), _)) => nodes.iter().filter_map(text_of).collect(),
+        Some((_, node)) => text_of(node).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// What a policy file says, before it is a policy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Body {
+    pub default: Option<Decision>,
+    pub rules: Vec<Rule>,
+    pub sandbox: Sandbox,
+    pub limits: Option<Budget>,
+    pub env_pass: Option<Vec<String>>,
+}
+
+impl Body {
+    /// With what it extends.
+    pub fn inherit(&mut self, extended: Vec<Body>) {
+        let mut all = Body::default();
+        for body in extended {
+            all.add(body);
+        }
+        self.default = self.default.or(all.default);
+        self.sandbox.level = self.sandbox.level.or(all.sandbox.level);
+        self.sandbox.network = self.sandbox.network.take().or(all.sandbox.network);
+        self.sandbox.toolchains = united(self.sandbox.toolchains.take(), all.sandbox.toolchains);
+        self.env_pass = self.env_pass.take().or(all.env_pass);
+        self.limits = lowest(self.limits.take(), all.limits);
+        self.take_rules(all.rules);
+    }
+
+    /// Several that are extended side by side.
+    fn add(&mut self, other: Body) {
+        self.default = match (self.default, other.default) {
+            (Some(Decision::Deny), _) | (_, Some(Decision::Deny)) => Some(Decision::Deny),
+            (ours, theirs) => ours.or(theirs),
+        };
+        self.sandbox.level = self.sandbox.level.max(other.sandbox.level);
+        self.sandbox.network = united(self.sandbox.network.take(), other.sandbox.network);
+        self.sandbox.toolchains = united(self.sandbox.toolchains.take(), other.sandbox.toolchains);
+        self.env_pass = united(self.env_pass.take(), other.env_pass);
+        self.limits = lowest(self.limits.take(), other.limits);
+        self.take_rules(other.rules);
+    }
+
+    /// Rules of a preset that are there already are left out.
+    fn take_rules(&mut self, rules: Vec<Rule>) {
+        for rule in rules {
+            let known = rule.name.starts_with("builtin:") && self.rules.iter().any(|other| other.name == rule.name);
+            if !known {
+                self.rules.push(rule);
+            }
+        }
+    }
+}
+
+fn united<T: PartialEq>(ours: Option<Vec<T>>, theirs: Option<Vec<T>>) -> Option<Vec<T>> {
+    match (ours, theirs) {
+        (Some(mut ours), Some(theirs)) => {
+            for one in theirs {
+                if !ours.contains(&one) {
+                    ours.push(one);
+                }
+            }
+            Some(ours)
+        }
+        (ours, theirs) => ours.or(theirs),
+    }
+}
+
+fn lowest(ours: Option<Budget>, theirs: Option<Budget>) -> Option<Budget> {
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) => Some(ours.lowered_by(&theirs)),
+        (ours, theirs) => ours.or(theirs),
+    }
+}
+
+/// The record of a policy: its text, the texts that it extends, and one digest of all of them. Without any it is the SHA-256 of the text.
+pub fn record(name: &str, text: &str, parts: Vec<PolicyPart>, tree: Vec<String>) -> PolicyText {
+    let digest = match parts.is_empty() && tree.is_empty() {
+        true => Sha256::digest(text.as_bytes()),
+        false => {
+            let mut hash = Sha256::new();
+            let mut take = |text: &str| {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text.as_bytes());
+            };
+            take(text);
+            for part in &parts {
+                take(&part.name);
+                take(&part.text);
+            }
+            tree.iter().for_each(|name| take(name));
+            hash.finalize()
+        }
+    };
+    PolicyText {
+        name: name.to_owned(),
+        digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        text: text.to_owned(),
+        narrows: false,
+        extends: parts,
+        tree,
+    }
+}
+
+impl Policy {
+    /// The names of the files that it extends, resolved.
+    pub fn extended_files(&self) -> impl Iterator<Item = &str> {
+        self.source.extends.iter().map(|part| part.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Which toolchains a tree needs, by the files that projects of their kind have. Looks at names only, starts nothing.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// How deep below the top is looked: `services/api/package.json` counts.
+const DEPTH: usize = 3;
+
+/// How many entries are looked at.
+const ENTRIES: usize = 20_000;
+
+/// Directories that hold what others wrote or what a build made.
+const PASSED: &[&str] = &[
+    "node_modules",
+    "target",
+    "vendor",
+    "third_party",
+    "dist",
+    "build",
+    "out",
+    "venv",
+    "site-packages",
+    "fixtures",
+    "testdata",
+];
+
+/// A file's name and the toolchain that it speaks of.
+const MARKS: &[(&str, &str)] = &[
+    ("Cargo.toml", "rust"),
+    ("package.json", "node"),
+    ("pyproject.toml", "python"),
+    ("setup.py", "python"),
+    ("setup.cfg", "python"),
+    ("requirements.txt", "python"),
+    ("Pipfile", "python"),
+    ("tox.ini", "python"),
+    ("go.mod", "go"),
+    ("go.work", "go"),
+    ("pom.xml", "java"),
+    ("build.gradle", "java"),
+    ("build.gradle.kts", "java"),
+    ("settings.gradle", "java"),
+    ("settings.gradle.kts", "java"),
+];
+
+/// The toolchains, each once, in the order of the marks. A directory that cannot be read, and what lies beyond the limits, adds none; no
+/// link is followed.
+pub fn of(root: &Path) -> Vec<String> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut left: VecDeque<(PathBuf, usize)> = VecDeque::from([(root.to_path_buf(), 0)]);
+    let mut seen = 0;
+    while let Some((dir, depth)) = left.pop_front() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().filter_map(Result::ok) {
+            seen += 1;
+            if seen > ENTRIES {
+                return in_order(&found);
+            }
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_file() {
+                found.extend(
+                    MARKS
+                        .iter()
+                        .filter(|(mark, _)| *mark == name)
+                        .map(|(_, toolchain)| *toolchain),
+                );
+            } else if kind.is_dir() && depth < DEPTH && !name.starts_with('.') && !PASSED.contains(&name) {
+                left.push_back((entry.path(), depth + 1));
+            }
+        }
+    }
+    in_order(&found)
+}
+
+fn in_order(found: &[&str]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for (_, toolchain) in MARKS {
+        if found.contains(toolchain) && !all.iter().any(|name| name == toolchain) {
+            all.push((*toolchain).to_owned());
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn files_of_a_project_tell_its_toolchain() {
+        let dir = tree(&[
+            "services/api/package.json",
+            "Cargo.toml",
+            "crates/a/Cargo.toml",
+            "README.md",
+        ]);
+        assert_eq!(of(dir.path()), ["rust", "node"]);
+        assert!(of(tree(&["README.md", "a.py"]).path()).is_empty());
+    }
+
+    #[test]
+    fn what_others_wrote_tells_nothing() {
+        let dir = tree(&[
+            "node_modules/a/package.json",
+            "vendor/b/go.mod",
+            "tests/fixtures/x/pom.xml",
+            ".venv/lib/setup.py",
+            "a/b/c/d/Cargo.toml",
+        ]);
+        std::os::unix::fs::symlink("/usr", dir.path().join("usr")).unwrap();
+        assert!(of(dir.path()).is_empty());
+    }
+}

@@ -1,0 +1,175 @@
+//! Maintenance jobs under shipped policies: `fixtures/maintenance/JOB/` has `recipe.yaml`, `policy.yaml` (shipped policies and the paths of
+//! the job), `repo/`, and the replies of three runs: a `good` one, a `wrong` one that does not do it, and a `cheat` that bends what it is
+//! judged by.
+//!
+//! `expect` has a line a run: its name, exit code and verdict, and the checks that fail. `history` has the subjects of commits after the tag
+//! `v1.0.0`; `needs` names what `.ci/run` installs (`node_modules`, `ruff`). With `UPDATE_EXPECT=1` the failing checks are written anew.
+
+use super::harness::{World, have, project};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How many kinds there are at least.
+const KINDS: usize = 14;
+/// How many runs are made at once.
+const AT_ONCE: usize = 4;
+
+fn jobs() -> Vec<PathBuf> {
+    let dir = project().join("fixtures/maintenance");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    found.sort();
+    assert!(found.len() >= KINDS, "only {} jobs were found", found.len());
+    found
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp")
+        .args(["-r", "-T", "--"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
+    assert!(done.success(), "{} could not be copied", from.display());
+}
+
+/// The job's repository, committed and tagged; `None` where what it needs is not here.
+fn repository(job: &Path) -> Option<World> {
+    let world = World::new();
+    copy(&job.join("repo"), &world.ws());
+    let ignored = world.ws().join("gitignore");
+    if ignored.exists() {
+        std::fs::rename(ignored, world.ws().join(".gitignore")).unwrap();
+    }
+    world.git(&["init", "-q", "-b", "main"]);
+    world.commit("base");
+    world.git(&["tag", "v1.0.0"]);
+    text(&job.join("history"))
+        .lines()
+        .for_each(|subject| world.commit(subject));
+    let daily = std::env::var_os("OVERNIGHT_DAILY").map_or_else(|| project().join("target/ci/daily"), PathBuf::from);
+    for need in text(&job.join("needs")).lines() {
+        let from = match need {
+            "node_modules" => daily.join("node/node_modules"),
+            _ => daily.join("wheels"),
+        };
+        if !have(&format!("{} (see .ci/run)", from.display()), from.is_dir()) {
+            return None;
+        }
+        match need {
+            "node_modules" => copy(&from, &world.ws().join("node_modules")),
+            package => environment(&world, &from, package),
+        }
+    }
+    Some(world)
+}
+
+/// A virtual environment with one package.
+fn environment(world: &World, wheels: &Path, package: &str) {
+    let python = |args: &[&str]| {
+        let output = Command::new("python3")
+            .args(args)
+            .current_dir(world.ws())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    python(&["-m", "venv", "--without-pip", ".venv"]);
+    let wheels = wheels.to_string_lossy().into_owned();
+    let mut install = vec![
+        "-m",
+        "pip",
+        "--quiet",
+        "--python",
+        ".venv/bin/python",
+        "install",
+        "--no-index",
+    ];
+    install.extend(["--find-links", &wheels, package]);
+    python(&install);
+}
+
+/// A run of a job as a line of `expect`, with the names of the checks that failed last, and what stood on stderr.
+fn run(job: &Path, name: &str) -> Option<(String, String)> {
+    let world = repository(job)?;
+    let place = world.path().join("job");
+    copy(job, &place);
+    let at = |file: &str| place.join(file).to_string_lossy().into_owned();
+    let model = format!("script:{}", at(&format!("{name}.json")));
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        "run",
+        &at("recipe.yaml"),
+        "--policy",
+        &at("policy.yaml"),
+        "--model",
+        &model,
+        "--out",
+        &out,
+    ];
+    let done = world.call(&args);
+    let result = world.result();
+    let mut line = format!("{name} {} {}", done.code, result["verdict"].as_str().unwrap_or("none"));
+    let steps = result["steps"].as_array().cloned().unwrap_or_default();
+    let checks = steps
+        .iter()
+        .flat_map(|step| step["checks"].as_array().cloned().unwrap_or_default());
+    for check in checks.filter(|check| check["passed"] == false) {
+        line.push(' ');
+        line.push_str(check["name"].as_str().unwrap_or("?"));
+    }
+    Some((line, done.stderr))
+}
+
+fn differences(job: &Path) -> Vec<String> {
+    let wanted = text(&job.join("expect"));
+    let title = job.file_name().unwrap().to_string_lossy().into_owned();
+    let mut found = String::new();
+    let mut wrong = Vec::new();
+    assert_eq!(
+        wanted.lines().count(),
+        3,
+        "{title} has no line for each of good, wrong and cheat"
+    );
+    for (line, name) in wanted.lines().zip(["good", "wrong", "cheat"]) {
+        let Some((ended, stderr)) = run(job, name) else {
+            return Vec::new();
+        };
+        let code = ended.split(' ').nth(1).unwrap_or_default().to_owned();
+        if (name == "good") != (code == "0") {
+            wrong.push(format!("{title}: {ended}: a good run ends 0 and no other\n{stderr}"));
+        } else if line != ended && std::env::var_os("UPDATE_EXPECT").is_none() {
+            wrong.push(format!("{title}: wanted `{line}`, found `{ended}`\n{stderr}"));
+        }
+        found.push_str(&ended);
+        found.push('\n');
+    }
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(job.join("expect"), found).unwrap();
+    }
+    wrong
+}
+
+#[test]
+fn good_runs_pass_and_wrong_and_cheating_ones_do_not() {
+    let jobs = jobs();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut wrong = Vec::new();
+        while let Some(job) = jobs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            wrong.extend(differences(job));
+        }
+        wrong
+    };
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
