@@ -2,7 +2,7 @@
 
 use super::next::Next;
 use super::state::{Denial, State};
-use crate::base::grant::NOT_RESTORED;
+use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
 use crate::recipe::plan::{Expect, OnDeny};
@@ -34,6 +34,15 @@ pub fn refused_end(state: &State) -> Option<Outcome> {
             first_names(state.not_put_back.iter().map(String::as_str))
         );
         return Some(Outcome::new(Verdict::Denied, "not_put_back", message));
+    }
+    if let Some((step, _)) = state.refused_commands.first() {
+        let undone: Vec<Undone> = state.refused_commands.iter().map(|(_, undone)| undone.clone()).collect();
+        let reason = match undone.iter().all(|undone| undone.restored) {
+            true => "deny_rule",
+            false => "not_put_back",
+        };
+        let message = format!("step {step} changed what the policy denies: {}", described(&undone));
+        return Some(Outcome::new(Verdict::Denied, reason, message));
     }
     let denied = || {
         let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
