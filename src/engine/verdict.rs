@@ -130,3 +130,51 @@ pub fn finish(state: &State, plan: &Plan) -> Next {
         false => Outcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::{Change, EventKind};
+    use crate::base::ids::CallId;
+
+    fn undone(code: &str, restored: bool) -> Undone {
+        Undone {
+            path: "tests/a.py".to_owned(),
+            code: code.to_owned(),
+            rule: Some("p:4".to_owned()),
+            restored,
+            change: Change::Modified,
+        }
+    }
+
+    fn end(call: Option<&str>, check: bool, undone: Undone) -> Option<String> {
+        let mut state = State::default();
+        state.apply(&EventKind::Undone {
+            call: call.map(|_| CallId::nth(1)),
+            step: call.is_none().then(|| "build".into()),
+            check,
+            undone: vec![undone],
+            omitted: 0,
+        });
+        // A run that is resumed knows it all the same.
+        state.apply(&EventKind::Resumed {
+            by: "t".to_owned(),
+            model: "m".to_owned(),
+        });
+        refused_end(&state).map(|outcome| format!("{}: {}", outcome.reason, outcome.message))
+    }
+
+    #[test]
+    fn what_an_authors_command_changed_against_a_deny_rule_ends_the_run() {
+        assert_eq!(
+            end(None, false, undone("deny_rule", true)).unwrap(),
+            "deny_rule: step build changed what the policy denies: tests/a.py (deny_rule, rule p:4); this was undone"
+        );
+        let not_back = end(None, false, undone("protected_path", false)).unwrap();
+        assert!(not_back.starts_with("not_put_back: ") && not_back.contains("could not be undone"), "{not_back}");
+        assert_eq!(end(None, false, undone("protected_path", true)), None);
+        assert_eq!(end(None, true, undone("deny_rule", true)), None, "the check has failed");
+        assert!(end(None, true, undone("deny_rule", false)).is_some());
+        assert_eq!(end(Some("c1"), false, undone("deny_rule", true)), None, "the call was denied");
+    }
+}
