@@ -165,7 +165,11 @@ pub fn described(undone: &[Undone]) -> String {
         text
     });
     let parts: Vec<String> = parts.collect();
-    let end = if restored { "this was undone" } else { "not all of it could be undone" };
+    let end = if restored {
+        "this was undone"
+    } else {
+        "not all of it could be undone"
+    };
     format!("{}; {end}", parts.join(", "))
 }
 
@@ -281,7 +285,9 @@ mod tests {
             "tests/a (deny_rule, rule p:4), .envrc (protected_path, could not be undone), new (not_granted); not all of it could \
              be undone"
         );
-        let many: Vec<Undone> = (0..30).map(|at| one(&format!("f{at}"), "not_granted", None, true)).collect();
+        let many: Vec<Undone> = (0..30)
+            .map(|at| one(&format!("f{at}"), "not_granted", None, true))
+            .collect();
         assert!(described(&many).ends_with("f19 and 10 more; this was undone"));
     }
 }

@@ -246,7 +246,10 @@ impl State {
                     record.exec_denied = execs.iter().rev().find_map(|exec| exec.denied.clone());
                 }
             }
-            EventKind::Undone { .. } | EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
+            EventKind::Undone { .. }
+            | EventKind::Retried { .. }
+            | EventKind::Suspended { .. }
+            | EventKind::Warned { .. } => {}
         }
     }
 

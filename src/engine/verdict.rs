@@ -36,7 +36,11 @@ pub fn refused_end(state: &State) -> Option<Outcome> {
         return Some(Outcome::new(Verdict::Denied, "not_put_back", message));
     }
     if let Some((step, _)) = state.refused_commands.first() {
-        let undone: Vec<Undone> = state.refused_commands.iter().map(|(_, undone)| undone.clone()).collect();
+        let undone: Vec<Undone> = state
+            .refused_commands
+            .iter()
+            .map(|(_, undone)| undone.clone())
+            .collect();
         let reason = match undone.iter().all(|undone| undone.restored) {
             true => "deny_rule",
             false => "not_put_back",
@@ -171,10 +175,17 @@ mod tests {
             "deny_rule: step build changed what the policy denies: tests/a.py (deny_rule, rule p:4); this was undone"
         );
         let not_back = end(None, false, undone("protected_path", false)).unwrap();
-        assert!(not_back.starts_with("not_put_back: ") && not_back.contains("could not be undone"), "{not_back}");
+        assert!(
+            not_back.starts_with("not_put_back: ") && not_back.contains("could not be undone"),
+            "{not_back}"
+        );
         assert_eq!(end(None, false, undone("protected_path", true)), None);
         assert_eq!(end(None, true, undone("deny_rule", true)), None, "the check has failed");
         assert!(end(None, true, undone("deny_rule", false)).is_some());
-        assert_eq!(end(Some("c1"), false, undone("deny_rule", true)), None, "the call was denied");
+        assert_eq!(
+            end(Some("c1"), false, undone("deny_rule", true)),
+            None,
+            "the call was denied"
+        );
     }
 }

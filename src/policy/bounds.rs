@@ -1,9 +1,9 @@
 //! What no rule allows, or only one that names it literally: outside, secrets, protected paths, special files, odd names. Sees no rule order.
 
+use super::closed::closes;
 use super::files::PathPattern;
 use super::hosts;
 use super::model::{Effect, Policy, PolicySet, Rule};
-use super::closed::closes;
 use super::names::{fold, fold_path, is_deceptive, is_invisible};
 use super::needs::{Need, shown};
 use super::protected::{self, Below};
@@ -289,7 +289,11 @@ impl PolicySet {
 
     /// Whether some rule keeps tests from being written.
     pub(super) fn freezes_tests(&self) -> bool {
-        let mut rules = self.files.iter().flat_map(|file| &file.rules).filter(|rule| closes(rule));
+        let mut rules = self
+            .files
+            .iter()
+            .flat_map(|file| &file.rules)
+            .filter(|rule| closes(rule));
         rules.any(|rule| {
             let mut patterns = rule.paths.iter().flatten();
             patterns.any(|pattern| TESTS.iter().any(|test| pattern.touches_file(test, test)))

@@ -202,7 +202,9 @@ fn denied_by_rule(
 /// The program that the dynamic loader is told to run (`ld-linux-x86-64.so.2 /usr/bin/rm x`).
 fn loaded(exec: &Exec) -> Option<String> {
     let name = exec.real.file_name()?.to_string_lossy().into_owned();
-    let loads = ["ld-linux", "ld-musl", "ld.so", "ld64.so"].iter().any(|start| name.starts_with(start))
+    let loads = ["ld-linux", "ld-musl", "ld.so", "ld64.so"]
+        .iter()
+        .any(|start| name.starts_with(start))
         || name.starts_with("ld-") && name.ends_with(".so");
     let mut words = exec.argv.iter().skip(1).filter(|word| !word.starts_with('-'));
     // Values of its options (`--library-path DIR`) are directories or lists: the first word with a file's name counts, and whatever

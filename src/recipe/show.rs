@@ -186,7 +186,11 @@ fn server_line(server: &McpServer) -> String {
         .cloned()
         .collect::<Vec<_>>()
         .join(" ");
-    let writes = if server.writes_tree { " (may write the tree)" } else { "" };
+    let writes = if server.writes_tree {
+        " (may write the tree)"
+    } else {
+        ""
+    };
     format!("{}{required}{writes}", server.url.as_ref().unwrap_or(&command))
 }
 

@@ -242,7 +242,10 @@ impl<'a> RunSummary<'a> {
             said.push(format!("{} more new ones", super::text::grouped(omitted)));
         }
         if self.undone_omitted > 0 {
-            said.push(format!("{} more that were undone", super::text::grouped(self.undone_omitted)));
+            said.push(format!(
+                "{} more that were undone",
+                super::text::grouped(self.undone_omitted)
+            ));
         }
         said.join("; ")
     }

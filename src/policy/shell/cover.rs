@@ -282,7 +282,12 @@ mod tests {
         for text in ["make test", "make test V=1", "make test -j4 -- V=1"] {
             assert!(allows("make test", text), "{text}");
         }
-        for text in ["make test evil", "make test -C . evil", "make test -- evil", "make test $x"] {
+        for text in [
+            "make test evil",
+            "make test -C . evil",
+            "make test -- evil",
+            "make test $x",
+        ] {
             assert!(!allows("make test", text), "{text}");
         }
         assert!(allows("make", "make test evil"));

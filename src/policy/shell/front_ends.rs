@@ -19,16 +19,16 @@ struct FrontEnd {
     flags: &'static [&'static str],
 }
 
-const fn front_end(
-    program: &'static str,
-    words: &'static [&'static str],
-    flags: &'static [&'static str],
-) -> FrontEnd {
+const fn front_end(program: &'static str, words: &'static [&'static str], flags: &'static [&'static str]) -> FrontEnd {
     FrontEnd { program, words, flags }
 }
 
 const FRONT_ENDS: [FrontEnd; 15] = [
-    front_end("npx", &[], &["-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--"]),
+    front_end(
+        "npx",
+        &[],
+        &["-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--"],
+    ),
     front_end("bunx", &[], &[]),
     front_end("npm", &["exec"], &["-y", "--yes", "--no", "--"]),
     front_end("npm", &["x"], &["-y", "--yes", "--no", "--"]),
@@ -39,7 +39,11 @@ const FRONT_ENDS: [FrontEnd; 15] = [
     front_end("yarn", &[], &[]),
     front_end("python", &["-m"], &[]),
     front_end("python3", &["-m"], &[]),
-    front_end("uv", &["run"], &["--frozen", "--locked", "--offline", "--no-sync", "-q", "--quiet", "--"]),
+    front_end(
+        "uv",
+        &["run"],
+        &["--frozen", "--locked", "--offline", "--no-sync", "-q", "--quiet", "--"],
+    ),
     front_end("uvx", &[], &["--"]),
     front_end("poetry", &["run"], &["--"]),
     front_end("pipenv", &["run"], &[]),
@@ -56,7 +60,9 @@ pub fn leads(pass: &mut Pass<'_, '_>, program: &str) -> bool {
         return false;
     }
     let found = FRONT_ENDS.iter().find_map(|front_end| {
-        (front_end.program == program).then(|| name_at(pass.words, front_end)).flatten()
+        (front_end.program == program)
+            .then(|| name_at(pass.words, front_end))
+            .flatten()
     });
     let Some(at) = found else {
         return false;
@@ -138,14 +144,20 @@ mod tests {
             ("npx eslint@latest -o x .", Some("unknown_option:-o")),
             ("npx -- eslint -o x", Some("unknown_option:-o")),
             ("npm exec eslint -- --fix src", None),
-            ("npm exec -- eslint --output-file=x", Some("unknown_option:--output-file")),
+            (
+                "npm exec -- eslint --output-file=x",
+                Some("unknown_option:--output-file"),
+            ),
             ("pnpm exec prettier --plugin=x .", Some("unknown_option:--plugin")),
             ("yarn tsc --outDir x", Some("unknown_option:--outDir")),
             ("python -m pylint src", None),
             ("python3 -m pylint --output=x src", Some("unknown_option:--output")),
             ("uv run --frozen ruff check src", None),
             ("uv run pylint --output=x src", Some("unknown_option:--output")),
-            ("poetry run pylint --init-hook=x src", Some("unknown_option:--init-hook")),
+            (
+                "poetry run pylint --init-hook=x src",
+                Some("unknown_option:--init-hook"),
+            ),
             (".venv/bin/pylint src", None),
             ("sub/.venv/bin/pylint --output=x src", Some("unknown_option:--output")),
             ("node_modules/.bin/eslint -o x src", Some("unknown_option:-o")),

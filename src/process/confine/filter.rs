@@ -186,7 +186,10 @@ fn machine_wide(rules: &mut Rules) -> Result<(), seccompiler::Error> {
         (libc::SYS_setpriority, u64::from(libc::PRIO_PROCESS)),
         (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS),
     ] {
-        let of_others = vec![SeccompRule::new(vec![not(0, itself)?])?, SeccompRule::new(vec![not(1, 0)?])?];
+        let of_others = vec![
+            SeccompRule::new(vec![not(0, itself)?])?,
+            SeccompRule::new(vec![not(1, 0)?])?,
+        ];
         rules.insert(call, of_others);
     }
     for setting in FILE_SETTINGS {

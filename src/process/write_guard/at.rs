@@ -1,12 +1,12 @@
 //! Files of the workspace by handle: every call names one entry of a directory that is held open, and follows no link. What a
 //! hostile process swaps meanwhile can so lead nowhere else. Decides nothing.
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, chmodat, fchmod,
-    XattrFlags, fstat, futimens, getxattr, listxattr, mkdirat, open, openat, openat2, readlinkat, removexattr, renameat, setxattr, statat, symlinkat,
-    unlinkat,
-};
 use rustix::buffer::spare_capacity;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
+    chmodat, fchmod, fstat, futimens, getxattr, listxattr, mkdirat, open, openat, openat2, readlinkat, removexattr,
+    renameat, setxattr, statat, symlinkat, unlinkat,
+};
 use rustix::io::{Errno, Result};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
@@ -162,12 +162,20 @@ pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
         Err(error) => return Err(error),
     }
     let mut found = Attributes::new();
-    for name in names.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter_map(|name| std::str::from_utf8(name).ok())
+    {
         if !may_be_changed(name) {
             continue;
         }
         let mut value = Vec::with_capacity(ATTRIBUTE_BYTES);
-        getxattr(link.as_str(), name, spare_capacity(&mut value))?;
+        match getxattr(link.as_str(), name, spare_capacity(&mut value)) {
+            Ok(_) => {}
+            // Removed meanwhile; or of a file that this user cannot read, as its content.
+            Err(Errno::NODATA | Errno::ACCESS) => continue,
+            Err(error) => return Err(error),
+        }
         value.shrink_to_fit();
         found.insert(name.to_owned(), value);
     }

@@ -219,7 +219,10 @@ impl Node {
             Kind::File(_) | Kind::Dir => at::attributes(&at::handle(root, path)?)?,
             Kind::Link(_) | Kind::Other => at::Attributes::new(),
         };
-        held.memory += attributes.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum::<u64>();
+        held.memory += attributes
+            .iter()
+            .map(|(name, value)| (name.len() + value.len()) as u64)
+            .sum::<u64>();
         let print = Print::of(&data);
         Ok(Self {
             kind,

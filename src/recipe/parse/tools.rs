@@ -82,7 +82,8 @@ fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
     let of_command = !args.is_empty() || !env.is_empty() || cwd.is_some() || !network.is_empty() || writes.is_some();
     let of_url = transport.is_some() || !headers.is_empty() || oauth.is_some();
     if (url.is_some() && of_command) || (command.is_some() && of_url) {
-        let message = "`args`, `env`, `cwd`, `network`, `writes` go with `command`; `type`, `headers`, `oauth` go with `url`";
+        let message =
+            "`args`, `env`, `cwd`, `network`, `writes` go with `command`; `type`, `headers`, `oauth` go with `url`";
         let problem = Diagnostic::error("conflicting-keys", map.head(), message);
         problems.push(problem.help("leave away the keys of the other kind"));
     }

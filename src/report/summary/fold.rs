@@ -97,10 +97,7 @@ impl<'a> Fold<'a> {
                 self.sum.unruled = patch.unruled.iter().map(Cow::Borrowed).chain(undone).collect();
             }
             EventKind::Undone {
-                call,
-                undone,
-                omitted,
-                ..
+                call, undone, omitted, ..
             } => {
                 self.sum.undone_omitted += omitted;
                 for one in undone {
@@ -109,7 +106,8 @@ impl<'a> Fold<'a> {
             }
             EventKind::PutBack(done) => {
                 let patch = self.sum.patch;
-                let ruled = |path: &String| patch.is_some_and(|patch| patch.unruled.iter().any(|one| one.path == *path));
+                let ruled =
+                    |path: &String| patch.is_some_and(|patch| patch.unruled.iter().any(|one| one.path == *path));
                 let due = self.sum.unruled.iter_mut().filter(|unruled| unruled.is_due());
                 for unruled in due.filter(|unruled| ruled(&unruled.path)) {
                     unruled.to_mut().restored = !done.failed.contains(&unruled.path);

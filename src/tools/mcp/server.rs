@@ -4,8 +4,8 @@ use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, listed, page, told, tools_of};
 use super::tool::McpTool;
 use super::{Config, With, content, names, prompts};
-use crate::base::grant::described;
 use crate::base::call::ToolOutput;
+use crate::base::grant::described;
 use crate::tools::{Tool, ToolContext, ToolError};
 use rmcp::model::{
     CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,

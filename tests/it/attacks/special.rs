@@ -404,16 +404,34 @@ fn a_very_large_write_is_refused_and_a_large_one_is_not() {
         ground.prepare("git init -q -b main; git add -A; git commit -q -m base");
         let policy = ground.given("policy.yaml", &policy(level));
         let out = ground.out().to_string_lossy().into_owned();
-        let args = ["run", "-p", "x", "--policy", &policy, "--model", "gemini/gemini-2.5-pro", "--out", &out];
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--policy",
+            &policy,
+            "--model",
+            "gemini/gemini-2.5-pro",
+            "--out",
+            &out,
+        ];
         let env = [
             ("GEMINI_API_KEY", "key-of-the-test"),
             ("GOOGLE_GEMINI_BASE_URL", service.url.as_str()),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let done = ground.run(&args, &env, None);
-        assert_eq!((done.code, service.seen().len()), (0, 3), "{level} {user:?}: {}", done.stderr);
+        assert_eq!(
+            (done.code, service.seen().len()),
+            (0, 3),
+            "{level} {user:?}: {}",
+            done.stderr
+        );
         let refused = service.seen()[1].body.to_string();
-        assert!(refused.contains("huge.txt") && refused.contains("8"), "{level} {user:?}: the model is told of the limit");
+        assert!(
+            refused.contains("huge.txt") && refused.contains("8"),
+            "{level} {user:?}: the model is told of the limit"
+        );
         assert!(
             std::fs::metadata(ground.ws().join("large.txt")).is_ok_and(|data| data.len() >= 999_000),
             "{level} {user:?}: {}",

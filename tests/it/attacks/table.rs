@@ -255,7 +255,11 @@ fn play(class: &Class, case: &Case, level: &str, user: User) -> Vec<String> {
     }
     if !wrong.is_empty() {
         // Of a case that is played alone, all of it.
-        let shown = if std::env::var_os("OVERNIGHT_ATTACK").is_some() { usize::MAX } else { 6 };
+        let shown = if std::env::var_os("OVERNIGHT_ATTACK").is_some() {
+            usize::MAX
+        } else {
+            6
+        };
         let tail = |text: &str| {
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(shown)..].join("\n      ")
