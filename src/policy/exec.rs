@@ -166,13 +166,15 @@ fn denied_by_rule(
     // A link has another name than the program that it leads to.
     let real = exec.real.file_name().map(|name| name.to_string_lossy().into_owned());
     let behind = real.filter(|real| names.iter().all(|name| name.rsplit('/').next() != Some(real)));
-    let loaded = loaded(exec);
-    for name in names.iter().chain(&behind).chain(&loaded) {
-        let argv = match loaded.as_ref() == Some(name) {
-            true => exec.argv.iter().skip_while(|word| word != &name).cloned().collect(),
-            false => exec.argv.clone(),
+    let called = names.iter().chain(&behind).map(|name| (name.clone(), 0));
+    let loaded = loaded(exec).into_iter();
+    let loaded = loaded.filter_map(|at| Some((exec.argv.get(at)?.clone(), at)));
+    for (name, at) in called.chain(loaded) {
+        let name = &name;
+        let exec = &Exec {
+            argv: exec.argv.get(at..).unwrap_or_default().to_vec(),
+            ..exec.clone()
         };
-        let exec = &Exec { argv, ..exec.clone() };
         // What cannot be read is judged by its words alone.
         let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| Reading {
             commands: vec![shell::plain_words(&exec.argv, name)],
@@ -199,18 +201,19 @@ fn denied_by_rule(
     None
 }
 
-/// The program that the dynamic loader is told to run (`ld-linux-x86-64.so.2 /usr/bin/rm x`).
-fn loaded(exec: &Exec) -> Option<String> {
-    let name = exec.real.file_name()?.to_string_lossy().into_owned();
-    let loads = ["ld-linux", "ld-musl", "ld.so", "ld64.so"]
-        .iter()
-        .any(|start| name.starts_with(start))
-        || name.starts_with("ld-") && name.ends_with(".so");
-    let mut words = exec.argv.iter().skip(1).filter(|word| !word.starts_with('-'));
-    // Values of its options (`--library-path DIR`) are directories or lists: the first word with a file's name counts, and whatever
-    // follows is judged by the same prefix.
-    loads.then(|| words.find(|word| !word.contains(':') && !word.ends_with('/')).cloned())?
+/// The programs that the dynamic loader may be told to run (`ld-linux-x86-64.so.2 --argv0 ls /usr/bin/rm x`), by the index of their
+/// words: its options take values of any kind, so every word may be it.
+fn loaded(exec: &Exec) -> Vec<usize> {
+    let name = exec.real.file_name().unwrap_or_default().to_string_lossy();
+    let starts = ["ld-linux", "ld-musl", "ld.so", "ld64.so"];
+    let loads = starts.iter().any(|start| name.starts_with(start)) || name.starts_with("ld-") && name.ends_with(".so");
+    let words = exec.argv.iter().enumerate().skip(1);
+    let named = words.filter(|(_, word)| loads && !word.is_empty() && !word.starts_with('-'));
+    named.map(|(at, _)| at).take(MOST_LOADED).collect()
 }
+
+/// Words of the loader that are looked at: its own options are few.
+const MOST_LOADED: usize = 16;
 
 /// A program that another one starts for itself: by the list of that one, and with harmless arguments.
 fn helper(
