@@ -3,7 +3,7 @@
 
 use super::operands::{of_profile, subcommand};
 use super::values::{Pass, defer};
-use super::{Effect, Word};
+use super::{Effect, Reach, Word};
 use crate::base::grant::Starts;
 use crate::policy::profiles;
 
@@ -120,6 +120,8 @@ fn by_profile(pass: &mut Pass<'_, '_>, name: &str, start: usize) -> bool {
         tree: true,
         starts: Starts::Anything,
     };
+    // For deny rules, where programs are not judged at their exec: the name behind is a program too.
+    pass.used.reach = Reach::Operands;
     of_profile(pass, profile, start);
     true
 }
