@@ -74,7 +74,9 @@ pub fn leads(pass: &mut Pass<'_, '_>, program: &str) -> bool {
         defer(pass, at);
         return true;
     };
-    by_profile(pass, bare(&name), at + 1)
+    // What stands behind a `--` is handed on as it is (`npm exec eslint -- --fix`).
+    let handed_on = pass.words.get(at + 1).and_then(Word::exact) == Some("--");
+    by_profile(pass, bare(&name), at + 1 + usize::from(handed_on))
 }
 
 /// The name of a program below `dir`, at any depth of the workspace.
