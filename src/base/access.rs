@@ -70,6 +70,18 @@ pub struct Place {
     pub found: Found,
 }
 
+impl Place {
+    /// A file of the workspace that is known by its path, links followed.
+    pub fn of_tree(path: &str) -> Self {
+        Self {
+            asked: path.to_owned(),
+            path: path.to_owned(),
+            inside: true,
+            found: Found::File,
+        }
+    }
+}
+
 /// What lies at a place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

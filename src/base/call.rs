@@ -1,6 +1,6 @@
 //! Tool calls: what a tool is, the life of one call, and what comes back. Knows no tool.
 
-use super::grant::Judged;
+use super::grant::{Judged, Undone};
 use super::ids::CallId;
 use super::message::Content;
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,9 @@ pub struct ToolOutput {
     /// For commands: programs that were judged at their exec. They have an event of their own.
     #[serde(skip)]
     pub judged: Judged,
+    /// For commands: changes that were not granted and were undone. They have an event of their own.
+    #[serde(skip)]
+    pub undone: Vec<Undone>,
 }
 
 impl ToolOutput {

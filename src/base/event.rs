@@ -3,7 +3,7 @@
 use super::access::Access;
 use super::budget::Spent;
 use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
-use super::grant::JudgedExec;
+use super::grant::{JudgedExec, Undone};
 use super::ids::{BlobId, CallId, RunId, StepId};
 use super::message::{Content, Message, Reply};
 use super::outcome::{CheckResult, Outcome, StepResult};
@@ -97,6 +97,22 @@ pub enum EventKind {
     Executed {
         call: CallId,
         execs: Vec<JudgedExec>,
+        /// Further ones that are not listed.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        omitted: u64,
+    },
+    /// Changes of a command that were not granted, undone when it had ended.
+    Undone {
+        /// The call whose command it was; `None` for a command of the recipe's author.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+        /// The step whose command it was, where it was no call's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<StepId>,
+        /// Whether it was a check of the step.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        check: bool,
+        undone: Vec<Undone>,
         /// Further ones that are not listed.
         #[serde(default, skip_serializing_if = "is_zero")]
         omitted: u64,

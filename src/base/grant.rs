@@ -1,6 +1,7 @@
 //! What a ruling grants one command: the places it may write, the programs it may start, and the questions that are asked at each
 //! `execve`. Made by `policy`, enforced by `process`; pure data and two traits, no I/O.
 
+use super::unruled::Change;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -108,18 +109,68 @@ pub struct Undone {
     pub rule: Option<String>,
     /// Whether the old state is back. When it is not, the run must end.
     pub restored: bool,
+    /// What had happened to the path.
+    #[serde(default)]
+    pub change: Change,
 }
 
 /// The code of a denial whose change could not be undone: it ends the run.
 pub const NOT_RESTORED: &str = "not_restored";
 
-/// The paths of changes that were not granted, for people.
-pub fn named(undone: &[Undone]) -> String {
-    let one = |undone: &Undone| match undone.restored {
-        true => undone.path.clone(),
-        false => format!("{} (could not be put back)", undone.path),
+/// How many paths of one kind a sentence names.
+const NAMED: usize = 20;
+
+/// The codes of changes that were not granted, each once: what denies before what was only not granted.
+pub fn codes(undone: &[Undone]) -> Vec<&str> {
+    let rank = |code: &str| match code {
+        "deny_rule" => 0,
+        "suspend_rule" => 1,
+        "protected_path" => 2,
+        "not_granted" => 4,
+        _ => 3,
     };
-    undone.iter().map(one).collect::<Vec<_>>().join(", ")
+    let mut codes: Vec<&str> = undone.iter().map(|undone| undone.code.as_str()).collect();
+    codes.sort_unstable_by_key(|code| (rank(code), *code));
+    codes.dedup();
+    codes
+}
+
+/// Changes that were not granted and what became of them, for people: `tests/a.py (deny_rule, rule ci.yaml:4), b (not_granted);
+/// this was undone`. At most 20 paths of each kind are named.
+pub fn described(undone: &[Undone]) -> String {
+    let mut kinds: Vec<(&str, Option<&str>, bool)> = Vec::new();
+    for code in codes(undone) {
+        for one in undone.iter().filter(|one| one.code == code) {
+            let kind = (code, one.rule.as_deref(), one.restored);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+    }
+    let restored = undone.iter().all(|undone| undone.restored);
+    let plain = matches!(kinds.as_slice(), [(_, None, true)]);
+    let parts = kinds.iter().map(|kind| {
+        let fits = |one: &&Undone| (one.code.as_str(), one.rule.as_deref(), one.restored) == *kind;
+        let paths: Vec<&str> = undone.iter().filter(fits).map(|one| one.path.as_str()).collect();
+        let mut text = paths.get(..NAMED).unwrap_or(&paths).join(", ");
+        if let Some(more) = paths.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            text.push_str(&format!(" and {more} more"));
+        }
+        let (code, rule, back) = kind;
+        if !plain {
+            let rule = rule.map_or(String::new(), |rule| format!(", rule {rule}"));
+            let back = if *back { "" } else { ", could not be undone" };
+            text.push_str(&format!(" ({code}{rule}{back})"));
+        }
+        text
+    });
+    let parts: Vec<String> = parts.collect();
+    let end = if restored {
+        "this was undone"
+    } else {
+        "not all of it could be undone"
+    };
+    format!("{}; {end}", parts.join(", "))
 }
 
 /// What a program that is let go may execute itself.
@@ -204,4 +255,39 @@ pub struct JudgedExec {
     /// `None` when it was allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denied: Option<ExecDenial>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(path: &str, code: &str, rule: Option<&str>, restored: bool) -> Undone {
+        Undone {
+            path: path.to_owned(),
+            code: code.to_owned(),
+            rule: rule.map(str::to_owned),
+            restored,
+            change: Change::Modified,
+        }
+    }
+
+    #[test]
+    fn each_kind_is_named_with_its_rule() {
+        assert_eq!(described(&[one("a", "not_granted", None, true)]), "a; this was undone");
+        let all = [
+            one("new", "not_granted", None, true),
+            one("tests/a", "deny_rule", Some("p:4"), true),
+            one(".envrc", "protected_path", None, false),
+        ];
+        assert_eq!(codes(&all), ["deny_rule", "protected_path", "not_granted"]);
+        assert_eq!(
+            described(&all),
+            "tests/a (deny_rule, rule p:4), .envrc (protected_path, could not be undone), new (not_granted); not all of it could \
+             be undone"
+        );
+        let many: Vec<Undone> = (0..30)
+            .map(|at| one(&format!("f{at}"), "not_granted", None, true))
+            .collect();
+        assert!(described(&many).ends_with("f19 and 10 more; this was undone"));
+    }
 }

@@ -31,10 +31,11 @@ impl Unruled {
 }
 
 /// What happened to a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     Added,
+    #[default]
     Modified,
     Deleted,
     /// Only the right to execute it.

@@ -6,6 +6,7 @@ use super::refusal::Refusal;
 use super::secrets::{self, Secrets};
 use super::wire;
 use crate::base::event::ServerStatus;
+use crate::base::grant::Writes;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
 use crate::process::private::Private;
@@ -293,6 +294,10 @@ fn program(command: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Pro
         dir,
         env: env.collect::<Result<_, String>>()?,
         confinement,
+        writes: match server.writes_tree {
+            true => Writes::Tree,
+            false => Writes::Nothing,
+        },
     })
 }
 

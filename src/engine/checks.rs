@@ -4,7 +4,7 @@ use super::deps::Deps;
 use super::effects::{Stop, confinement};
 use super::ledger::Ledger;
 use crate::base::event::PatchTaken;
-use crate::base::grant::named;
+use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
 use crate::process::{self, Finished, Program, Spawn};
 use crate::recipe::plan::{Changed, CheckWhat};
@@ -67,10 +67,7 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
         (false, None, None) => "did not end by itself".to_owned(),
     };
     if !finished.undone.is_empty() {
-        message.push_str(&format!(
-            "; changed protected paths, put back: {}",
-            named(&finished.undone)
-        ));
+        message.push_str(&format!("; changed {}", described(&finished.undone)));
     }
     let mut output = finished.stdout.text.clone();
     if !finished.stderr.text.is_empty() {

@@ -3,6 +3,7 @@
 use super::changes;
 use super::checks;
 use super::deps::{Baseline, Deps, Sandbox};
+use super::exec;
 use super::home;
 use super::ledger::Ledger;
 use super::next::Next;
@@ -13,7 +14,7 @@ use super::verdict;
 use crate::base::access::Place;
 use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
-use crate::base::grant::{Undone, named};
+use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Part, Role};
 use crate::base::outcome::{Outcome, Verdict};
@@ -189,15 +190,10 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
     if !finished.undone.is_empty() {
         // A step that touched protected paths has failed whatever it says itself.
         exit.code = exit.code.filter(|code| *code != 0).or(Some(126));
-        let message = format!(
-            "step {}: changed protected paths, put back: {}",
-            step.id,
-            named(&finished.undone)
-        );
-        ledger.record(EventKind::Warned {
-            code: "protected_path".to_owned(),
-            message,
-        })?;
+        let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
+        let message = format!("step {}: changed {}", step.id, described(&finished.undone));
+        ledger.record(EventKind::Warned { code, message })?;
+        exec::record_undone(ledger, (None, Some(&step.id), false), &finished.undone)?;
     }
     ledger.record(EventKind::Ran {
         step: step.id.clone(),
@@ -206,19 +202,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         output: format!("{}{}", finished.stdout.text, finished.stderr.text),
         took_ms: finished.took.as_millis() as u64,
     })?;
-    ledger.sync_behind()?;
-    refused_step(&step.id, &finished.undone)
-}
-
-/// The end that an author's own command brings when it changed what a deny rule closes, or when a change could not be undone.
-fn refused_step(step: impl std::fmt::Display, undone: &[Undone]) -> Result<(), Stop> {
-    let reason = match undone.iter().find(|undone| !undone.restored) {
-        Some(_) => "not_put_back",
-        None if undone.iter().any(|undone| undone.code == "deny_rule") => "deny_rule",
-        None => return Ok(()),
-    };
-    let message = format!("step {step} changed what the policy denies: {}", named(undone));
-    Err(Stop::Ended(Outcome::new(Verdict::Denied, reason, message)))
+    Ok(ledger.sync_behind()?)
 }
 
 /// A wait that was cut short by the end of the run tells nothing about what was waited for.
@@ -296,6 +280,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
             let text = command_text(deps, ledger, command)?;
             let finished = checks::command(deps, ledger, &text, Duration::from_millis(*timeout_ms)).await?;
             stop_if_interrupted(deps)?;
+            exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
             checks::of_command(&check.name, &text, &finished)
         }
         what => checks::look(&check.name, what, ledger.state.patch.as_ref(), &deps.workspace),

@@ -6,8 +6,8 @@ use super::effects::Stop;
 use super::ledger::Ledger;
 use crate::base::call::{Origin, ToolOutput};
 use crate::base::event::{Decided, EventKind};
-use crate::base::grant::{ExecJudge, Writes};
-use crate::base::ids::CallId;
+use crate::base::grant::{ExecJudge, Undone, Writes};
+use crate::base::ids::{CallId, StepId};
 use crate::base::ruling::Asked;
 use crate::policy::WishedLevel;
 use std::sync::Arc;
@@ -50,15 +50,41 @@ pub fn is_witnessed(deps: &Deps) -> bool {
     }
 }
 
-/// Records the programs of a call that were judged at their exec.
+/// Changes that were not granted which one event lists.
+const MOST_UNDONE: usize = 1_000;
+
+/// Records the programs of a call that were judged at their exec, and changes of its command that were not granted.
 pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result<(), Stop> {
     let judged = &output.judged;
-    if judged.execs.is_empty() && judged.omitted == 0 {
+    if !judged.execs.is_empty() || judged.omitted > 0 {
+        ledger.record(EventKind::Executed {
+            call: call.clone(),
+            execs: judged.execs.clone(),
+            omitted: judged.omitted,
+        })?;
+    }
+    record_undone(ledger, (Some(call), None, false), &output.undone)
+}
+
+/// Records changes that were not granted: of a call's command, or of a command of the step, which may be a check. What denies or
+/// could not be undone comes first, so that it is listed.
+pub fn record_undone(
+    ledger: &mut Ledger,
+    (call, step, check): (Option<&CallId>, Option<&StepId>, bool),
+    undone: &[Undone],
+) -> Result<(), Stop> {
+    if undone.is_empty() {
         return Ok(());
     }
-    Ok(ledger.record(EventKind::Executed {
-        call: call.clone(),
-        execs: judged.execs.clone(),
-        omitted: judged.omitted,
+    let mut undone = undone.to_vec();
+    undone.sort_by_key(|one| (one.restored, one.code != "deny_rule"));
+    let omitted = undone.len().saturating_sub(MOST_UNDONE) as u64;
+    undone.truncate(MOST_UNDONE);
+    Ok(ledger.record(EventKind::Undone {
+        call: call.cloned(),
+        step: step.cloned(),
+        check,
+        undone,
+        omitted,
     })?)
 }

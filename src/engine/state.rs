@@ -8,7 +8,7 @@ use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
-use crate::base::grant::ExecDenial;
+use crate::base::grant::{ExecDenial, Undone};
 use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
@@ -141,6 +141,8 @@ pub struct State {
     pub author: Option<Author>,
     /// Changes that could not be put back.
     pub not_put_back: Vec<String>,
+    /// Changes of the author's own commands that end the run: what a deny rule closes, and what could not be undone.
+    pub refused_commands: Vec<(StepId, Undone)>,
     /// Whether checks ran since then: what changed meanwhile is theirs.
     pub littered: bool,
     /// How often in a row the same calls gave the same results.
@@ -225,6 +227,13 @@ impl State {
                 self.not_put_back.clear();
             }
             EventKind::PutBack(done) => self.put_back(done),
+            EventKind::Undone {
+                call: None,
+                step: Some(step),
+                check,
+                undone,
+                ..
+            } => self.undone(step, *check, undone),
             EventKind::RunFinished { outcome, .. } => self.outcome = Some(outcome.clone()),
             EventKind::Resumed { .. } => self.outcome = None,
             EventKind::Equipped(equipped) => {
@@ -237,7 +246,10 @@ impl State {
                     record.exec_denied = execs.iter().rev().find_map(|exec| exec.denied.clone());
                 }
             }
-            EventKind::Retried { .. } | EventKind::Suspended { .. } | EventKind::Warned { .. } => {}
+            EventKind::Undone { .. }
+            | EventKind::Retried { .. }
+            | EventKind::Suspended { .. }
+            | EventKind::Warned { .. } => {}
         }
     }
 

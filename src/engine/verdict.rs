@@ -2,7 +2,7 @@
 
 use super::next::Next;
 use super::state::{Denial, State};
-use crate::base::grant::NOT_RESTORED;
+use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
 use crate::recipe::plan::{Expect, OnDeny};
@@ -34,6 +34,19 @@ pub fn refused_end(state: &State) -> Option<Outcome> {
             first_names(state.not_put_back.iter().map(String::as_str))
         );
         return Some(Outcome::new(Verdict::Denied, "not_put_back", message));
+    }
+    if let Some((step, _)) = state.refused_commands.first() {
+        let undone: Vec<Undone> = state
+            .refused_commands
+            .iter()
+            .map(|(_, undone)| undone.clone())
+            .collect();
+        let reason = match undone.iter().all(|undone| undone.restored) {
+            true => "deny_rule",
+            false => "not_put_back",
+        };
+        let message = format!("step {step} changed what the policy denies: {}", described(&undone));
+        return Some(Outcome::new(Verdict::Denied, reason, message));
     }
     let denied = || {
         let unruled = state.patch.iter().flat_map(|patch| &patch.unruled);
@@ -120,4 +133,59 @@ pub fn finish(state: &State, plan: &Plan) -> Next {
         true => Outcome::new(Verdict::Passed, "", "every step and check passed"),
         false => Outcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::{Change, EventKind};
+    use crate::base::ids::CallId;
+
+    fn undone(code: &str, restored: bool) -> Undone {
+        Undone {
+            path: "tests/a.py".to_owned(),
+            code: code.to_owned(),
+            rule: Some("p:4".to_owned()),
+            restored,
+            change: Change::Modified,
+        }
+    }
+
+    fn end(call: Option<&str>, check: bool, undone: Undone) -> Option<String> {
+        let mut state = State::default();
+        state.apply(&EventKind::Undone {
+            call: call.map(|_| CallId::nth(1)),
+            step: call.is_none().then(|| "build".into()),
+            check,
+            undone: vec![undone],
+            omitted: 0,
+        });
+        // A run that is resumed knows it all the same.
+        state.apply(&EventKind::Resumed {
+            by: "t".to_owned(),
+            model: "m".to_owned(),
+        });
+        refused_end(&state).map(|outcome| format!("{}: {}", outcome.reason, outcome.message))
+    }
+
+    #[test]
+    fn what_an_authors_command_changed_against_a_deny_rule_ends_the_run() {
+        assert_eq!(
+            end(None, false, undone("deny_rule", true)).unwrap(),
+            "deny_rule: step build changed what the policy denies: tests/a.py (deny_rule, rule p:4); this was undone"
+        );
+        let not_back = end(None, false, undone("protected_path", false)).unwrap();
+        assert!(
+            not_back.starts_with("not_put_back: ") && not_back.contains("could not be undone"),
+            "{not_back}"
+        );
+        assert_eq!(end(None, false, undone("protected_path", true)), None);
+        assert_eq!(end(None, true, undone("deny_rule", true)), None, "the check has failed");
+        assert!(end(None, true, undone("deny_rule", false)).is_some());
+        assert_eq!(
+            end(Some("c1"), false, undone("deny_rule", true)),
+            None,
+            "the call was denied"
+        );
+    }
 }

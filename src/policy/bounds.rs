@@ -1,5 +1,6 @@
 //! What no rule allows, or only one that names it literally: outside, secrets, protected paths, special files, odd names. Sees no rule order.
 
+use super::closed::closes;
 use super::files::PathPattern;
 use super::hosts;
 use super::model::{Effect, Policy, PolicySet, Rule};
@@ -175,12 +176,34 @@ pub(super) fn protects(
         let reason = format!("{path} is protected ({})", entry.what);
         return Some(stop("protected_path", reason, fix(path)));
     }
+    let is_hook = |path: &str| fold_path(path).last().is_some_and(|name| name == TEST_HOOK);
+    if is_hook(&place.path)
+        && set.freezes_tests()
+        && !names(policy, need, asked, |pattern| {
+            pattern.spelled().is_some_and(is_hook) && pattern.covers(place, true)
+        })
+    {
+        let reason = format!("{path} is loaded by every test beside and below it, and a rule denies writing tests");
+        return Some(stop("protected_path", reason, fix(path)));
+    }
     if set.is_run_file(&place.path) {
         let reason = format!("{path} is the policy or recipe of this run");
         return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
     }
     None
 }
+
+/// Decides what python's tests do, from beside them or from above: protected where a rule freezes tests.
+pub(super) const TEST_HOOK: &str = "conftest.py";
+/// Paths of tests by custom: a rule that denies writing one of them freezes tests.
+const TESTS: [&str; 6] = [
+    "tests/test_a.py",
+    "tests/unit/test_a.py",
+    "test/test_a.py",
+    "test_a.py",
+    "src/test_a.py",
+    "src/a_test.py",
+];
 
 /// A protected path below a directory that is changed as a whole.
 fn below(place: &Place, set: &PolicySet, terrain: &Terrain<'_>) -> Option<String> {
@@ -262,6 +285,19 @@ impl PolicySet {
         let parts = fold_path(path);
         parts.first().is_some_and(|first| first == ".overnight")
             || self.hidden.iter().any(|dir| is_at_or_below(&parts, dir))
+    }
+
+    /// Whether some rule keeps tests from being written.
+    pub(super) fn freezes_tests(&self) -> bool {
+        let mut rules = self
+            .files
+            .iter()
+            .flat_map(|file| &file.rules)
+            .filter(|rule| closes(rule));
+        rules.any(|rule| {
+            let mut patterns = rule.paths.iter().flatten();
+            patterns.any(|pattern| TESTS.iter().any(|test| pattern.touches_file(test, test)))
+        })
     }
 
     fn is_run_file(&self, path: &str) -> bool {

@@ -48,18 +48,8 @@ const WRITERS: [(&str, Kind); 3] = [
 /// whose rule covers it by its `paths`. What one tool may write in all files is allowed; a deny rule with `paths` counts whichever
 /// tool it names. `times` and the arguments of calls play no part.
 pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
-    let place = Place {
-        asked: path.to_owned(),
-        path: path.to_owned(),
-        inside: true,
-        found: Found::File,
-    };
-    let used = FileUse {
-        place: Some(place.clone()),
-        asked: path.to_owned(),
-        opaque: false,
-        in_place: false,
-    };
+    let place = Place::of_tree(path);
+    let used = FileUse::of_tree(path);
     let by_tool = WRITERS.map(|(tool, kind)| {
         let need = if tool == SHELL {
             Need::ShellWrite(&used, None)

@@ -2,11 +2,12 @@
 //! writing by path. Asked for every name of a tree: an ordinary name is answered by a few table look-ups and one set of globs,
 //! without an allocation.
 
+use super::bounds::TEST_HOOK;
 use super::files::build;
 use super::model::{Effect, PolicySet, Rule, SHELL};
 use super::names::fold_path;
 use super::protected::{self, Entry};
-use crate::base::access::{Found, Place};
+use crate::base::access::Place;
 use crate::base::grant::ClosedPaths;
 use globset::{GlobSet, GlobSetBuilder};
 use std::cell::RefCell;
@@ -26,6 +27,8 @@ struct Closed {
     names: Names,
     /// Folded paths of the run's own files and directories.
     own: Vec<String>,
+    /// Whether some rule keeps tests from being written, so that what decides about them is closed too.
+    freezes_tests: bool,
     /// Index of file and rule of those that close by path.
     rules: Vec<(usize, usize)>,
     /// What any of the rules' patterns may touch, over paths as they are and over folded ones. `None`: everything may be.
@@ -52,6 +55,7 @@ impl Closed {
             set: set.clone(),
             names: Names::of(protected::LIST),
             own: own.filter(|path| !path.is_empty()).collect(),
+            freezes_tests: set.freezes_tests(),
             rules,
             touched: None,
         };
@@ -117,6 +121,9 @@ impl Closed {
 
     /// Whether the path is one of the protected names or lies below one, and is not opened.
     fn is_protected(&self, path: &str, folded: &str, is_dir: bool) -> bool {
+        if self.is_test_hook(path, folded) {
+            return true;
+        }
         if !self.names.may_hold(folded) {
             return false;
         }
@@ -126,15 +133,30 @@ impl Closed {
         !self.opens(entry, path, is_dir)
     }
 
+    /// Whether the path decides about frozen tests, and no file names it literally for writing.
+    fn is_test_hook(&self, path: &str, folded: &str) -> bool {
+        let named = |pattern: &super::files::PathPattern| {
+            pattern
+                .spelled()
+                .is_some_and(|text| text.to_ascii_lowercase().ends_with(TEST_HOOK))
+                && pattern.covers_file(path)
+        };
+        let opened = || {
+            self.set.files.iter().all(|policy| {
+                let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+                allow.any(|rule| {
+                    let writes = rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL);
+                    writes && rule.paths.iter().flatten().any(named)
+                })
+            })
+        };
+        self.freezes_tests && folded.rsplit('/').next() == Some(TEST_HOOK) && !opened()
+    }
+
     /// Whether every file has an allow rule for writing that names the protected name literally and covers the path. Of a
     /// directory it is enough that something below it may be opened.
     fn opens(&self, entry: &Entry, path: &str, is_dir: bool) -> bool {
-        let place = Place {
-            asked: path.to_owned(),
-            path: path.to_owned(),
-            inside: true,
-            found: Found::File,
-        };
+        let place = Place::of_tree(path);
         self.set.files.iter().all(|policy| {
             let mut allow = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
             allow.any(|rule| {
@@ -168,7 +190,7 @@ fn opens_below_git(path: &str) -> bool {
 }
 
 /// Whether a rule closes the paths that it names: no command writes what is denied, or held for a person, for writing.
-fn closes(rule: &Rule) -> bool {
+pub(super) fn closes(rule: &Rule) -> bool {
     let writes = ["write_file", "replace", SHELL];
     matches!(rule.effect, Effect::Deny | Effect::Suspend)
         && rule.paths.is_some()

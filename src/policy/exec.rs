@@ -163,7 +163,18 @@ fn denied_by_rule(
         return None;
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
-    for name in names {
+    // A link has another name than the program that it leads to.
+    let real = exec.real.file_name().map(|name| name.to_string_lossy().into_owned());
+    let behind = real.filter(|real| names.iter().all(|name| name.rsplit('/').next() != Some(real)));
+    let called = names.iter().chain(&behind).map(|name| (name.clone(), 0));
+    let loaded = loaded(exec).into_iter();
+    let loaded = loaded.filter_map(|at| Some((exec.argv.get(at)?.clone(), at)));
+    for (name, at) in called.chain(loaded) {
+        let name = &name;
+        let exec = &Exec {
+            argv: exec.argv.get(at..).unwrap_or_default().to_vec(),
+            ..exec.clone()
+        };
         // What cannot be read is judged by its words alone.
         let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| Reading {
             commands: vec![shell::plain_words(&exec.argv, name)],
@@ -189,6 +200,20 @@ fn denied_by_rule(
     }
     None
 }
+
+/// The programs that the dynamic loader may be told to run (`ld-linux-x86-64.so.2 --argv0 ls /usr/bin/rm x`), by the index of their
+/// words: its options take values of any kind, so every word may be it.
+fn loaded(exec: &Exec) -> Vec<usize> {
+    let name = exec.real.file_name().unwrap_or_default().to_string_lossy();
+    let starts = ["ld-linux", "ld-musl", "ld.so", "ld64.so"];
+    let loads = starts.iter().any(|start| name.starts_with(start)) || name.starts_with("ld-") && name.ends_with(".so");
+    let words = exec.argv.iter().enumerate().skip(1);
+    let named = words.filter(|(_, word)| loads && !word.is_empty() && !word.starts_with('-'));
+    named.map(|(at, _)| at).take(MOST_LOADED).collect()
+}
+
+/// Words of the loader that are looked at: its own options are few.
+const MOST_LOADED: usize = 16;
 
 /// A program that another one starts for itself: by the list of that one, and with harmless arguments.
 fn helper(

@@ -7,7 +7,7 @@ use super::model::{Effect, Policy, PolicySet, SHELL, SandboxWish};
 use super::needs::Need;
 use super::protected;
 use super::shell::FileUse;
-use crate::base::access::{Found, Place, Terrain};
+use crate::base::access::{Place, Terrain};
 use crate::base::budget::Budget;
 use crate::base::call::{Kind, Origin};
 use crate::base::event::PolicyText;
@@ -147,6 +147,9 @@ impl PolicySet {
             };
             list.push(entry.path.to_owned());
         }
+        if self.freezes_tests() {
+            all.anywhere.push(super::bounds::TEST_HOOK.to_owned());
+        }
         all.opened = self.opened();
         all
     }
@@ -174,18 +177,8 @@ impl PolicySet {
     /// Whether a file must stay unread by a search tool or, for `run_shell_command`, by commands: secret-like, hidden,
     /// denied, or (for other tools than the shell) not covered.
     pub fn unreadable(&self, tool: &str, kind: Kind, path: &str) -> bool {
-        let place = Place {
-            asked: path.to_owned(),
-            path: path.to_owned(),
-            inside: true,
-            found: Found::File,
-        };
-        let used = FileUse {
-            place: Some(place.clone()),
-            asked: path.to_owned(),
-            opaque: false,
-            in_place: false,
-        };
+        let used = FileUse::of_tree(path);
+        let place = Place::of_tree(path);
         let asked = Asked {
             tool,
             kind,

@@ -39,7 +39,7 @@ pub(super) enum Order {
     Judge {
         judge: Arc<dyn ExecJudge>,
         workspace: PathBuf,
-        /// Level `landlock`: where the calls of `mediate::CALLS` may be aimed at, which wait for an answer here too.
+        /// Level `landlock`: where the calls of `mediate::calls` may be aimed at, which wait for an answer here too.
         places: Option<Places>,
     },
 }

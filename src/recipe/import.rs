@@ -154,6 +154,7 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
         include_tools: names(config.get("includeTools")).map(|tools| tools.into_iter().map(bare_tool).collect()),
         exclude_tools: names(config.get("excludeTools")).unwrap_or_default(),
         network: Vec::new(),
+        writes_tree: false,
         oauth: oauth(name, config, warnings),
     })
 }

@@ -361,6 +361,7 @@ fn plan_server(server: &ServerSpec, render: &mut Render<'_>) -> McpServer {
         include_tools: server.include_tools.clone(),
         exclude_tools: server.exclude_tools.clone(),
         network: server.network.iter().map(|host| host.value.clone()).collect(),
+        writes_tree: server.writes_tree,
         oauth: server.oauth.as_ref().map(|oauth| oauth.value.clone()),
     }
 }

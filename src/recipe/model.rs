@@ -147,6 +147,7 @@ pub struct ServerSpec {
     pub include_tools: Option<Vec<String>>,
     pub exclude_tools: Vec<String>,
     pub network: Vec<Spanned<String>>,
+    pub writes_tree: bool,
     pub oauth: Option<Spanned<super::plan::ClientCredentials>>,
 }
 

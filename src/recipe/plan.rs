@@ -193,6 +193,9 @@ pub struct McpServer {
     pub exclude_tools: Vec<String>,
     /// Hosts that a stdio server may reach.
     pub network: Vec<String>,
+    /// Whether a stdio server may write the workspace; otherwise it is read-only for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub writes_tree: bool,
     /// OAuth client credentials, when set.
     pub oauth: Option<ClientCredentials>,
 }

@@ -186,7 +186,12 @@ fn server_line(server: &McpServer) -> String {
         .cloned()
         .collect::<Vec<_>>()
         .join(" ");
-    format!("{}{required}", server.url.as_ref().unwrap_or(&command))
+    let writes = if server.writes_tree {
+        " (may write the tree)"
+    } else {
+        ""
+    };
+    format!("{}{required}{writes}", server.url.as_ref().unwrap_or(&command))
 }
 
 fn expect(expect: Expect) -> &'static str {

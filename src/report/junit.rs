@@ -158,7 +158,7 @@ fn unruled(sum: &RunSummary<'_>, suite: &mut TestSuite) {
         );
         property(suite, &format!("unruled.{}", unruled.path), &value);
     }
-    let omitted = sum.patch.map_or(0, |patch| patch.unruled_omitted);
+    let omitted = sum.unruled_omitted();
     let more = sum.unruled.len().saturating_sub(UNRULED) as u64 + omitted;
     if more > 0 {
         property(suite, "unruled", &format!("and {more} more"));

@@ -44,7 +44,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         denied: denied(sum),
         suspended: suspended(sum, ending),
         unruled: sum.unruled.iter().map(|unruled| unruled.as_ref().clone()).collect(),
-        unruled_omitted: sum.patch.map_or(0, |patch| patch.unruled_omitted),
+        unruled_omitted: sum.unruled_omitted(),
         usage: UsageReport {
             turns: u64::try_from(sum.turns.len()).unwrap_or(u64::MAX) + sum.summaries,
             tokens: sum.usage,

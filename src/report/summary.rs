@@ -44,6 +44,8 @@ pub struct RunSummary<'a> {
     pub patch: Option<&'a PatchTaken>,
     /// Changes that no rule allows, as they stand at the end.
     pub unruled: Vec<Cow<'a, Unruled>>,
+    /// Further changes that the sandbox undid and that are not listed.
+    pub undone_omitted: u64,
     pub warnings: Vec<Warning<'a>>,
     /// How often the run was resumed.
     pub resumed: u32,
@@ -212,6 +214,11 @@ impl<'a> RunSummary<'a> {
         }
     }
 
+    /// Changes that no rule allows and that are not listed.
+    pub fn unruled_omitted(&self) -> u64 {
+        self.patch.map_or(0, |patch| patch.unruled_omitted) + self.undone_omitted
+    }
+
     /// Changes that were put back or left out of the patch, in a sentence; empty when there are none.
     pub fn unruled_line(&self) -> String {
         let names = |wanted: &dyn Fn(&Unruled) -> bool| {
@@ -233,6 +240,12 @@ impl<'a> RunSummary<'a> {
         let omitted = self.patch.map_or(0, |patch| patch.unruled_omitted);
         if omitted > 0 {
             said.push(format!("{} more new ones", super::text::grouped(omitted)));
+        }
+        if self.undone_omitted > 0 {
+            said.push(format!(
+                "{} more that were undone",
+                super::text::grouped(self.undone_omitted)
+            ));
         }
         said.join("; ")
     }

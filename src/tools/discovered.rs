@@ -67,7 +67,8 @@ pub async fn discover(commands: &Commands, with: &With<'_>) -> Result<Discovered
         keep: None,
         shown: MOST,
         redactor: Arc::clone(with.redactor),
-        writes: crate::base::grant::Writes::Tree,
+        // It lists tools; what they change is ruled when they are called.
+        writes: crate::base::grant::Writes::Nothing,
         judge: None,
     };
     let finished = process::run(spawn, with.confinement).await;
@@ -319,12 +320,12 @@ async fn call(
             format!("{name} took too long and was ended\n{}", report(&finished)),
         ));
     }
-    if !finished.undone.is_empty() {
-        let undone = crate::base::grant::named(&finished.undone);
-        return Err(ToolError::model(
-            "protected_path",
-            format!("{name} changed protected paths, put back: {undone}"),
-        ));
+    if let Some(failure) = super::shell::undone_failure(&finished.undone) {
+        let message = format!("{name}: {}", failure.message);
+        return Ok(ToolOutput {
+            undone: finished.undone,
+            ..ToolOutput::failure(&failure.kind, message)
+        });
     }
     match finished.exit.code {
         Some(0) => Ok(ToolOutput {

@@ -10,7 +10,7 @@ use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, Found, Place};
 use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
 use crate::base::event::Live;
-use crate::base::grant::{Judged, JudgedExec, NOT_RESTORED, Undone, named};
+use crate::base::grant::{Judged, JudgedExec, NOT_RESTORED, Undone, codes, described};
 use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
@@ -252,11 +252,11 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
         Some(denied) => lines.push(denied.message.clone()),
         None => lines.extend(ends(&exit)),
     }
-    let undone = undone_failure(&undone);
-    lines.extend(undone.as_ref().map(|failure| failure.message.clone()));
-    let failure = match undone {
-        Some(undone) if undone.denial() == Some(NOT_RESTORED) => Some(undone),
-        undone => denied.or(undone),
+    let told = undone_failure(&undone);
+    lines.extend(told.as_ref().map(|failure| failure.message.clone()));
+    let failure = match told {
+        Some(told) if told.denial() == Some(NOT_RESTORED) => Some(told),
+        told => denied.or(told),
     };
     ToolOutput {
         summary: match failure.as_ref().and_then(ToolFailure::denial) {
@@ -266,6 +266,7 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
         kept,
         exit: Some(exit),
         error: failure,
+        undone,
         ..ToolOutput::text(lines.join("\n"), "")
     }
 }
@@ -328,20 +329,22 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     lines
 }
 
-/// The failure of a command that wrote where it must not; its message is a line for the model.
+/// The failure of a command that wrote where it must not; its message is a line for the model. Its code is the strictest of all:
+/// that something could not be undone, else what a rule denies.
 pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
-    let first = undone.first()?;
-    let (code, end) = match undone.iter().all(|undone| undone.restored) {
-        true => (first.code.as_str(), "this was undone"),
-        false => (NOT_RESTORED, "not all of it could be undone"),
+    let codes = codes(undone);
+    let strictest = match undone.iter().all(|undone| undone.restored) {
+        true => *codes.first()?,
+        false => NOT_RESTORED,
     };
-    let kind = match code {
-        "protected_path" => code.to_owned(),
+    let kind = match strictest {
+        "protected_path" => strictest.to_owned(),
         code => format!("denied:{code}"),
     };
     let message = format!(
-        "[denied ({code}): the command changed {}; {end}. A rule that names the path would allow it.]",
-        named(undone)
+        "[denied ({}): the command changed {}. A rule that names the path would allow it.]",
+        codes.join(", "),
+        described(undone)
     );
     Some(ToolFailure { kind, message })
 }

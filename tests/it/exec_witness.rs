@@ -10,17 +10,13 @@ mod streams;
 use overnight::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts, Writes};
 use overnight::base::secret::Redactor;
 use overnight::process::{self, Confinement, Finished, Level, Network, Program, Spawn, SpawnError};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 const CONFINED: [Level; 2] = [Level::Full, Level::Landlock];
-
-/// Names another copy of the program, where an ordinary user cannot reach the built one.
-const HELPER: &str = "OVERNIGHT_TEST_HELPER";
 
 /// Programs whose children are judged like the shell's.
 const WRAPPERS: [&str; 13] = [
@@ -112,12 +108,8 @@ struct House {
     confinement: Confinement,
 }
 
-fn helper() -> PathBuf {
-    std::env::var_os(HELPER).map_or_else(|| env!("CARGO_BIN_EXE_overnight").into(), PathBuf::from)
-}
-
 fn house(level: Level) -> House {
-    process::use_helper(helper());
+    process::use_helper(super::harness::helper());
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name);
     for dir in ["ws/src/d", "home", "tmp"] {
@@ -205,45 +197,7 @@ impl House {
     }
 }
 
-/// The same tests as an ordinary user. Only root can become one.
 #[test]
 fn everything_as_an_ordinary_user() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let place = tempfile::tempdir().unwrap();
-    let open =
-        |path: &Path| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    open(place.path());
-    // What was built may lie where nobody else can go.
-    let copy = |from: &Path, name: &str| {
-        let to = place.path().join(name);
-        std::fs::copy(from, &to).unwrap();
-        open(&to);
-        to
-    };
-    let tests = copy(&std::env::current_exe().unwrap(), "tests");
-    let own = copy(&helper(), "overnight");
-    let got = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
-        .arg(tests)
-        .args([
-            "exec_witness::",
-            "--skip",
-            "ordinary_user",
-            "--skip",
-            "inner_",
-            "--nocapture",
-        ])
-        .env(HELPER, own)
-        .env("HOME", "/nonexistent")
-        .current_dir("/")
-        .output()
-        .unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&got.stdout),
-        String::from_utf8_lossy(&got.stderr),
-    );
-    assert!(got.status.success(), "{out}\n{err}");
-    assert!(out.contains("test result: ok.") && !out.contains(" 0 passed"), "{out}");
+    super::harness::as_ordinary_user(65533, "exec_witness::", &["inner_"]);
 }

@@ -205,17 +205,22 @@ fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// git with a fixed identity and nobody's configuration.
+/// A fixed identity for git, and nobody's configuration.
+pub const GIT_IDENTITY: [(&str, &str); 6] = [
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_AUTHOR_NAME", "a"),
+    ("GIT_AUTHOR_EMAIL", "a@example.org"),
+    ("GIT_COMMITTER_NAME", "a"),
+    ("GIT_COMMITTER_EMAIL", "a@example.org"),
+];
+
+/// git with that identity.
 pub fn git_in(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
         .args(args)
         .current_dir(dir)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_AUTHOR_NAME", "a")
-        .env("GIT_AUTHOR_EMAIL", "a@example.org")
-        .env("GIT_COMMITTER_NAME", "a")
-        .env("GIT_COMMITTER_EMAIL", "a@example.org")
+        .envs(GIT_IDENTITY)
         .output()
         .unwrap();
     assert!(
@@ -224,6 +229,61 @@ pub fn git_in(dir: &Path, args: &[&str]) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Names another copy of the program, where an ordinary user cannot reach the built one.
+const HELPER: &str = "OVERNIGHT_TEST_HELPER";
+
+/// The program that confines commands of these tests.
+pub fn helper() -> PathBuf {
+    std::env::var_os(HELPER).map_or_else(|| BIN.into(), PathBuf::from)
+}
+
+/// Runs tests of this binary again as an ordinary user: those whose names hold `filter` and none of `skip`. Root may do more, so the
+/// same must hold for both; a run that is no root's has shown it already. Each caller has a user of its own, since what one user may
+/// start is counted for all its processes together.
+pub fn as_ordinary_user(user: u32, filter: &str, skip: &[&str]) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let there = Command::new("setpriv").arg("--version").output().is_ok();
+    if !have("setpriv", there) {
+        return;
+    }
+    let open =
+        |path: &Path| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    open(place.path());
+    // What was built may lie where nobody else can go, and so may the directory for temporary files of whoever runs the tests.
+    let copy = |from: &Path, name: &str| {
+        let to = place.path().join(name);
+        std::fs::copy(from, &to).unwrap();
+        open(&to);
+        to
+    };
+    let tests = copy(&std::env::current_exe().unwrap(), "tests");
+    let own = copy(&helper(), "overnight");
+    let temporary = place.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    std::os::unix::fs::chown(&temporary, Some(user), Some(user)).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args([&format!("--reuid={user}"), &format!("--regid={user}")])
+        .args(["--clear-groups", "--inh-caps=-all", "--"])
+        .arg(tests)
+        .args([filter, "--skip", "ordinary_user"])
+        .args(skip.iter().flat_map(|name| ["--skip", name]))
+        .env(HELPER, own)
+        .env("HOME", "/nonexistent")
+        .env("TMPDIR", &temporary)
+        .current_dir("/");
+    let got = command.output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&got.stdout),
+        String::from_utf8_lossy(&got.stderr),
+    );
+    assert!(got.status.success(), "{out}\n{err}");
+    assert!(out.contains("test result: ok.") && !out.contains(" 0 passed"), "{out}");
 }
 
 /// What a call gave.

@@ -179,10 +179,14 @@ fn the_files_server_writes_only_where_it_may() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let ws = world.ws().canonicalize().unwrap();
     let outside = world.path().canonicalize().unwrap();
-    let server = json!({ "command": "node", "args": [entry, ws, outside] });
+    let server = json!({ "command": "node", "args": [entry, ws, outside], "writes": "tree" });
     let path = |path: PathBuf| json!({ "path": path, "content": "two\n" });
     call(&world, &server, "s__write_file", &path(ws.join("b.txt"))).exits(0);
     assert_eq!(world.read("b.txt"), "two\n");
+    // Without `writes` the tree is read-only for it.
+    let reads = json!({ "command": "node", "args": [entry, ws] });
+    call(&world, &reads, "s__write_file", &path(ws.join("d.txt"))).exits(1);
+    assert!(!ws.join("d.txt").exists());
     // The server thinks that it may; what it writes there is gone with its sandbox.
     call(&world, &server, "s__write_file", &path(outside.join("c.txt")));
     assert!(!outside.join("c.txt").exists());
@@ -205,7 +209,7 @@ fn an_image_reaches_the_model_and_changes_reach_the_patch() {
     let ws = world.ws().canonicalize().unwrap();
     let recipe = json!({
         "version": 1, "name": "mcp", "tools": { "mcp_servers": {
-            "s": { "command": "node", "args": [everything] }, "f": { "command": "node", "args": [files, ws] } } },
+            "s": { "command": "node", "args": [everything] }, "f": { "command": "node", "args": [files, ws], "writes": "tree" } } },
         "steps": [{ "id": "ask", "prompt": "go" }],
     });
     let recipe = world.beside("recipe.yaml", recipe.to_string());

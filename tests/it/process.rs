@@ -17,7 +17,7 @@ struct House {
 }
 
 fn house(level: Level) -> House {
-    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    process::use_helper(super::harness::helper());
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name);
     for dir in [

@@ -30,6 +30,10 @@ fn an_undone_change_is_a_denial_and_ends_the_run_4() {
         "{result}"
     );
     assert!(denied["reason"].as_str().unwrap().contains(".envrc"), "{denied}");
+    let undone = result["unruled"].as_array().unwrap();
+    let listed =
+        json!({ "path": ".envrc", "change": "added", "rule": null, "code": "protected_path", "restored": true });
+    assert!(undone.contains(&listed), "{result}");
     assert!(!world.ws().join(".envrc").exists() && !world.ws().join(".husky").exists());
     assert_eq!(world.read("out.txt"), "built\n");
     let junit = std::fs::read_to_string(world.out().join("junit.xml")).unwrap();
@@ -46,6 +50,34 @@ fn checks_that_pass_outweigh_an_undone_change_and_it_is_listed_all_the_same() {
     let replies = script(&[shell("bash build.sh"), says("built")]);
     world.recipe(recipe, &replies, BUILDS, &["--quiet"]).exits(0);
     assert_eq!(world.result()["denied"][0]["code"], "protected_path");
+}
+
+#[test]
+fn a_step_that_changes_what_a_rule_denies_ends_the_run_also_after_a_resume() {
+    let world = World::repo(&[("tests/a.txt", "old\n"), ("a.txt", "one\n")]);
+    let recipe = "version: 1\nname: build\nsteps:\n  - { id: build, run: \"echo x > tests/a.txt; echo y > tests/new; true\" }\n  \
+                  - { id: ask, prompt: go }\n";
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { id: frozen, deny: [write_file, replace], paths: ['tests/**'] }\n\
+                  sandbox: { level: landlock }\n";
+    world
+        .recipe(recipe, &script(&[says("done")]), policy, &["--quiet"])
+        .exits(4);
+    let result = world.result();
+    assert_eq!(world.read("tests/a.txt"), "old\n");
+    assert!(!world.ws().join("tests/new").exists());
+    let paths: Vec<&str> = result["unruled"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["tests/a.txt", "tests/new"], "{result}");
+    let out = world.out().to_string_lossy().into_owned();
+    let again = world.call(&["resume", &out]).exits(4);
+    assert!(
+        again.stdout.contains("frozen") || again.stderr.contains("frozen"),
+        "{again:?}"
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ struct Ground {
 const CONFINED: [Level; 2] = [Level::Full, Level::Landlock];
 
 fn ground(level: Level) -> Ground {
-    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    process::use_helper(super::harness::helper());
     let top = tempfile::tempdir().unwrap();
     let at = |name: &str| top.path().join(name);
     for dir in ["ws/.git/hooks", "ws/src/deep", "home", "tmp", "outside", "toolchain"] {

@@ -2,6 +2,8 @@
 
 use super::State;
 use crate::base::event::{PutBack, Unruled};
+use crate::base::grant::Undone;
+use crate::base::ids::StepId;
 use crate::policy::Author;
 
 impl State {
@@ -12,6 +14,13 @@ impl State {
             Some(other) if other != author => Author::Call,
             _ => author,
         });
+    }
+
+    /// A command of the author changed what was not granted. A check that changed what a deny rule closes has failed, no more.
+    pub(super) fn undone(&mut self, step: &StepId, check: bool, undone: &[Undone]) {
+        let ends = |one: &&Undone| !one.restored || (one.code == "deny_rule" && !check);
+        let ending = undone.iter().filter(ends).map(|one| (step.clone(), one.clone()));
+        self.refused_commands.extend(ending);
     }
 
     pub(super) fn put_back(&mut self, done: &PutBack) {

@@ -99,7 +99,9 @@ pub fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
                 _ => return None,
             }
         }
-        Some(at)
+        let spelled = simple.targets.iter().filter(|target| **target < at).count();
+        // `make test` grants that target and no other; `make` grants all.
+        (spelled == 0 || spelled == simple.targets.len()).then_some(at)
     };
     from(false).or_else(|| from(true))
 }
@@ -277,6 +279,19 @@ mod tests {
         assert!(!allows("cargo test", "cargo \"$x\""));
         assert!(!allows("./gradlew", "cd src && ./gradlew"));
         assert!(!allows("cargo", "cargo test | tee x"));
+        for text in ["make test", "make test V=1", "make test -j4 -- V=1"] {
+            assert!(allows("make test", text), "{text}");
+        }
+        for text in [
+            "make test evil",
+            "make test -C . evil",
+            "make test -- evil",
+            "make test $x",
+        ] {
+            assert!(!allows("make test", text), "{text}");
+        }
+        assert!(allows("make", "make test evil"));
+        assert!(allows("make test evil", "make test evil"));
     }
 
     #[test]

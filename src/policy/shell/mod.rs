@@ -8,6 +8,7 @@ mod builtins;
 mod chdir;
 mod cover;
 mod extended;
+mod front_ends;
 mod jq;
 mod operands;
 mod params;
@@ -90,6 +91,8 @@ pub struct Simple {
     pub(crate) profiled: bool,
     /// For a program without a profile: its option words, by index.
     pub(crate) options: Vec<usize>,
+    /// Targets of a build, by index: a rule that spells one of them out grants no other.
+    pub(crate) targets: Vec<usize>,
 }
 
 /// What a command may run besides itself, as far as its profile tells.
@@ -189,6 +192,18 @@ pub struct FileUse {
     pub in_place: bool,
 }
 
+impl FileUse {
+    /// A file of the tree that is known by its path.
+    pub(crate) fn of_tree(path: &str) -> Self {
+        Self {
+            place: Some(Place::of_tree(path)),
+            asked: path.to_owned(),
+            opaque: false,
+            in_place: false,
+        }
+    }
+}
+
 /// Why a command is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -259,8 +274,8 @@ pub fn read_argv(
 
 /// A command of these words that nobody could read, for deny rules.
 pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
-    let first = argv.first().map_or(program, String::as_str);
-    let words = std::iter::once(first).chain(argv.iter().skip(1).map(String::as_str));
+    // The first word may lie.
+    let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     Simple {
         words: words.map(Word::known).collect(),
         via: Vec::new(),
@@ -280,5 +295,6 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         judged_at_exec: true,
         profiled: true,
         options: Vec::new(),
+        targets: Vec::new(),
     }
 }

@@ -1,5 +1,6 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
 
+use super::front_ends;
 use super::scope::{State, Walk};
 use super::values::{NEVER_SPELLED, Pass, Used, concern, defer, into, loose, read, take, write};
 use super::{Reach, Word, WordKind};
@@ -21,9 +22,10 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
         .filter(|name| matches!(*name, "gradlew" | "mvnw"))
         .unwrap_or(program);
     match profiles::of(known) {
+        _ if front_ends::leads(&mut pass, program) => {}
         Some(profile) => {
             pass.used.effect = profile.top.effect();
-            let whole = profile.subs.is_empty() || !with_subcommand(&mut pass, profile);
+            let whole = profile.subs.is_empty() || !with_subcommand(&mut pass, profile, 1);
             if profile.subs.is_empty() {
                 arguments(&mut pass, &profile.top, 1);
             }
@@ -74,9 +76,18 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     }
 }
 
+/// The words from `start` on as arguments of a program with this profile.
+pub(super) fn of_profile(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) {
+    if profile.subs.is_empty() {
+        arguments(pass, &profile.top, start);
+    } else {
+        with_subcommand(pass, profile, start);
+    }
+}
+
 /// Global options, then the subcommand's words, then its own arguments. Whether there was a subcommand.
-fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) -> bool {
-    let mut at = 1;
+fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
+    let mut at = start;
     while let Some(text) = pass.words.get(at).and_then(Word::exact) {
         if !text.starts_with(['-', '+'])
             || text == "-"
@@ -128,7 +139,7 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile) -> bool {
 }
 
 /// The subcommand whose words stand at `at`; the longest when several do.
-fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
+pub(super) fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
     let fits = |name: &[String]| {
         let is = |(offset, wanted): (usize, &String)| words.get(at + offset).and_then(Word::exact) == Some(wanted);
         name.iter().enumerate().all(is)

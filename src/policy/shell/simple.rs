@@ -129,6 +129,7 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
         judged_at_exec: walk.grants.witness,
         profiled: true,
         options: Vec::new(),
+        targets: Vec::new(),
     });
 }
 
@@ -229,6 +230,7 @@ fn finish(
         dirs: state.dirs.known().map(<[String]>::to_vec),
         deferred: used.deferred,
         options: used.options,
+        targets: used.targets,
         words: job.words.clone(),
     });
     for words in used.inner {

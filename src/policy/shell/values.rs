@@ -25,6 +25,8 @@ pub struct Used {
     pub effect: Effect,
     /// Options of a program without a profile, by index.
     pub options: Vec<usize>,
+    /// Targets of a build, by index.
+    pub targets: Vec<usize>,
 }
 
 /// One pass over the words.
@@ -161,6 +163,22 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Jq | Class::JqOrFile => program(pass, at, word, "jq", jq::check),
         Class::Dd => copied(pass, at, word),
         Class::Slug if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
+        Class::Target | Class::Goal if !is_assignment(word) => {
+            pass.used.targets.push(at);
+            plain(pass, class, at, word);
+        }
+        _ => plain(pass, class, at, word),
+    }
+}
+
+/// Whether a word that is no target sets a variable (`V=1`).
+fn is_assignment(word: &Word) -> bool {
+    word.exact().is_some_and(|text| text.contains('='))
+}
+
+/// A value that is judged by its text alone.
+fn plain(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
+    match class {
         _ if word.exact().is_none() => defer(pass, at),
         _ if !is_plain(class, word) => {
             let reason = format!("`{}` sets more than the profile knows to be harmless", word.text);

@@ -85,6 +85,19 @@ const MACHINE_WIDE: &[i64] = &[
     libc::SYS_mq_getsetattr,
 ];
 
+/// Calls that set how a process is scheduled; the first argument names it.
+const SCHEDULING: &[i64] = &[
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+
+/// `IOPRIO_WHO_PROCESS` of `linux/ioprio.h`.
+const IOPRIO_WHO_PROCESS: u64 = 1;
+
 /// `FS_IOC_SETFLAGS`, `FS_IOC32_SETFLAGS`, `FS_IOC_SETVERSION` and `FS_IOC_FSSETXATTR`.
 const FILE_SETTINGS: &[u64] = &[0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c_5820];
 
@@ -122,17 +135,20 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
     // The mark by which a tree is found again.
     let locks = low(0, u64::from(libc::RLIMIT_LOCKS))?;
     rules.insert(libc::SYS_setrlimit, vec![locks]);
+    let sets = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let of_locks = SeccompCondition::new(
+        1,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Eq,
+        u64::from(libc::RLIMIT_LOCKS),
+    )?;
+    // Of another process: its limits may be read, not set. At `full` that could be the process that tells how the command ended.
     rules.insert(
         libc::SYS_prlimit64,
-        vec![SeccompRule::new(vec![
-            SeccompCondition::new(
-                1,
-                SeccompCmpArgLen::Dword,
-                SeccompCmpOp::Eq,
-                u64::from(libc::RLIMIT_LOCKS),
-            )?,
-            SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?,
-        ])?],
+        vec![
+            SeccompRule::new(vec![of_locks, sets.clone()])?,
+            SeccompRule::new(vec![not(0, 0)?, sets])?,
+        ],
     );
     modes(&mut rules)?;
     rules.insert(libc::SYS_socket, sockets(level, unix)?);
@@ -149,17 +165,33 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
     ])
 }
 
-/// What namespaces keep apart at `full`: limits of other processes, and memory, semaphores and queues of the whole machine. And
-/// the settings of files that are set through a descriptor which only reads.
+/// What namespaces keep apart at `full`: priorities, processors and limits of other processes, and memory, semaphores and queues of
+/// the whole machine. And the settings of files that are set through a descriptor which only reads.
+///
+/// A process is named by 0 here when it means itself. That keeps a thread from setting another one of its own process, which
+/// libraries do to bind threads to processors: they go on without it.
 fn machine_wide(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     for call in MACHINE_WIDE {
         rules.insert(*call, Vec::new());
     }
-    let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
     rules
         .entry(libc::SYS_prlimit64)
         .or_default()
-        .push(SeccompRule::new(vec![other])?);
+        .push(SeccompRule::new(vec![not(0, 0)?])?);
+    for call in SCHEDULING {
+        rules.insert(*call, vec![SeccompRule::new(vec![not(0, 0)?])?]);
+    }
+    // Of its group, of its user, or of another process.
+    for (call, itself) in [
+        (libc::SYS_setpriority, u64::from(libc::PRIO_PROCESS)),
+        (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS),
+    ] {
+        let of_others = vec![
+            SeccompRule::new(vec![not(0, itself)?])?,
+            SeccompRule::new(vec![not(1, 0)?])?,
+        ];
+        rules.insert(call, of_others);
+    }
     for setting in FILE_SETTINGS {
         rules.entry(libc::SYS_ioctl).or_default().push(low(1, *setting)?);
     }
@@ -252,6 +284,15 @@ fn second_numbers() -> BpfProgram {
         statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
         statement(libc::BPF_RET | libc::BPF_K, 0, unknown),
     ]
+}
+
+fn not(argument: u8, value: u64) -> Result<SeccompCondition, seccompiler::Error> {
+    Ok(SeccompCondition::new(
+        argument,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Ne,
+        value,
+    )?)
 }
 
 fn low(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::Error> {

@@ -105,7 +105,7 @@ impl Listener {
 
 /// `action` for the calls that are mediated, everything else as it was.
 fn program(action: u32) -> Vec<libc::sock_filter> {
-    let calls = mediate::CALLS;
+    let calls: Vec<i64> = mediate::calls().collect();
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,

@@ -3,7 +3,7 @@
 //! carried out here in its stead, on a handle that was looked at. The call itself is never let through: what lies behind its path
 //! could have changed since.
 //!
-//! [`answer`] needs only the notification: any owner of the tree's one listener can ask it for the calls in [`CALLS`].
+//! [`answer`] needs only the notification: any owner of the tree's one listener can ask it for those of [`calls`].
 
 use super::peek::Memory;
 use super::spec::Spec;
@@ -28,49 +28,42 @@ const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// The calls that are asked about.
+/// Calls that every architecture has.
+const COMMON: [i64; 15] = [
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+
+/// Older ones, which architectures since then are without.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const CALLS: &[i64] = &[
+const OLDER: [i64; 6] = [
     libc::SYS_chmod,
     libc::SYS_chown,
     libc::SYS_lchown,
     libc::SYS_utime,
     libc::SYS_utimes,
     libc::SYS_futimesat,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    FCHMODAT2,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    SETXATTRAT,
-    REMOVEXATTRAT,
-    FILE_SETATTR,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) const CALLS: &[i64] = &[
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    FCHMODAT2,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    SETXATTRAT,
-    REMOVEXATTRAT,
-    FILE_SETATTR,
-];
+const OLDER: [i64; 0] = [];
+
+/// The calls that are asked about.
+pub(crate) fn calls() -> impl Iterator<Item = i64> {
+    OLDER.into_iter().chain(COMMON)
+}
 
 /// Where the command may change such things.
 #[derive(Debug)]
@@ -134,7 +127,7 @@ enum Act {
     RemoveAttribute(u64),
 }
 
-/// Carries out a call of `CALLS` that a process asks for, if it is aimed at one of `places`. `is_waiting` says whether the process
+/// Carries out one of [`calls`] that a process asks for, if it is aimed at one of `places`. `is_waiting` says whether the process
 /// still waits for this very answer; it is asked when the process has been looked at and before anything is changed. The value for
 /// the notification's `error`: 0, or the negative number of an error.
 pub(crate) fn answer(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> i32 {

@@ -43,8 +43,11 @@ pub(super) fn apply(level: Level, asks: bool, channel: &OwnedFd) -> Result<(), S
     if !asks {
         return step("setting the last filter", install(&program(false, &[]), 0)).map(|_| ());
     }
-    let mediated = if level == Level::Landlock { mediate::CALLS } else { &[] };
-    let listener = step("judging programs at exec", listen(mediated))?;
+    let mediated: Vec<i64> = match level {
+        Level::Landlock => mediate::calls().collect(),
+        Level::Full | Level::None => Vec::new(),
+    };
+    let listener = step("judging programs at exec", listen(&mediated))?;
     // Our copy is closed on return: were it kept, an exec would wait for ever for an answer of a dead parent.
     step(
         "handing over the listener",

@@ -1,11 +1,14 @@
 //! Files of the workspace by handle: every call names one entry of a directory that is held open, and follows no link. What a
 //! hostile process swaps meanwhile can so lead nowhere else. Decides nothing.
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, chmodat, fchmod,
-    fstat, futimens, mkdirat, open, openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
+    chmodat, fchmod, fstat, futimens, getxattr, listxattr, mkdirat, open, openat, openat2, readlinkat, removexattr,
+    renameat, setxattr, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, Result};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -134,15 +137,71 @@ pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
 pub(crate) fn set_mode(handle: &OwnedFd, mode: RawMode) -> Result<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     match fchmod(handle, mode) {
-        // The kernel's own link of the handle leads to what the handle holds and to nothing else.
-        Err(Errno::BADF) => chmodat(
-            CWD,
-            format!("/proc/self/fd/{}", handle.as_raw_fd()),
-            mode,
-            AtFlags::empty(),
-        ),
+        Err(Errno::BADF) => chmodat(CWD, own_link(handle), mode, AtFlags::empty()),
         done => done,
     }
+}
+
+/// Names of extended attributes and their values.
+pub(crate) type Attributes = BTreeMap<String, Vec<u8>>;
+
+/// Bytes of all names, and of one value, as the kernel has it.
+const ATTRIBUTE_BYTES: usize = 64 << 10;
+
+/// The extended attributes that a command may change: its user's and access lists. None where the file system has none.
+pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
+    let link = own_link(handle);
+    let mut names = Vec::with_capacity(256);
+    match listxattr(link.as_str(), spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(Errno::RANGE) => {
+            names = Vec::with_capacity(ATTRIBUTE_BYTES);
+            listxattr(link.as_str(), spare_capacity(&mut names))?;
+        }
+        Err(Errno::NOTSUP) => return Ok(Attributes::new()),
+        Err(error) => return Err(error),
+    }
+    let mut found = Attributes::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter_map(|name| std::str::from_utf8(name).ok())
+    {
+        if !may_be_changed(name) {
+            continue;
+        }
+        let mut value = Vec::with_capacity(ATTRIBUTE_BYTES);
+        match getxattr(link.as_str(), name, spare_capacity(&mut value)) {
+            Ok(_) => {}
+            // Removed meanwhile; or of a file that this user cannot read, as its content.
+            Err(Errno::NODATA | Errno::ACCESS) => continue,
+            Err(error) => return Err(error),
+        }
+        value.shrink_to_fit();
+        found.insert(name.to_owned(), value);
+    }
+    Ok(found)
+}
+
+/// Gives back the attributes that were there, and takes away those that were not.
+pub(crate) fn set_attributes(handle: &OwnedFd, before: &Attributes) -> Result<()> {
+    let now = attributes(handle)?;
+    let link = own_link(handle);
+    for name in now.keys().filter(|name| !before.contains_key(*name)) {
+        removexattr(link.as_str(), name.as_str())?;
+    }
+    for (name, value) in before.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
+        setxattr(link.as_str(), name.as_str(), value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn may_be_changed(name: &str) -> bool {
+    name.starts_with("user.") || name.starts_with("system.posix_acl_")
+}
+
+/// The kernel's own link of a handle leads to what the handle holds and to nothing else.
+fn own_link(handle: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
 /// Sets when a file was last written.

@@ -2,6 +2,7 @@
 
 use super::node::{Content, Kind, Node, Print};
 use super::{Area, Guard, Word, at, walk};
+use crate::base::event::Change;
 use crate::base::grant::{Undone, WriteKind, WritePath};
 use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat};
 use rustix::io::Errno;
@@ -96,8 +97,14 @@ impl Guard {
     }
 
     fn undo(&self, path: &Path, node: &Node, (code, rule): (String, Option<String>), undone: &mut Undo) {
+        let now = at::stat_below(&self.root, path).ok().map(|data| Print::of(&data));
+        let change = match now {
+            None => Change::Deleted,
+            Some(now) if now.is_same_content(&node.print) => Change::Mode,
+            Some(_) => Change::Modified,
+        };
         let restored = self.put_back(path, node).is_ok();
-        undone.add(path, code, rule, restored);
+        undone.add(path, (code, rule), change, restored);
     }
 
     fn put_back(&self, path: &Path, node: &Node) -> io::Result<()> {
@@ -106,7 +113,8 @@ impl Guard {
         }
         if path.as_os_str().is_empty() {
             own(&self.root, node)?;
-            return Ok(at::set_mode(&self.root, node.print.mode)?);
+            at::set_mode(&self.root, node.print.mode)?;
+            return Ok(at::set_attributes(&self.root, &node.attributes)?);
         }
         let (dir, name) = at::parent_made(&self.root, path)?;
         let now = at::stat(&dir, name).ok();
@@ -119,7 +127,8 @@ impl Guard {
                 }
                 let handle = at::handle(&dir, Path::new(name))?;
                 own(&handle, node)?;
-                Ok(at::set_mode(&handle, node.print.mode)?)
+                at::set_mode(&handle, node.print.mode)?;
+                Ok(at::set_attributes(&handle, &node.attributes)?)
             }
             Kind::Link(target) => {
                 at::remove(&dir, name)?;
@@ -147,6 +156,7 @@ impl Guard {
         let handle = OwnedFd::from(file.try_clone()?);
         own(&handle, node)?;
         at::set_mode(&handle, node.print.mode)?;
+        at::set_attributes(&handle, &node.attributes)?;
         // A build that looks at times need not begin anew.
         Ok(at::set_modified(file, node.print.modified)?)
     }
@@ -257,7 +267,7 @@ impl Guard {
             },
         };
         let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
-        undone.add(path, code, rule, gone.is_ok());
+        undone.add(path, (code, rule), Change::Added, gone.is_ok());
     }
 
     fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
@@ -301,7 +311,7 @@ struct Undo {
 }
 
 impl Undo {
-    fn add(&mut self, path: &Path, code: String, rule: Option<String>, restored: bool) {
+    fn add(&mut self, path: &Path, (code, rule): (String, Option<String>), change: Change, restored: bool) {
         self.failed |= !restored;
         if self.list.len() >= MOST_NAMED {
             self.omitted += 1;
@@ -315,11 +325,12 @@ impl Undo {
             code,
             rule,
             restored,
+            change,
         });
     }
 
     fn limit(&mut self, code: &str, path: &Path, restored: bool) {
-        self.add(path, code.to_owned(), None, restored);
+        self.add(path, (code.to_owned(), None), Change::Modified, restored);
     }
 
     fn finish(mut self) -> Vec<Undone> {
@@ -331,6 +342,7 @@ impl Undo {
                 code: "not_granted".to_owned(),
                 rule: None,
                 restored: !self.failed,
+                change: Change::Modified,
             });
         }
         self.list

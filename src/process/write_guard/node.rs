@@ -21,6 +21,8 @@ const CLOCK_TICK: Duration = Duration::from_millis(50);
 pub(super) struct Node {
     pub kind: Kind,
     pub print: Print,
+    /// Extended attributes that a command could change, access lists among them. None of a link.
+    pub attributes: at::Attributes,
 }
 
 #[derive(Debug)]
@@ -80,6 +82,11 @@ impl Print {
         let part = u32::try_from(before.changed.1).unwrap_or(0);
         let changed = SystemTime::UNIX_EPOCH + Duration::new(whole, part);
         self == before && taken.duration_since(changed).is_ok_and(|age| age > CLOCK_TICK)
+    }
+
+    /// Whether size and time of the content are the same, and it is the same file.
+    pub fn is_same_content(&self, before: &Self) -> bool {
+        (self.inode, self.size, self.modified) == (before.inode, before.size, before.modified)
     }
 
     /// Mode and owner.
@@ -208,8 +215,30 @@ impl Node {
             }),
             _ => Kind::Other,
         };
+        let attributes = match kind {
+            Kind::File(_) | Kind::Dir => at::attributes(&at::handle(root, path)?)?,
+            Kind::Link(_) | Kind::Other => at::Attributes::new(),
+        };
+        held.memory += attributes
+            .iter()
+            .map(|(name, value)| (name.len() + value.len()) as u64)
+            .sum::<u64>();
         let print = Print::of(&data);
-        Ok(Self { kind, print })
+        Ok(Self {
+            kind,
+            print,
+            attributes,
+        })
+    }
+
+    /// Attributes that cannot be read now were changed.
+    fn has_same_attributes(&self, root: &OwnedFd, path: &Path) -> bool {
+        match self.kind {
+            Kind::File(_) | Kind::Dir => at::handle(root, path)
+                .and_then(|handle| at::attributes(&handle))
+                .is_ok_and(|now| now == self.attributes),
+            Kind::Link(_) | Kind::Other => true,
+        }
     }
 
     /// Whether the entry is what it was. A time that moved while the content did not is no change, nor is a further name of a file.
@@ -221,7 +250,7 @@ impl Node {
         if now.surely_is(&self.print, taken) {
             return true;
         }
-        if !now.same_rights(&self.print) {
+        if !now.same_rights(&self.print) || !self.has_same_attributes(root, path) {
             return false;
         }
         match &self.kind {

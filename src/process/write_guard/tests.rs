@@ -53,7 +53,10 @@ fn compare(mut guard: Guarded) -> Vec<String> {
     guard
         .compare(&[])
         .iter()
-        .map(|one| crate::base::grant::named(std::slice::from_ref(one)))
+        .map(|one| match one.restored {
+            true => one.path.clone(),
+            false => format!("{} (could not be put back)", one.path),
+        })
         .collect()
 }
 
@@ -361,4 +364,45 @@ fn a_directory_that_is_swapped_for_a_link_leads_nowhere() {
         assert_eq!(left, [".bash_logout"]);
         assert_eq!(fs::read_to_string(away.path().join(".bash_logout")).unwrap(), "mine");
     }
+}
+
+#[test]
+fn attributes_of_closed_files_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at(".git")).unwrap();
+    for name in [".envrc", ".git/config"] {
+        fs::write(at(name), "old").unwrap();
+    }
+    let set = |name: &str, key: &str, value: &[u8]| {
+        rustix::fs::setxattr(at(name), key, value, rustix::fs::XattrFlags::empty())
+    };
+    if set(".envrc", "user.kept", b"before").is_err() {
+        eprintln!("skipped: no extended attributes on this file system");
+        return;
+    }
+    set(".git", "user.dir", b"before").unwrap();
+    let confinement = Confinement {
+        level: Level::Landlock,
+        closed: closed(&[".git", ".envrc"]),
+        ..Confinement::unconfined(dir.path())
+    };
+    let guard = take(&confinement);
+    set(".envrc", "user.kept", b"after").unwrap();
+    set(".envrc", "user.new", b"x").unwrap();
+    set(".git/config", "user.new", b"x").unwrap();
+    rustix::fs::removexattr(at(".git"), "user.dir").unwrap();
+    assert_eq!(compare(guard), [".envrc", ".git", ".git/config"]);
+    let get = |name: &str, key: &str| {
+        let mut value = Vec::with_capacity(100);
+        rustix::fs::getxattr(at(name), key, rustix::buffer::spare_capacity(&mut value)).map(|_| value)
+    };
+    assert_eq!(get(".envrc", "user.kept").unwrap(), b"before");
+    assert_eq!(get(".git", "user.dir").unwrap(), b"before");
+    for name in [".envrc", ".git/config"] {
+        assert!(get(name, "user.new").is_err(), "{name}");
+        assert_eq!(fs::read_to_string(at(name)).unwrap(), "old");
+    }
+    let guard = take(&confinement);
+    assert!(compare(guard).is_empty());
 }

@@ -72,16 +72,18 @@ fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
     let include_tools = map.texts("include_tools", problems).map(|texts| values(Some(texts)));
     let exclude_tools = values(map.texts("exclude_tools", problems));
     let network = map.texts("network", problems).unwrap_or_default();
+    let writes = map.choice("writes", &[("nothing", "nothing"), ("tree", "tree")], problems);
     let oauth = oauth(&mut map, problems);
     if command.is_some() == url.is_some() {
         let message = format!("the server `{}` needs exactly one of `command` and `url`", entry.key);
         let problem = Diagnostic::error("server-kind", entry.key_span, message);
         problems.push(problem.help("write `command: PROGRAM` for a local server, `url: https://…` for a remote one"));
     }
-    let of_command = !args.is_empty() || !env.is_empty() || cwd.is_some() || !network.is_empty();
+    let of_command = !args.is_empty() || !env.is_empty() || cwd.is_some() || !network.is_empty() || writes.is_some();
     let of_url = transport.is_some() || !headers.is_empty() || oauth.is_some();
     if (url.is_some() && of_command) || (command.is_some() && of_url) {
-        let message = "`args`, `env`, `cwd`, `network` go with `command`; `type`, `headers`, `oauth` go with `url`";
+        let message =
+            "`args`, `env`, `cwd`, `network`, `writes` go with `command`; `type`, `headers`, `oauth` go with `url`";
         let problem = Diagnostic::error("conflicting-keys", map.head(), message);
         problems.push(problem.help("leave away the keys of the other kind"));
     }
@@ -103,6 +105,7 @@ fn server(entry: &Entry, problems: &mut Problems) -> Option<ServerSpec> {
         include_tools,
         exclude_tools,
         network,
+        writes_tree: writes.is_some_and(|word| word.value == "tree"),
         oauth,
     })
 }

@@ -1,12 +1,14 @@
 //! The fold from events to a summary: one pass, in order. Knows no output.
 
 use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
-use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised};
+use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
+use crate::base::grant::Undone;
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
 use crate::base::outcome::{CheckResult, Outcome, Verdict};
 use jiff::Timestamp;
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 impl<'a> RunSummary<'a> {
     /// Folds the events of a journal, whole or cut off anywhere.
@@ -15,6 +17,7 @@ impl<'a> RunSummary<'a> {
             sum: empty(),
             index: HashMap::new(),
             open: None,
+            undone: HashSet::new(),
         };
         for event in events {
             fold.apply(event);
@@ -29,6 +32,8 @@ struct Fold<'a> {
     index: HashMap<&'a CallId, usize>,
     /// The step that events belong to.
     open: Option<usize>,
+    /// Paths that the sandbox put back.
+    undone: HashSet<String>,
 }
 
 fn empty<'a>() -> RunSummary<'a> {
@@ -49,6 +54,7 @@ fn empty<'a>() -> RunSummary<'a> {
         output: None,
         patch: None,
         unruled: Vec::new(),
+        undone_omitted: 0,
         warnings: Vec::new(),
         resumed: 0,
         usage: Usage::default(),
@@ -82,10 +88,28 @@ impl<'a> Fold<'a> {
             EventKind::Equipped(equipped) => self.sum.equipped = Some(equipped),
             EventKind::PatchTaken(patch) => {
                 self.sum.patch = Some(patch);
-                self.sum.unruled = patch.unruled.iter().map(std::borrow::Cow::Borrowed).collect();
+                let undone = std::mem::take(&mut self.sum.unruled)
+                    .into_iter()
+                    .filter(|one| self.undone.contains(&one.path));
+                let undone: Vec<Cow<'_, Unruled>> = undone
+                    .filter(|one| patch.unruled.iter().all(|other| other.path != one.path))
+                    .collect();
+                self.sum.unruled = patch.unruled.iter().map(Cow::Borrowed).chain(undone).collect();
+            }
+            EventKind::Undone {
+                call, undone, omitted, ..
+            } => {
+                self.sum.undone_omitted += omitted;
+                for one in undone {
+                    self.undone(call.is_none(), one);
+                }
             }
             EventKind::PutBack(done) => {
-                for unruled in self.sum.unruled.iter_mut().filter(|unruled| unruled.is_due()) {
+                let patch = self.sum.patch;
+                let ruled =
+                    |path: &String| patch.is_some_and(|patch| patch.unruled.iter().any(|one| one.path == *path));
+                let due = self.sum.unruled.iter_mut().filter(|unruled| unruled.is_due());
+                for unruled in due.filter(|unruled| ruled(&unruled.path)) {
                     unruled.to_mut().restored = !done.failed.contains(&unruled.path);
                 }
             }
@@ -108,6 +132,27 @@ impl<'a> Fold<'a> {
             EventKind::Checked { step, attempt, check } => self.check(step.as_str(), at, *attempt, check),
             kind => self.in_step(at, kind),
         }
+    }
+
+    /// A change that the sandbox did not grant is one that no rule allows; each path is listed once.
+    fn undone(&mut self, by_author: bool, undone: &Undone) {
+        self.undone.insert(undone.path.clone());
+        let known = self.sum.unruled.iter_mut().find(|one| one.path == undone.path);
+        if let Some(known) = known {
+            if !undone.restored {
+                known.to_mut().restored = false;
+            }
+            return;
+        }
+        self.sum.unruled.push(Cow::Owned(Unruled {
+            path: undone.path.clone(),
+            change: undone.change,
+            rule: undone.rule.clone(),
+            code: undone.code.clone(),
+            denied: by_author && undone.code == "deny_rule",
+            left: false,
+            restored: undone.restored,
+        }));
     }
 
     /// What happens in the course of a step.

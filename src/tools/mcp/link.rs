@@ -59,7 +59,7 @@ async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
         dir: program.dir.clone(),
         env: program.env.clone(),
         redactor: Arc::clone(&with.redactor),
-        writes: crate::base::grant::Writes::Tree,
+        writes: program.writes.clone(),
     };
     let serving = serve::serve(what, &program.confinement).map_err(|error| error.to_string())?;
     let host = Host::default();

@@ -19,6 +19,7 @@ pub use server::Server;
 
 use super::Tool;
 use super::notices::Notices;
+use crate::base::grant::Writes;
 use crate::base::secret::Redactor;
 use crate::process::Confinement;
 use std::path::PathBuf;
@@ -64,6 +65,8 @@ pub struct Program {
     pub env: Vec<(String, String)>,
     /// Its own: with the hosts that it was granted.
     pub confinement: Confinement,
+    /// What it may write in the workspace for as long as it runs.
+    pub writes: Writes,
 }
 
 /// A server on the network, or on loopback.

@@ -5,6 +5,7 @@ use super::listing::{MOST, chosen, digest, listed, page, told, tools_of};
 use super::tool::McpTool;
 use super::{Config, With, content, names, prompts};
 use crate::base::call::ToolOutput;
+use crate::base::grant::described;
 use crate::tools::{Tool, ToolContext, ToolError};
 use rmcp::model::{
     CallToolRequestParams, GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, ReadResourceRequestParams,
@@ -136,10 +137,10 @@ impl Server {
     fn tell_end(&self, end: Option<crate::process::serve::End>) {
         let undone = end.map(|end| end.undone).unwrap_or_default();
         if !undone.is_empty() {
-            let undone = crate::base::grant::named(&undone);
             let message = format!(
-                "MCP server {}: changed protected paths, put back: {undone}",
-                self.name()
+                "MCP server {} changed what it may not: {}",
+                self.name(),
+                described(&undone)
             );
             self.with.notices.tell("protected_path", message);
         }

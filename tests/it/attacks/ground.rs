@@ -1,7 +1,7 @@
 //! The ground of one attack: a workspace, a home, a place outside with a secret, stubs, a listener; as root or as an ordinary user;
 //! and what can be seen of an effect afterwards.
 
-use super::super::harness::{BIN, Done, have};
+use super::super::harness::{BIN, Done, GIT_IDENTITY, have};
 use super::bells::{Bells, Ran};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -224,12 +224,7 @@ impl Ground {
         let done = self
             .command(Path::new("/bin/bash"))
             .args(["-euc", &self.filled(script)])
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_AUTHOR_NAME", "a")
-            .env("GIT_AUTHOR_EMAIL", "a@example.org")
-            .env("GIT_COMMITTER_NAME", "a")
-            .env("GIT_COMMITTER_EMAIL", "a@example.org")
+            .envs(GIT_IDENTITY)
             .output()
             .unwrap();
         assert!(
@@ -329,7 +324,10 @@ impl Ground {
     pub fn texts(&self) -> String {
         let mut all = String::new();
         for dir in [self.out(), self.ws().join(".overnight")] {
-            collect(&dir, &mut all);
+            // A link in its place leads to what no run wrote.
+            if !dir.is_symlink() {
+                collect(&dir, &mut all);
+            }
         }
         all
     }

@@ -1,5 +1,6 @@
 //! Attacks that need more than data: forged records, text that a CI system obeys, and very large writes.
 
+use super::super::gemini::{self, Gemini};
 use super::super::harness::{Done, calls, says, script, shell};
 use super::ground::{Ground, User, differing, level_found, users};
 use overnight::base::ids::sha256_hex;
@@ -382,22 +383,55 @@ fn text_that_a_program_reads_is_untouched() {
 }
 
 #[test]
-#[ignore = "open: a scripted reply of this size is over the limit of a script, so another model must send it"]
 fn a_very_large_write_is_refused_and_a_large_one_is_not() {
     for (user, level) in modes() {
+        let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
+        // A script is smaller than such a reply: a service sends it.
         let write = |path: &str, size: usize| {
-            let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
-            calls(
+            gemini::calls(
                 "write_file",
-                json!({"file_path": path, "content": line.repeat(size / 64)}),
+                &json!({"file_path": path, "content": line.repeat(size / line.len())}),
             )
         };
-        let replies = [
+        let service = Gemini::new(vec![
             write("huge.txt", 20_000_000),
             write("large.txt", 1_000_000),
-            says("done"),
+            gemini::says("done"),
+        ]);
+        let ground = Ground::new(user);
+        ground.file("a.txt", "one\n");
+        ground.hand_over();
+        ground.prepare("git init -q -b main; git add -A; git commit -q -m base");
+        let policy = ground.given("policy.yaml", &policy(level));
+        let out = ground.out().to_string_lossy().into_owned();
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--policy",
+            &policy,
+            "--model",
+            "gemini/gemini-2.5-pro",
+            "--out",
+            &out,
         ];
-        let (ground, done) = begun(user, level, &replies, &[], &[]);
+        let env = [
+            ("GEMINI_API_KEY", "key-of-the-test"),
+            ("GOOGLE_GEMINI_BASE_URL", service.url.as_str()),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let done = ground.run(&args, &env, None);
+        assert_eq!(
+            (done.code, service.seen().len()),
+            (0, 3),
+            "{level} {user:?}: {}",
+            done.stderr
+        );
+        let refused = service.seen()[1].body.to_string();
+        assert!(
+            refused.contains("huge.txt") && refused.contains("8"),
+            "{level} {user:?}: the model is told of the limit"
+        );
         assert!(
             std::fs::metadata(ground.ws().join("large.txt")).is_ok_and(|data| data.len() >= 999_000),
             "{level} {user:?}: {}",

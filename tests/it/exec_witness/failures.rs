@@ -13,7 +13,7 @@ const INNER: &str = "OVERNIGHT_TEST_INNER";
 
 #[tokio::test]
 async fn it_can_be_had_at_every_level_and_the_probe_says_so() {
-    process::use_helper(super::helper());
+    process::use_helper(super::super::harness::helper());
     let probe = process::probe().await;
     for level in CONFINED {
         assert_eq!(probe.witness(level), Ok(()), "{level:?}");
@@ -246,7 +246,7 @@ fn under_another_supervisor_it_is_refused() {
         assert!(out.contains("Err(Sandbox("), "{level:?}: {out}");
         assert!(out.contains("another supervisor"), "{level:?}: {out}");
         assert!(!ws.join("started").exists());
-        let mut doctor = Command::new(super::helper());
+        let mut doctor = Command::new(super::super::harness::helper());
         doctor.arg("doctor").arg("--workspace").arg(&ws);
         supervise(&mut doctor);
         let said = String::from_utf8_lossy(&doctor.output().unwrap().stdout).into_owned();
@@ -259,7 +259,7 @@ fn under_another_supervisor_it_is_refused() {
             "{said}"
         );
     }
-    let plain = Command::new(super::helper())
+    let plain = Command::new(super::super::harness::helper())
         .args(["doctor", "--workspace", "/tmp"])
         .output()
         .unwrap();

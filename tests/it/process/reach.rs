@@ -12,7 +12,7 @@ fn closed() -> Arc<dyn ClosedPaths> {
 
 #[tokio::test]
 async fn a_rust_project_builds_and_tests_in_every_level() {
-    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    process::use_helper(super::super::harness::helper());
     let parent: Vec<(String, String)> = std::env::vars().collect();
     for level in [Level::Full, Level::Landlock] {
         let top = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ const BUILT: [Built; 4] = [
 
 #[tokio::test]
 async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
-    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    process::use_helper(super::super::harness::helper());
     let parent: Vec<(String, String)> = std::env::vars().collect();
     for (name, program, files, build, wanted) in BUILT {
         // What a machine has of these is its own affair; CI has all but Go and Java.
@@ -251,26 +251,7 @@ fn wait_until(done: impl Fn() -> bool, level: Level) {
     assert!(done(), "{level:?}");
 }
 
-/// Root may do more, so the same tests must hold for it and for an ordinary user.
 #[test]
 fn all_of_this_holds_for_an_ordinary_user() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let ended = std::process::Command::new("setpriv")
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["process::", "--skip", "rust_project", "--skip", "storm"])
-        .env("HOME", "/nonexistent")
-        .output();
-    let Ok(ended) = ended else {
-        assert_ne!(
-            std::env::var("OVERNIGHT_REQUIRE").as_deref(),
-            Ok("all"),
-            "setpriv is missing"
-        );
-        eprintln!("skipped: no setpriv on this machine");
-        return;
-    };
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+    super::super::harness::as_ordinary_user(65532, "process::", &["rust_project", "storm"]);
 }

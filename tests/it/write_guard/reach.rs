@@ -195,26 +195,7 @@ fn what_lies_in_the_workspace_is_within_reach_at_landlock_only() {
     assert!(process::within_reach(&ground.confinement).is_empty());
 }
 
-/// Root may do more, so the same tests must hold for it and for an ordinary user.
 #[test]
 fn all_of_this_holds_for_an_ordinary_user() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let ended = std::process::Command::new("setpriv")
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["write_guard::"])
-        .env("HOME", "/nonexistent")
-        .output();
-    let Ok(ended) = ended else {
-        assert_ne!(
-            std::env::var("OVERNIGHT_REQUIRE").as_deref(),
-            Ok("all"),
-            "setpriv is missing"
-        );
-        eprintln!("skipped: no setpriv on this machine");
-        return;
-    };
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+    super::super::harness::as_ordinary_user(65531, "write_guard::", &[]);
 }
