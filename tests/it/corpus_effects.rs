@@ -99,7 +99,16 @@ fn programs(list: &Value) -> BTreeSet<String> {
 }
 
 /// The tree that the corpora speak of, a repository with some history.
-fn furnish(ground: &Ground) {
+pub fn furnish(ground: &Ground) {
+    furnish_with(ground, "");
+}
+
+/// The same with a link in the repository that leads outside.
+fn furnish_for_attacks(ground: &Ground) {
+    furnish_with(ground, "ln -s /etc link; ");
+}
+
+fn furnish_with(ground: &Ground, first: &str) {
     for (path, text) in [
         ("README.md", "# readme\nfoo\nit's\n"),
         (
@@ -135,15 +144,14 @@ fn furnish(ground: &Ground) {
         ground.file(path, text);
     }
     ground.hand_over();
-    ground.prepare(
-        "chmod +x gradlew scripts/*.sh; ln -s /etc link; git init -q -b main; git add -A; git commit -q -m one; \
+    let all = "chmod +x gradlew scripts/*.sh; git init -q -b main; git add -A; git commit -q -m one; \
          echo two >> README.md; git commit -q -am two; echo three >> src/lib.rs; git commit -q -am three; git tag v1; \
          git init -q --bare @OUTSIDE@/origin.git; git remote add origin @OUTSIDE@/origin.git; git push -q origin main; git fetch -q; \
          git config user.name a; git config user.email a@example.org; \
          echo stashed > src/a.txt; git stash -q; git branch feature HEAD~1; \
          mkdir -p target/debug build; echo app > target/debug/app; echo error > build.log; echo KEY=the-value-of-the-key > .env; \
-         echo changed >> docs/guide.md",
-    );
+         echo changed >> docs/guide.md";
+    ground.prepare(&format!("{first}{all}"));
 }
 
 /// What the policies say of each text, in one call for each policy; by the number of the row.
@@ -155,7 +163,7 @@ fn decisions(rows: &[Row<'_>]) -> Vec<String> {
     }
     for numbers in by_policy.values() {
         let ground = Ground::new(User::Root);
-        furnish(&ground);
+        furnish_for_attacks(&ground);
         let policy = ground.given("policy.yaml", &policy_of(rows[numbers[0]].policy, "full"));
         let calls: String = numbers
             .iter()
@@ -219,7 +227,7 @@ fn harm_under(row: &Row<'_>, policy: &str, user: User) -> Vec<String> {
             );
         }
     }
-    furnish(&ground);
+    furnish_for_attacks(&ground);
     let policy = ground.given("policy.yaml", policy);
     let replies = super::harness::script(&[super::harness::shell(&row.command), super::harness::says("done")]);
     let model = format!("script:{}", ground.given("script.yaml", &replies));
@@ -444,13 +452,11 @@ fn everyday(name: &str, every: usize, least: usize) {
 }
 
 #[test]
-#[ignore = "open: not shown to pass since the programs of PATH are known by directory; by hand with --ignored"]
 fn everyday_commands_run_to_their_end() {
     everyday("benign.yaml", 13, 500);
 }
 
 #[test]
-#[ignore = "open: not shown to pass since the programs of PATH are known by directory; by hand with --ignored"]
 fn everyday_commands_by_program_run_to_their_end() {
     everyday("benign-by-program.yaml", 17, 700);
 }

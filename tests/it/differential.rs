@@ -445,7 +445,6 @@ fn differences(commands: &[String], level: &str, user: User) -> (Vec<String>, us
 }
 
 #[test]
-#[ignore = "open: not shown to pass since the programs of PATH are known by directory; by hand with --ignored"]
 fn what_happens_is_within_what_was_ruled() {
     let count = std::env::var("OVERNIGHT_DIFFERENTIAL")
         .ok()

@@ -1,5 +1,5 @@
-//! The names of a tree, as fast as the kernel tells them: closed paths and sockets among them. Two threads, directory handles, no
-//! look at a file whose name says enough. Changes nothing.
+//! The names of a tree, as fast as the kernel tells them: closed paths and sockets among them. A few threads, directory handles,
+//! no look at a file whose name says enough. Changes nothing.
 
 use super::at;
 use crate::base::grant::ClosedPaths;
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Names of one tree. Reached: `limit:guard_names`.
@@ -19,8 +19,8 @@ pub(super) const MOST_NAMES: u64 = 5_000_000;
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
 /// Bytes of a path; the kernel opens none of 4,096. Reached: `limit:guard_path`.
 pub(super) const MOST_PATH: usize = 4_000;
-/// Threads of a walk.
-const THREADS: usize = 2;
+/// Threads of a walk at most; more of them wait for each other in the kernel.
+const MOST_THREADS: usize = 4;
 /// Directories that one thread keeps for itself before others are started or fed.
 const KEPT: usize = 16;
 
@@ -85,7 +85,7 @@ impl Walk<'_> {
             look.found
         } else {
             std::thread::scope(|scope| {
-                let others: Vec<_> = (1..THREADS)
+                let others: Vec<_> = (1..threads())
                     .map(|_| {
                         shared.idle.fetch_add(1, Ordering::SeqCst);
                         scope.spawn(|| Look::new(self, &shared).help())
@@ -250,8 +250,17 @@ impl<'a> Look<'a> {
         }
         let before = self.path.len();
         let mut count = 0;
+        let ordinary = std::str::from_utf8(dir).is_ok_and(|dir| self.walk.closed.has_ordinary_names(dir));
+        let inside = dir.iter().filter(|byte| **byte == b'/').count() + usize::from(!dir.is_empty());
+        let own = self.walk.own.iter().any(|own| own.components().count() == inside + 1);
         let listed = at::list(&handle, &mut buffer, |name, kind, _| {
             count += 1;
+            // Most names: a file that no path can close here.
+            let passed =
+                ordinary && std::str::from_utf8(name.to_bytes()).is_ok_and(|name| self.walk.closed.is_ordinary(name));
+            if passed && kind.is_file() {
+                return;
+            }
             self.path.truncate(before);
             self.path.extend_from_slice(name.to_bytes());
             let kind = match kind {
@@ -259,7 +268,7 @@ impl<'a> Look<'a> {
                     .map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode)),
                 kind => kind,
             };
-            self.entry(kind);
+            self.entry(kind, passed, own);
         });
         self.buffer = buffer;
         if let Some(mode) = mode {
@@ -279,14 +288,18 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// One name, which lies in `self.path`.
-    fn entry(&mut self, kind: FileType) {
-        let text = String::from_utf8_lossy(&self.path);
+    /// One name, which lies in `self.path`. `passed`: it is known not to be closed; `own`: it may be one of our own directories.
+    fn entry(&mut self, kind: FileType, passed: bool, own: bool) {
         let path = || PathBuf::from(OsStr::from_bytes(&self.path));
-        if !self.walk.own.is_empty() && self.walk.own.contains(&path()) {
+        if own && self.walk.own.contains(&path()) {
             return;
         }
-        if self.walk.closed.closed(&text, kind.is_dir()) {
+        if !passed
+            && self
+                .walk
+                .closed
+                .closed(&String::from_utf8_lossy(&self.path), kind.is_dir())
+        {
             self.found.closed.push(path());
         } else if kind.is_dir() {
             self.dirs.push(self.path.clone());
@@ -304,6 +317,12 @@ fn closed_to_its_owner(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option
         return Ok(None);
     }
     Ok(Some((at::opened_up(&parent, name)?, data.st_mode & 0o7777)))
+}
+
+/// One for each processor, two at least: while one waits for the disk the other goes on.
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, MOST_THREADS)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
