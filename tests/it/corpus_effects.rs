@@ -359,6 +359,9 @@ const STUBBED: [&str; 12] = [
     "curl", "gh", "cargo", "go", "mvn", "gradle", "pnpm", "yarn", "rustc", "rustfmt", "wget", "man",
 ];
 
+/// Commands of other programs that need one.
+const NETWORKED: [&str; 4] = ["npm install", "npm view", "npm audit", "pip list --outdated"];
+
 /// What went wrong with an everyday command; `None` when it ran to its end as it does without a sandbox.
 fn refused(row: &Row<'_>, levels: &[&str], user: User) -> Vec<String> {
     let ground = Ground::new(user);
@@ -366,9 +369,14 @@ fn refused(row: &Row<'_>, levels: &[&str], user: User) -> Vec<String> {
         let bells = ground.bells.lock().unwrap();
         let granted = programs(&row.policy["commands"]);
         let named = words(&row.command);
-        let stubs = named.iter().filter(|word| {
-            (granted.contains(*word) || granted.is_empty()) && (!installed(word) || STUBBED.contains(&word.as_str()))
-        });
+        let networked = NETWORKED.iter().find(|start| row.command.contains(*start));
+        let absent = |word: &str| {
+            let by_command = networked.is_some_and(|start| start.split(' ').next() == Some(word));
+            !installed(word) || STUBBED.contains(&word) || by_command
+        };
+        let stubs = named
+            .iter()
+            .filter(|word| (granted.contains(*word) || granted.is_empty()) && absent(word));
         bells.stub(Kind::Plain, stubs.map(String::as_str));
     }
     furnish(&ground);
@@ -464,7 +472,11 @@ fn everyday(name: &str, every: usize, least: usize) {
             scope.spawn(|| {
                 while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let found = refused(row, &levels, user);
-                    if found.is_empty() == defended.contains_key(&row.command) {
+                    let right = match defended.get(&row.command) {
+                        None => found.is_empty(),
+                        Some(always) => !always || !found.is_empty(),
+                    };
+                    if !right {
                         wrong
                             .lock()
                             .unwrap()
