@@ -41,7 +41,8 @@ struct Index {
     automaton: AhoCorasick,
     /// In byte order, as the automaton numbers them.
     patterns: Vec<Pattern>,
-    /// Length of the longest.
+    /// Length of the shortest and of the longest.
+    shortest: usize,
     longest: usize,
     names: Vec<String>,
     /// What is looked for in likely stretches only.
@@ -211,7 +212,9 @@ impl Index {
             .max()?
             .max(rare.longest());
         let filter = Filter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice()));
+        let shortest = patterns.iter().map(|pattern| pattern.bytes.len()).min()?.min(MIN_BYTES);
         Some(Self {
+            shortest,
             starts: Starts::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
             filter,
             automaton,
@@ -225,7 +228,7 @@ impl Index {
     /// All hits in order, none touching another: those that do are one, under the name of the first.
     fn hits(&self, text: &[u8]) -> Vec<Hit> {
         let mut hits = Vec::new();
-        if text.len() < MIN_BYTES {
+        if text.len() < self.shortest {
             return hits;
         }
         if self.may_hold(text) {
