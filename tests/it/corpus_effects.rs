@@ -1,7 +1,8 @@
 //! The corpora of commands judged by what they do. An attack that the policy's reading of its text does not refuse runs for real and
 //! may have no harmful effect; an everyday command runs to its end with the status that it has without a sandbox.
 //!
-//! Here a part of each corpus runs, the same on every machine; with `OVERNIGHT_CORPORA=all` everything does.
+//! Here a part of each corpus runs, the same on every machine; with `OVERNIGHT_CORPORA=all` everything does, with another text
+//! what holds it.
 
 use super::attacks::bells::Kind;
 use super::attacks::ground::{Ground, User, differing, level_found};
@@ -67,12 +68,13 @@ fn policy_of(policy: &Value, level: &str) -> String {
     json!({ "version": 1, "rules": rules, "sandbox": { "level": level, "toolchains": ["python"] } }).to_string()
 }
 
-/// Every so many rows, all when that is asked for.
-fn sampled<T>(rows: Vec<T>, every: usize) -> Vec<T> {
-    match std::env::var("OVERNIGHT_CORPORA").is_ok_and(|value| value == "all") {
-        true => rows,
+/// Every so many rows, all when that is asked for, or those that hold a text.
+fn sampled<'a>(rows: Vec<Row<'a>>, every: usize) -> Vec<Row<'a>> {
+    match std::env::var("OVERNIGHT_CORPORA").ok().as_deref() {
+        Some("all") => rows,
+        Some(part) => rows.into_iter().filter(|row| row.command.contains(part)).collect(),
         // A step that is no multiple of anything meets every class.
-        false => rows.into_iter().step_by(every).collect(),
+        None => rows.into_iter().step_by(every).collect(),
     }
 }
 

@@ -109,10 +109,9 @@ impl Descriptors {
 
 /// Sets the limits of the command.
 pub(super) fn apply(spec: &Spec, processes: &Processes, groups: &Groups) -> Result<(), String> {
-    match (groups.enter(), processes) {
-        (Err(error), Processes::Grouped) => return Err(format!("control group: {error}")),
-        // Memory is looked at in any case.
-        (Ok(()) | Err(_), _) => {}
+    // Memory is looked at where no group is entered.
+    if let (Err(error), Processes::Grouped) = (groups.enter(), processes) {
+        return Err(format!("control group: {error}"));
     }
     step("core limit", lower(Resource::Core, 0))?;
     if spec.level == Level::None {
