@@ -1,6 +1,6 @@
 //! How many denials a model meets that types what models type every day: the commands of `fixtures/policy/daily`, one file for each
-//! kind of repository, under the policy that is shipped for it. All are ruled on by their text; those that may start run in one
-//! scripted run, and what is denied while they run counts too. Programs that are not installed are not found then, which is no denial.
+//! kind of repository, under the policy that is shipped for it. All are ruled on by their text; those that may start run in
+//! scripted runs, and what is denied while they run counts too. Programs that are not installed are not found then, which is no denial.
 //!
 //! The files say how many were denied when the lists were made and how many may be now. `OVERNIGHT_DAILY=list` prints each denial.
 
@@ -77,31 +77,22 @@ fn met(session: &Value) -> Met {
             _ => replies.push(shell(command)),
         }
     }
-    let turns = (replies.len() + 10).to_string();
-    replies.push(says("done"));
-    let model = format!("script:{}", ground.given("script.yaml", &script(&replies)));
-    let out = ground.out().to_string_lossy().into_owned();
-    let args = [
-        "run",
-        "-p",
-        "x",
-        "--policy",
-        &policy,
-        "--model",
-        &model,
-        "--out",
-        &out,
-        "--max-turns",
-        &turns,
-    ];
-    let done = ground.run(&args, &[], None);
-    let result = std::fs::read_to_string(ground.out().join("result.json")).unwrap_or_default();
-    let result: Value = serde_json::from_str(&result).unwrap_or_else(|error| panic!("{error}: {}", done.stderr));
-    let asked = result["usage"]["turns"].as_u64().unwrap_or(0) as usize;
-    assert_eq!(asked, replies.len(), "the session ended early: {}", done.stderr);
-    for denied in result["denied"].as_array().into_iter().flatten() {
-        let text = |key: &str| denied[key].as_str().unwrap_or_default();
-        met.denied(text("call"), text("code"), text("reason"));
+    // In several runs, so that a slow machine ends none of them by its patience.
+    for (n, part) in replies.chunks(15).enumerate() {
+        let said: Vec<Value> = part.iter().cloned().chain([says("done")]).collect();
+        let model = format!("script:{}", ground.given(&format!("script-{n}.yaml"), &script(&said)));
+        let dir = ground.at("run").join(n.to_string());
+        let out = dir.to_string_lossy().into_owned();
+        let args = ["run", "-p", "x", "--policy", &policy, "--model", &model, "--out", &out];
+        let done = ground.run(&args, &[], None);
+        let result = std::fs::read_to_string(dir.join("result.json")).unwrap_or_default();
+        let result: Value = serde_json::from_str(&result).unwrap_or_else(|error| panic!("{error}: {}", done.stderr));
+        let asked = result["usage"]["turns"].as_u64().unwrap_or(0) as usize;
+        assert_eq!(asked, said.len(), "the session ended early: {}", done.stderr);
+        for denied in result["denied"].as_array().into_iter().flatten() {
+            let text = |key: &str| denied[key].as_str().unwrap_or_default();
+            met.denied(text("call"), text("code"), text("reason"));
+        }
     }
     met
 }

@@ -377,7 +377,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_tree_or_refused(bytes in prop::collection::vec(prop_oneof![Just(b' '), Just(0), b'0'..b'9', any::<u8>()], 0..200)) {
+        fn any_bytes_are_a_tree_or_refused(bytes in prop::collection::vec(prop_oneof![Just(b' '), Just(0), b'0'..=b'9', any::<u8>()], 0..200)) {
             for format in FORMATS {
                 if let Ok(entries) = object::entries(format, &bytes) {
                     prop_assert!(entries.iter().all(|entry| !entry.name.is_empty() && !entry.name.contains(&0)));
