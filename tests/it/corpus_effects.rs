@@ -69,7 +69,7 @@ fn policy_of(policy: &Value, level: &str) -> String {
 }
 
 /// Every so many rows, all when that is asked for, or those that hold a text.
-fn sampled<'a>(rows: Vec<Row<'a>>, every: usize) -> Vec<Row<'a>> {
+fn sampled(rows: Vec<Row<'_>>, every: usize) -> Vec<Row<'_>> {
     match std::env::var("OVERNIGHT_CORPORA").ok().as_deref() {
         Some("all") => rows,
         Some(part) => rows.into_iter().filter(|row| row.command.contains(part)).collect(),
