@@ -75,6 +75,15 @@ pub trait ClosedPaths: Send + Sync + fmt::Debug {
     fn is_empty(&self) -> bool;
     /// Whether this path (relative, `/`-separated) is closed. For a directory: whether it and all below it are.
     fn closed(&self, path: &str, is_dir: bool) -> bool;
+    /// Whether a name that [`ClosedPaths::is_ordinary`] passes is never closed in this directory (relative, `""` for the root), which
+    /// is not closed itself. Saves the whole question for most names of a tree; `false` is always right.
+    fn has_ordinary_names(&self, _dir: &str) -> bool {
+        false
+    }
+    /// Whether a name alone (no path) closes nothing, be it a file's or a directory's.
+    fn is_ordinary(&self, _name: &str) -> bool {
+        false
+    }
     /// Why it is closed, as a reason code: `protected_path` or `deny_rule`, and the rule where there is one.
     fn why(&self, path: &str) -> (&'static str, Option<String>);
 }

@@ -4,15 +4,17 @@
 //! value that was wrapped is found too. Long values and values of several lines are searched for in parts.
 
 mod encode;
+mod filter;
 mod names;
 mod windows;
 mod wraps;
 
 use self::encode::Pattern;
 use self::encode::rare;
+use self::filter::{Filter, Starts};
 use self::windows::Rare;
 use self::wraps::Breaks;
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,10 +35,14 @@ pub struct Redactor {
 }
 
 struct Index {
+    /// What most texts are passed over by. `None`: every text is searched.
+    filter: Option<Filter>,
+    starts: Starts,
     automaton: AhoCorasick,
     /// In byte order, as the automaton numbers them.
     patterns: Vec<Pattern>,
-    /// Length of the longest.
+    /// Length of the shortest and of the longest.
+    shortest: usize,
     longest: usize,
     names: Vec<String>,
     /// What is looked for in likely stretches only.
@@ -194,8 +200,10 @@ impl Index {
         patterns.extend(joined);
         patterns.sort();
         patterns.dedup_by(|a, b| a.bytes == b.bytes);
+        // A DFA of the same patterns takes milliseconds to make, before the first request.
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(patterns.iter().map(|pattern| pattern.bytes.as_slice()))
             .ok()?;
         let longest = patterns
@@ -203,7 +211,12 @@ impl Index {
             .map(|pattern| pattern.bytes.len())
             .max()?
             .max(rare.longest());
+        let filter = Filter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice()));
+        let shortest = patterns.iter().map(|pattern| pattern.bytes.len()).min()?.min(MIN_BYTES);
         Some(Self {
+            shortest,
+            starts: Starts::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
+            filter,
             automaton,
             patterns,
             longest,
@@ -215,27 +228,29 @@ impl Index {
     /// All hits in order, none touching another: those that do are one, under the name of the first.
     fn hits(&self, text: &[u8]) -> Vec<Hit> {
         let mut hits = Vec::new();
-        for found in self.automaton.find_iter(text) {
-            hits.extend(self.hit(text, found.range(), found.pattern().as_usize()));
+        if text.len() < self.shortest {
+            return hits;
+        }
+        if self.may_hold(text) {
+            for found in self.automaton.find_iter(text) {
+                hits.extend(self.hit(text, found.range(), found.pattern().as_usize()));
+            }
         }
         self.rare
             .each(text, |range, pattern| hits.push(Hit::of(text, range, pattern)));
         if wraps::has_break(text) {
-            let mut before: Vec<u8> = Vec::new();
-            for breaks in Breaks::ALL {
-                let joined = wraps::join(text, breaks);
-                // Most text has no wrapped blanks and no escapes: one search is enough for all three.
-                if joined.bytes == before {
-                    continue;
-                }
-                for found in self.automaton.find_iter(&joined.bytes) {
-                    let range = joined.source(found.range());
-                    hits.extend(self.hit(text, range, found.pattern().as_usize()));
+            let mut joined = wraps::Joined::default();
+            for breaks in Breaks::of(text) {
+                joined.join(text, breaks);
+                if self.may_hold(&joined.bytes) {
+                    for found in self.automaton.find_iter(&joined.bytes) {
+                        let range = joined.source(found.range());
+                        hits.extend(self.hit(text, range, found.pattern().as_usize()));
+                    }
                 }
                 self.rare.each(&joined.bytes, |range, pattern| {
                     hits.push(Hit::of(text, joined.source(range), pattern));
                 });
-                before = joined.bytes;
             }
         }
         hits.sort_by_key(|hit| (hit.bytes.start, std::cmp::Reverse(hit.bytes.end)));
@@ -247,6 +262,10 @@ impl Index {
             }
         }
         merged
+    }
+
+    fn may_hold(&self, text: &[u8]) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_hold(text))
     }
 
     fn hit(&self, text: &[u8], bytes: Range<usize>, pattern: usize) -> Option<Hit> {
@@ -268,19 +287,22 @@ impl Index {
 
     /// Whether a pattern begins with these bytes and goes on.
     fn may_go_on(&self, bytes: &[u8]) -> bool {
-        let at = self
-            .patterns
-            .partition_point(|pattern| pattern.bytes.as_slice() <= bytes);
-        self.patterns
-            .get(at)
-            .is_some_and(|pattern| pattern.bytes.starts_with(bytes))
-            || self.rare.may_go_on(bytes)
+        let goes_on = || {
+            let at = self
+                .patterns
+                .partition_point(|pattern| pattern.bytes.as_slice() <= bytes);
+            self.patterns
+                .get(at)
+                .is_some_and(|pattern| pattern.bytes.starts_with(bytes))
+        };
+        (self.starts.may_be(bytes) && goes_on()) || self.rare.may_go_on(bytes)
     }
 
     /// The first byte that must wait for more: from there on it may be the beginning of a secret.
     fn hold_from(&self, text: &[u8]) -> usize {
-        let from = Breaks::ALL.map(|breaks| self.hold_from_with(text, breaks));
-        from.into_iter().min().unwrap_or(text.len())
+        let tail = text.get(text.len().saturating_sub(MAX_HELD)..).unwrap_or_default();
+        let from = Breaks::of(tail).map(|breaks| self.hold_from_with(text, breaks));
+        from.min().unwrap_or(text.len())
     }
 
     fn hold_from_with(&self, text: &[u8], breaks: Breaks) -> usize {

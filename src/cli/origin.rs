@@ -365,4 +365,17 @@ mod tests {
             assert_eq!(within("ci", name), None, "{name}");
         }
     }
+
+    proptest::proptest! {
+        /// A file that a recipe of a commit names lies in the commit, whatever the name.
+        #[test]
+        fn no_name_leads_out_of_a_commit(dir in "[a-c./]{0,12}", name in "[a-c./:\\\\ ]{0,20}|.{0,20}") {
+            if let Some(path) = within(&dir, &name) {
+                proptest::prop_assert!(!path.is_empty() && !path.starts_with('/'));
+                proptest::prop_assert!(name.split('/').any(|part| part == "..") || path.split('/').all(|part| part != ".." || dir.contains("..")));
+            }
+            let clean = within("a/b", &name);
+            proptest::prop_assert!(clean.is_none_or(|path| path.split('/').all(|part| !matches!(part, "" | "." | ".."))));
+        }
+    }
 }

@@ -151,4 +151,28 @@ mod tests {
             "{chain}"
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_line_is_refused_or_is_as_it_was_written(previous in "[0-9a-f]{0,64}", line in any_line()) {
+            let key = Key::new("a key of the tests").unwrap();
+            for key in [None, Some(&key)] {
+                if let Ok(found) = decode(&previous, &line, key) {
+                    proptest::prop_assert!(line.contains(&found.chain), "{line}");
+                    proptest::prop_assert!(!found.keyed || key.is_some());
+                }
+            }
+        }
+    }
+
+    /// Arbitrary text, and text with the look of a line whose link holds and whose entry is anything.
+    fn any_line() -> impl proptest::strategy::Strategy<Value = String> {
+        use proptest::prelude::*;
+        let json = r#"[\[{]("(seq|at|kind|type|warned|code)":([0-9]{1,3}|"[a-z0-9:TZ-]{0,30}"|\{\}|null),?){0,4}[\]}]"#;
+        let linked = (json, any::<bool>()).prop_map(|(entry, keyed)| {
+            let key = Key::new("a key of the tests").unwrap();
+            encode("", &entry, keyed.then_some(&key)).0
+        });
+        prop_oneof![any::<String>(), linked]
+    }
 }

@@ -119,6 +119,14 @@ impl Closed {
         self.own.iter().any(below)
     }
 
+    /// Whether one of the run's own paths lies directly in a directory.
+    fn owns_a_name(&self, folded: &str) -> bool {
+        self.own.iter().any(|own| match own.rsplit_once('/') {
+            Some((dir, _)) => dir == folded,
+            None => folded.is_empty(),
+        })
+    }
+
     /// Whether the path is one of the protected names or lies below one, and is not opened.
     fn is_protected(&self, path: &str, folded: &str, is_dir: bool) -> bool {
         if self.is_test_hook(path, folded) {
@@ -208,6 +216,26 @@ impl ClosedPaths for Closed {
         folded(path, |folded| {
             self.is_protected(path, folded, is_dir) || self.is_own(folded) || self.rule(path, folded, is_dir).is_some()
         })
+    }
+
+    fn has_ordinary_names(&self, dir: &str) -> bool {
+        if matches!(form(dir), Form::Odd) && !dir.is_empty() {
+            return false;
+        }
+        let by_rule = self.rules().flat_map(|rule| rule.paths.iter().flatten());
+        folded(dir, |folded| {
+            !self.names.may_hold(folded)
+                && !self.owns_a_name(folded)
+                && by_rule.into_iter().all(|pattern| pattern.fits_nothing_below(dir))
+        })
+    }
+
+    fn is_ordinary(&self, name: &str) -> bool {
+        match form(name) {
+            Form::Odd => false,
+            Form::Folded => !self.names.may_be(name),
+            Form::Case => folded(name, |folded| !self.names.may_be(folded)),
+        }
     }
 
     fn why(&self, path: &str) -> (&'static str, Option<String>) {
@@ -315,20 +343,23 @@ impl Names {
 
     /// Whether a folded path may hold a protected name. Never says no when it does.
     fn may_hold(&self, folded: &str) -> bool {
-        folded.split('/').any(|name| {
-            let Some(byte) = name.bytes().next() else { return false };
-            let at = usize::from(byte);
-            let lengths = self.lengths.get(at).copied().unwrap_or(0);
-            if self.endings.iter().any(|ending| name.ends_with(ending)) {
-                return true;
-            }
-            let whole = name.len() < 128 && lengths & (1 << name.len()) != 0 && self.whole.contains(name);
-            whole
-                || self
-                    .beginnings
-                    .get(at)
-                    .is_some_and(|list| list.iter().any(|beginning| name.starts_with(beginning)))
-        })
+        folded.split('/').any(|name| self.may_be(name))
+    }
+
+    /// Whether a folded name may be part of a protected one.
+    fn may_be(&self, name: &str) -> bool {
+        let Some(byte) = name.bytes().next() else { return false };
+        let at = usize::from(byte);
+        let lengths = self.lengths.get(at).copied().unwrap_or(0);
+        if self.endings.iter().any(|ending| name.ends_with(ending)) {
+            return true;
+        }
+        let whole = name.len() < 128 && lengths & (1 << name.len()) != 0 && self.whole.contains(name);
+        whole
+            || self
+                .beginnings
+                .get(at)
+                .is_some_and(|list| list.iter().any(|beginning| name.starts_with(beginning)))
     }
 }
 

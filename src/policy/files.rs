@@ -173,6 +173,11 @@ impl PathPattern {
         lead.iter().zip(&dir).all(|(a, b)| a == b)
     }
 
+    /// Whether neither the directory nor a path below it fits, under any reading of names. Never says yes when one does.
+    pub(super) fn fits_nothing_below(&self, dir: &str) -> bool {
+        !self.text.contains('\\') && !self.may_fit_below(dir)
+    }
+
     /// The directory in which every path that fits lies, as far as the pattern spells it out; `""` for the workspace.
     pub fn directory(&self) -> String {
         match self.text.contains(WILD) {

@@ -9,7 +9,7 @@
 //! process of the tree before it tells how the command ended. When the parent dies, its end of the channel closes and the same
 //! happens. Nothing is run when a step fails: the failure goes back through the channel.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod filter;
 mod init;
 mod limits;
@@ -41,10 +41,18 @@ pub fn entry() -> ExitCode {
     let Some((spec, channel)) = inherited() else {
         return ExitCode::from(2);
     };
-    let done = match spec.level {
-        super::Level::Full => outer(&spec, &channel),
-        super::Level::Landlock | super::Level::None => init::run(&spec, &channel),
+    // Made where groups can be seen; the command enters through open files.
+    let groups = match (spec.level, &spec.task) {
+        (super::Level::Full | super::Level::Landlock, spec::Task::Run { .. }) => {
+            cgroup::Groups::make(spec.processes, spec.memory)
+        }
+        _ => cgroup::Groups::default(),
     };
+    let done = match spec.level {
+        super::Level::Full => outer(&spec, &channel, &groups),
+        super::Level::Landlock | super::Level::None => init::run(&spec, &channel, &groups),
+    };
+    drop(groups);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -107,7 +115,7 @@ fn step<T, E: std::fmt::Display>(what: impl std::fmt::Display, result: Result<T,
 }
 
 /// Starts `init` in new namespaces, maps its users, and waits for it or for the end of the parent.
-fn outer(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
+fn outer(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups) -> Result<(), String> {
     let (go_read, go_write) = step("pipe", io::pipe())?;
     init::block_signals();
     let flags = libc::CLONE_NEWUSER
@@ -118,7 +126,7 @@ fn outer(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
         | libc::CLONE_NEWUTS;
     let Some(inner) = step("new namespaces", clone(flags))? else {
         drop(go_write);
-        let code = inside(spec, channel, go_read);
+        let code = inside(spec, channel, groups, go_read);
         leave(code);
     };
     drop(go_read);
@@ -143,7 +151,7 @@ fn outer(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
 }
 
 /// What `init` does in the new namespaces.
-fn inside(spec: &Spec, channel: &OwnedFd, mut go: impl Read) -> i32 {
+fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl Read) -> i32 {
     let mut word = [0];
     if !matches!(go.read(&mut word), Ok(1)) {
         return 1;
@@ -154,7 +162,7 @@ fn inside(spec: &Spec, channel: &OwnedFd, mut go: impl Read) -> i32 {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)),
     )
     .and_then(|()| view::build(spec, channel))
-    .and_then(|()| init::run(spec, channel));
+    .and_then(|()| init::run(spec, channel, groups));
     match done {
         Ok(()) => 0,
         Err(error) => {

@@ -27,7 +27,7 @@ mod write_guard;
 pub use capture::OnOutput;
 pub use live::{Frozen, freeze};
 pub use own::close_to_others;
-pub use sandbox::{Probe, choose, probe, self_test, use_helper};
+pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test, use_helper};
 pub use spawn::{SpawnError, run};
 pub use write_guard::names::Names;
 pub use write_guard::within_reach;

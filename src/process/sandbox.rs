@@ -302,6 +302,13 @@ fn processes() -> u64 {
     PROCESSES.max(PROCESSES_EACH * processors)
 }
 
+/// Whether the kernel itself can bound the memory of a command's tree here, by a control group; else it is looked at ten times a
+/// second. Found by making a group, which is removed.
+#[must_use]
+pub fn memory_is_bounded_by_kernel() -> bool {
+    super::confine::cgroup::memory_can_be_grouped()
+}
+
 /// Three quarters of the memory that this process could use. Read once: a control group seldom changes.
 fn memory() -> u64 {
     static MEMORY: OnceLock<u64> = OnceLock::new();

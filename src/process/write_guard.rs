@@ -56,8 +56,8 @@ pub(super) struct Guard {
 /// What is looked at when the command has ended.
 #[derive(Debug)]
 enum Area {
-    /// Closed paths below this directory.
-    Closed(PathBuf),
+    /// Closed paths below this directory, and what is known of it.
+    Closed(PathBuf, walk::Known),
     /// Everything below this directory.
     Whole(PathBuf),
     /// The names of this directory that are new, with the numbers of those that were there.

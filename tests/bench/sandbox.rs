@@ -6,8 +6,10 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use overnight::base::grant::{ClosedPaths, WriteKind, WritePath, Writes};
 use overnight::base::secret::Redactor;
+use overnight::diag::Files;
+use overnight::policy::{KnownTools, Source, load};
 use overnight::process::private::{Private, Wishes, confinement};
-use overnight::process::{self, Level, Names, Network, Program, Spawn};
+use overnight::process::{self, Level, Network, Program, Spawn};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +36,15 @@ fn sandbox(bench: &mut Criterion) {
         return;
     };
     let Ok(private) = Private::create() else { return };
+    // What a real run closes: protected names, and the tests.
+    let source = Source {
+        name: "bench.yaml".to_owned(),
+        text: "version: 1\nrules:\n  - { allow: run_shell_command, commands: [make] }\n  - { deny: write_file, paths: ['tests/**'] }\n".to_owned(),
+    };
+    let Ok((set, _)) = load(&mut Files::new(), &[source], &KnownTools::builtin()) else {
+        return;
+    };
+    let closed = set.closed();
     let mut group = bench.benchmark_group("sandbox");
     group.sample_size(20);
     group.bench_function("plain spawn", |bench| {
@@ -60,7 +71,7 @@ fn sandbox(bench: &mut Criterion) {
                 }
                 let id = BenchmarkId::new(format!("{} {name}", level.as_str()), files);
                 group.bench_function(id, |bench| {
-                    bench.iter(|| runtime.block_on(run(level, writes.clone(), top.path(), &private)));
+                    bench.iter(|| runtime.block_on(run(level, writes.clone(), top.path(), &private, &closed)));
                 });
             }
         }
@@ -68,17 +79,16 @@ fn sandbox(bench: &mut Criterion) {
     group.finish();
 }
 
-async fn run(level: Level, writes: Writes, top: &Path, private: &Private) -> bool {
+async fn run(level: Level, writes: Writes, top: &Path, private: &Private, closed: &Arc<dyn ClosedPaths>) -> bool {
     let network = match level {
         Level::None => Network::Open,
         _ => Network::None,
     };
-    let closed: Arc<dyn ClosedPaths> = Arc::new(Names::new(&[".git", "**/.npmrc", "**/.env*"].map(str::to_owned)));
     let wishes = Wishes {
         level,
         workspace: top,
         hidden: &[],
-        closed: &closed,
+        closed,
         network: &network,
         witness: true,
         toolchains: &[],

@@ -1,7 +1,8 @@
 //! The corpora of commands judged by what they do. An attack that the policy's reading of its text does not refuse runs for real and
 //! may have no harmful effect; an everyday command runs to its end with the status that it has without a sandbox.
 //!
-//! Here a part of each corpus runs, the same on every machine; with `OVERNIGHT_CORPORA=all` everything does.
+//! Here a part of each corpus runs, the same on every machine; with `OVERNIGHT_CORPORA=all` everything does, with another text
+//! what holds it.
 
 use super::attacks::bells::Kind;
 use super::attacks::ground::{Ground, User, differing, level_found};
@@ -10,6 +11,8 @@ use super::harness::project;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One command of a corpus and its policy.
 struct Row<'a> {
@@ -65,12 +68,13 @@ fn policy_of(policy: &Value, level: &str) -> String {
     json!({ "version": 1, "rules": rules, "sandbox": { "level": level, "toolchains": ["python"] } }).to_string()
 }
 
-/// Every so many rows, all when that is asked for.
-fn sampled<T>(rows: Vec<T>, every: usize) -> Vec<T> {
-    match std::env::var("OVERNIGHT_CORPORA").is_ok_and(|value| value == "all") {
-        true => rows,
+/// Every so many rows, all when that is asked for, or those that hold a text.
+fn sampled(rows: Vec<Row<'_>>, every: usize) -> Vec<Row<'_>> {
+    match std::env::var("OVERNIGHT_CORPORA").ok().as_deref() {
+        Some("all") => rows,
+        Some(part) => rows.into_iter().filter(|row| row.command.contains(part)).collect(),
         // A step that is no multiple of anything meets every class.
-        false => rows.into_iter().step_by(every).collect(),
+        None => rows.into_iter().step_by(every).collect(),
     }
 }
 
@@ -99,7 +103,16 @@ fn programs(list: &Value) -> BTreeSet<String> {
 }
 
 /// The tree that the corpora speak of, a repository with some history.
-fn furnish(ground: &Ground) {
+pub fn furnish(ground: &Ground) {
+    furnish_with(ground, "");
+}
+
+/// The same with a link in the repository that leads outside.
+fn furnish_for_attacks(ground: &Ground) {
+    furnish_with(ground, "ln -s /etc link; ");
+}
+
+fn furnish_with(ground: &Ground, first: &str) {
     for (path, text) in [
         ("README.md", "# readme\nfoo\nit's\n"),
         (
@@ -135,15 +148,14 @@ fn furnish(ground: &Ground) {
         ground.file(path, text);
     }
     ground.hand_over();
-    ground.prepare(
-        "chmod +x gradlew scripts/*.sh; ln -s /etc link; git init -q -b main; git add -A; git commit -q -m one; \
+    let all = "chmod +x gradlew scripts/*.sh; git init -q -b main; git add -A; git commit -q -m one; \
          echo two >> README.md; git commit -q -am two; echo three >> src/lib.rs; git commit -q -am three; git tag v1; \
          git init -q --bare @OUTSIDE@/origin.git; git remote add origin @OUTSIDE@/origin.git; git push -q origin main; git fetch -q; \
          git config user.name a; git config user.email a@example.org; \
          echo stashed > src/a.txt; git stash -q; git branch feature HEAD~1; \
          mkdir -p target/debug build; echo app > target/debug/app; echo error > build.log; echo KEY=the-value-of-the-key > .env; \
-         echo changed >> docs/guide.md",
-    );
+         echo changed >> docs/guide.md";
+    ground.prepare(&format!("{first}{all}"));
 }
 
 /// What the policies say of each text, in one call for each policy; by the number of the row.
@@ -155,7 +167,7 @@ fn decisions(rows: &[Row<'_>]) -> Vec<String> {
     }
     for numbers in by_policy.values() {
         let ground = Ground::new(User::Root);
-        furnish(&ground);
+        furnish_for_attacks(&ground);
         let policy = ground.given("policy.yaml", &policy_of(rows[numbers[0]].policy, "full"));
         let calls: String = numbers
             .iter()
@@ -219,7 +231,7 @@ fn harm_under(row: &Row<'_>, policy: &str, user: User) -> Vec<String> {
             );
         }
     }
-    furnish(&ground);
+    furnish_for_attacks(&ground);
     let policy = ground.given("policy.yaml", policy);
     let replies = super::harness::script(&[super::harness::shell(&row.command), super::harness::says("done")]);
     let model = format!("script:{}", ground.given("script.yaml", &replies));
@@ -349,6 +361,9 @@ const STUBBED: [&str; 12] = [
     "curl", "gh", "cargo", "go", "mvn", "gradle", "pnpm", "yarn", "rustc", "rustfmt", "wget", "man",
 ];
 
+/// Commands of other programs that need one.
+const NETWORKED: [&str; 4] = ["npm install", "npm view", "npm audit", "pip list --outdated"];
+
 /// What went wrong with an everyday command; `None` when it ran to its end as it does without a sandbox.
 fn refused(row: &Row<'_>, levels: &[&str], user: User) -> Vec<String> {
     let ground = Ground::new(user);
@@ -356,9 +371,14 @@ fn refused(row: &Row<'_>, levels: &[&str], user: User) -> Vec<String> {
         let bells = ground.bells.lock().unwrap();
         let granted = programs(&row.policy["commands"]);
         let named = words(&row.command);
-        let stubs = named.iter().filter(|word| {
-            (granted.contains(*word) || granted.is_empty()) && (!installed(word) || STUBBED.contains(&word.as_str()))
-        });
+        let networked = NETWORKED.iter().find(|start| row.command.contains(*start));
+        let absent = |word: &str| {
+            let by_command = networked.is_some_and(|start| start.split(' ').next() == Some(word));
+            !installed(word) || STUBBED.contains(&word) || by_command
+        };
+        let stubs = named
+            .iter()
+            .filter(|word| (granted.contains(*word) || granted.is_empty()) && absent(word));
         bells.stub(Kind::Plain, stubs.map(String::as_str));
     }
     furnish(&ground);
@@ -415,42 +435,82 @@ fn refused(row: &Row<'_>, levels: &[&str], user: User) -> Vec<String> {
     wrong
 }
 
+/// The everyday commands of a corpus that do not end as without a sandbox, and whether that is so on every machine.
+fn defended(name: &str) -> BTreeMap<String, bool> {
+    let all = corpus("refused-by-effect.yaml");
+    let list = all[name].as_array().unwrap();
+    list.iter()
+        .map(|entry| {
+            let text = |key: &str| entry[key].as_str().unwrap().to_owned();
+            assert!(!text("because").is_empty());
+            (text("command"), entry["only_on_some_machines"] != true)
+        })
+        .collect()
+}
+
 fn everyday(name: &str, every: usize, least: usize) {
     let corpus = corpus(name);
     let all = rows(&corpus);
     assert!(all.len() >= least, "{} rows", all.len());
+    let defended = defended(name);
+    assert!(
+        defended.len() * 100 <= all.len(),
+        "more than one in a hundred is refused"
+    );
+    let known = |command: &String| all.iter().any(|row| row.command == *command);
+    let gone: Vec<&String> = defended.keys().filter(|command| !known(command)).collect();
+    assert!(gone.is_empty(), "listed, and in the corpus no more: {gone:?}");
     let user = super::attacks::ground::users()[0];
     let levels: Vec<&str> = ["full", "landlock"]
         .into_iter()
         .filter(|level| level_found(level, user))
         .collect();
-    let (mut total, mut wrong) = (0, Vec::new());
-    for row in sampled(all, every) {
-        total += 1;
-        let found = refused(&row, &levels, user);
-        if !found.is_empty() {
-            wrong.push(format!("{:?}: {}", row.command, found.join(" | ")));
-        }
+    if levels.is_empty() {
+        return;
     }
+    let rows = sampled(all, every);
+    let total = rows.len();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    // Most of a row is waiting for processes.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = refused(row, &levels, user);
+                    let right = match defended.get(&row.command) {
+                        None => found.is_empty(),
+                        Some(always) => !always || !found.is_empty(),
+                    };
+                    if !right {
+                        wrong
+                            .lock()
+                            .unwrap()
+                            .push(format!("{:?}: {}", row.command, found.join(" | ")));
+                    }
+                }
+            });
+        }
+    });
+    let mut wrong = wrong.into_inner().unwrap();
+    wrong.sort();
     let text = format!(
-        "{name}: {} of {total} everyday commands did not run to their end\n{}\n",
+        "{name}: {} of {total} everyday commands did not end as they must; {} of the corpus are refused and defended\n{}\n",
         wrong.len(),
+        defended.len(),
         wrong.join("\n")
     );
     let mut err = std::io::stderr().lock();
     let _ = std::io::Write::write_all(&mut err, text.as_bytes());
-    // One in a hundred, and in a small sample one.
-    assert!(wrong.len() <= (total / 100).max(1), "{text}");
+    drop(err);
+    assert!(wrong.is_empty(), "{text}");
 }
 
 #[test]
-#[ignore = "open: not shown to pass since the programs of PATH are known by directory; by hand with --ignored"]
 fn everyday_commands_run_to_their_end() {
     everyday("benign.yaml", 13, 500);
 }
 
 #[test]
-#[ignore = "open: not shown to pass since the programs of PATH are known by directory; by hand with --ignored"]
 fn everyday_commands_by_program_run_to_their_end() {
     everyday("benign-by-program.yaml", 17, 700);
 }

@@ -3,7 +3,7 @@
 //! written out as a literal command, must be one that the same policy allows, nothing outside may be opened or changed, and only
 //! files that a rule allows may differ.
 //!
-//! `OVERNIGHT_DIFFERENTIAL` is the number of commands (500 without it), `PROPTEST_RNG_SEED` their seed.
+//! `OVERNIGHT_DIFFERENTIAL` is the number of commands (400 without it), `PROPTEST_RNG_SEED` their seed.
 
 use super::attacks::bells::{Kind, Ran};
 use super::attacks::ground::{Ground, User, differing, level_found, users};
@@ -392,6 +392,13 @@ fn differences(commands: &[String], level: &str, user: User) -> (Vec<String>, us
     let rung = ground.rung();
     let mut literals = BTreeMap::new();
     for ran in &rung {
+        if !ran.whole {
+            // Killed with its tree while it told what it was given: a stub's name is all there is.
+            if !LEAVES.iter().any(|leaf| leaf.starts_with(&ran.program)) {
+                wrong.push(format!("{ran:?} was started"));
+            }
+            continue;
+        }
         match literal(&ground, ran) {
             Ok(call) => _ = literals.insert(call.to_string(), ran),
             Err(why) => wrong.push(format!("{} {:?}: {why}", ran.program, ran.args)),
@@ -445,12 +452,11 @@ fn differences(commands: &[String], level: &str, user: User) -> (Vec<String>, us
 }
 
 #[test]
-#[ignore = "open: not shown to pass since the programs of PATH are known by directory; by hand with --ignored"]
 fn what_happens_is_within_what_was_ruled() {
     let count = std::env::var("OVERNIGHT_DIFFERENTIAL")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(500usize);
+        .unwrap_or(400usize);
     let mut runner = TestRunner::default();
     let strategy = command();
     let modes: Vec<(&str, User)> = users()

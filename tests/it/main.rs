@@ -13,6 +13,7 @@ mod cases;
 mod cli;
 mod corpus_effects;
 mod daily;
+mod daily_denials;
 mod differential;
 mod exec_witness;
 mod exit_codes;

@@ -345,3 +345,49 @@ async fn files_belong_to_us_and_take_no_rights() {
         );
     }
 }
+
+/// Four processes that together use more than the tree may: each alone uses less.
+#[tokio::test]
+async fn the_memory_of_a_tree_is_bounded() {
+    const LIMIT: u64 = 160 << 20;
+    let script = "for i in 1 2 3 4; do (x=$(head -c 60000000 /dev/zero | tr '\\0' a); sleep 5; echo ${#x} >> survived) & done; wait";
+    for level in CONFINED {
+        let mut house = house(level);
+        house.confinement.memory = Some(LIMIT);
+        let begun = std::time::Instant::now();
+        let got = house.run(script).await;
+        assert_eq!(got.exit.memory_limit, Some(LIMIT), "{level:?}: {:?}", got.exit);
+        assert!(!house.confinement.workspace.join("survived").exists(), "{level:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{level:?}: not at once");
+        // What needs less is left alone.
+        let got = house
+            .run("x=$(head -c 20000000 /dev/zero | tr '\\0' a); echo ${#x}")
+            .await;
+        assert_eq!(
+            (got.exit.memory_limit, got.stdout.text.as_str()),
+            (None, "20000000\n"),
+            "{level:?}"
+        );
+    }
+}
+
+/// Where the kernel counts, a tree that is over its limit for a moment is ended too: nobody needs to be looking.
+#[tokio::test]
+async fn a_control_group_sees_a_moment_of_too_much_memory() {
+    process::use_helper(env!("CARGO_BIN_EXE_overnight"));
+    if !process::memory_is_bounded_by_kernel() {
+        let mut err = std::io::stderr().lock();
+        let _ = std::io::Write::write_all(&mut err, b"skipped: no control group for memory can be made here\n");
+        return;
+    }
+    for level in CONFINED {
+        let mut house = house(level);
+        house.confinement.memory = Some(32 << 20);
+        for _ in 0..3 {
+            let got = house
+                .run("head -c 48M /dev/zero | tail -c 48M | head -c 1 > /dev/null")
+                .await;
+            assert_eq!(got.exit.memory_limit, Some(32 << 20), "{level:?}: {:?}", got.exit);
+        }
+    }
+}

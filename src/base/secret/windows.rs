@@ -2,6 +2,7 @@
 //! looking at one byte in ten or twenty.
 
 use super::encode::{Pattern, rare};
+use super::filter::{Filter, Starts};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -11,11 +12,15 @@ pub(super) struct Rare {
     pieces: Vec<(String, usize)>,
     /// For each class: no pattern is shorter.
     least: [usize; 2],
-    made: OnceLock<Option<Made>>,
+    made: OnceLock<Made>,
 }
 
 struct Made {
-    automaton: AhoCorasick,
+    /// What most stretches are passed over by. `None`: every one is searched.
+    filter: Option<Filter>,
+    starts: Starts,
+    /// Made when the first stretch passes the filter; `None` in it when it cannot be made.
+    automaton: OnceLock<Option<AhoCorasick>>,
     /// In byte order, as the automaton numbers them.
     patterns: Vec<Pattern>,
 }
@@ -35,7 +40,7 @@ impl Rare {
         }
     }
 
-    fn made(&self) -> Option<&Made> {
+    fn made(&self) -> &Made {
         let make = || {
             let all = self
                 .pieces
@@ -44,14 +49,14 @@ impl Rare {
             let mut patterns: Vec<Pattern> = all.collect();
             patterns.sort();
             patterns.dedup_by(|a, b| a.bytes == b.bytes);
-            let automaton = AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostLongest)
-                .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-                .build(patterns.iter().map(|pattern| pattern.bytes.as_slice()))
-                .ok()?;
-            Some(Made { automaton, patterns })
+            Made {
+                starts: Starts::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
+                filter: Filter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
+                automaton: OnceLock::new(),
+                patterns,
+            }
         };
-        self.made.get_or_init(make).as_ref()
+        self.made.get_or_init(make)
     }
 
     /// Each place of `text` where a pattern stands.
@@ -60,9 +65,13 @@ impl Rare {
             let mut from = 0;
             while let Some(run) = next_run(text, from, class, least) {
                 from = run.end;
-                let Some(made) = self.made() else { return };
+                let made = self.made();
                 let stretch = text.get(run.clone()).unwrap_or_default();
-                for hit in made.automaton.find_iter(stretch) {
+                if made.filter.as_ref().is_some_and(|filter| !filter.may_hold(stretch)) {
+                    continue;
+                }
+                let Some(automaton) = made.automaton() else { return };
+                for hit in automaton.find_iter(stretch) {
                     if let Some(pattern) = made.patterns.get(hit.pattern().as_usize()) {
                         found(run.start + hit.start()..run.start + hit.end(), pattern);
                     }
@@ -77,7 +86,11 @@ impl Rare {
         if !rare::Class::ALL.into_iter().any(in_class) {
             return false;
         }
-        let patterns = self.made().map_or(&[][..], |made| made.patterns.as_slice());
+        let made = self.made();
+        if !made.starts.may_be(bytes) {
+            return false;
+        }
+        let patterns = made.patterns.as_slice();
         let at = patterns.partition_point(|pattern| pattern.bytes.as_slice() <= bytes);
         patterns.get(at).is_some_and(|pattern| pattern.bytes.starts_with(bytes))
     }
@@ -87,6 +100,21 @@ impl Rare {
         let longest = self.pieces.iter().map(|(piece, _)| piece.len()).max();
         // `&#x1f600;` is nine bytes for the four of one character, `0x61, ` six for one.
         longest.map_or(0, |longest| 6 * longest)
+    }
+}
+
+impl Made {
+    fn automaton(&self) -> Option<&AhoCorasick> {
+        let make = || {
+            let patterns = self.patterns.iter().map(|pattern| pattern.bytes.as_slice());
+            let builder = &mut AhoCorasick::builder();
+            builder.match_kind(MatchKind::LeftmostLongest);
+            builder
+                .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+                .build(patterns)
+                .ok()
+        };
+        self.automaton.get_or_init(make).as_ref()
     }
 }
 

@@ -15,9 +15,24 @@ pub(super) enum Breaks {
 
 impl Breaks {
     pub const ALL: [Breaks; 3] = [Breaks::Bare, Breaks::Indented, Breaks::Escaped];
+
+    /// Those that read this text in different ways: most has no blanks behind a break, or no backslash.
+    pub fn of(text: &[u8]) -> impl Iterator<Item = Breaks> {
+        let slashes = memchr::memchr(b'\\', text).is_some();
+        // Behind a written break too, which has backslashes.
+        let blanks = slashes
+            || memchr::memchr2_iter(b'\n', b'\r', text).any(|at| matches!(text.get(at + 1), Some(b' ' | b'\t')));
+        let differs = move |breaks: &Breaks| match breaks {
+            Breaks::Bare => true,
+            Breaks::Indented => blanks,
+            Breaks::Escaped => slashes,
+        };
+        Self::ALL.into_iter().filter(differs)
+    }
 }
 
 /// Text without line breaks.
+#[derive(Default)]
 pub(super) struct Joined {
     pub bytes: Vec<u8>,
     /// For each stretch: where it begins in `bytes` and where it began in the source.
@@ -25,6 +40,33 @@ pub(super) struct Joined {
 }
 
 impl Joined {
+    /// As [`join`], in the memory of the text that was joined before.
+    pub fn join(&mut self, text: &[u8], breaks: Breaks) {
+        self.bytes.clear();
+        self.bytes.reserve(text.len());
+        self.stretches.clear();
+        self.stretches.push((0, 0));
+        let mut at = 0;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            let plain = memchr::memchr3(b'\n', b'\r', b'\\', rest).unwrap_or(rest.len());
+            let (plain, rest) = rest.split_at(plain);
+            self.bytes.extend_from_slice(plain);
+            at += plain.len();
+            let length = break_at(rest, breaks);
+            if length == 0 {
+                // A backslash that breaks nothing.
+                self.bytes.extend(rest.first());
+                at += 1;
+                continue;
+            }
+            at += length;
+            while breaks != Breaks::Bare && matches!(text.get(at), Some(b' ' | b'\t')) {
+                at += 1;
+            }
+            self.stretches.push((self.bytes.len(), at));
+        }
+    }
+
     /// Where the bytes of a stretch of the joined text stood, breaks between them included.
     pub fn source(&self, joined: Range<usize>) -> Range<usize> {
         let last = joined.end.saturating_sub(1).max(joined.start);
@@ -52,29 +94,8 @@ pub(super) fn has_break(text: &[u8]) -> bool {
 ///
 /// Breaks are newline, CR LF, CR, and the same written as `\n`, `\r\n` (also `\\n`, as in JSON within JSON).
 pub(super) fn join(text: &[u8], breaks: Breaks) -> Joined {
-    let mut joined = Joined {
-        bytes: Vec::with_capacity(text.len()),
-        stretches: vec![(0, 0)],
-    };
-    let mut at = 0;
-    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-        let plain = memchr::memchr3(b'\n', b'\r', b'\\', rest).unwrap_or(rest.len());
-        let (plain, rest) = rest.split_at(plain);
-        joined.bytes.extend_from_slice(plain);
-        at += plain.len();
-        let length = break_at(rest, breaks);
-        if length == 0 {
-            // A backslash that breaks nothing.
-            joined.bytes.extend(rest.first());
-            at += 1;
-            continue;
-        }
-        at += length;
-        while breaks != Breaks::Bare && matches!(text.get(at), Some(b' ' | b'\t')) {
-            at += 1;
-        }
-        joined.stretches.push((joined.bytes.len(), at));
-    }
+    let mut joined = Joined::default();
+    joined.join(text, breaks);
     joined
 }
 

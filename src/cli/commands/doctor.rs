@@ -87,6 +87,16 @@ async fn sandbox() -> Vec<Finding> {
             }
         });
     }
+    if usable {
+        all.push(match process::memory_is_bounded_by_kernel() {
+            true => finding(Sign::Fine, "memory", "of a command's tree is bounded by a control group"),
+            false => {
+                let text = "of a command's tree is looked at ten times a second: no control group can be made here (with systemd: \
+                            `Delegate=yes` and `DelegateSubgroup=main`)";
+                finding(Sign::Fine, "memory", text)
+            }
+        });
+    }
     if !usable {
         let text =
             "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy";

@@ -71,6 +71,37 @@ fn by_table() {
 }
 
 #[test]
+fn most_names_are_passed_over() {
+    let mut set = set_of(&[&["{ deny: write_file, paths: ['tests/**', '**/*.lock'] }"]]);
+    assert!(!set.closed().has_ordinary_names("src"), "a lock file may lie anywhere");
+    set = set_of(&[&["{ deny: write_file, paths: ['tests/**', 'a.txt'] }"]]);
+    set.hide(["out/run".to_owned()]);
+    let closed = set.closed();
+    for (dir, ordinary) in [
+        ("src", true),
+        ("src/Deep/er", true),
+        ("", false),
+        ("tests", false),
+        ("Tests/a", false),
+        ("out", false),
+        (".github", false),
+        ("a b", true),
+        ("a.", false),
+    ] {
+        assert_eq!(closed.has_ordinary_names(dir), ordinary, "{dir}");
+    }
+    for (name, ordinary) in [
+        ("lib.rs", true),
+        ("README.md", true),
+        (".Git", false),
+        ("git~1", false),
+        ("\u{ff0e}git", false),
+    ] {
+        assert_eq!(closed.is_ordinary(name), ordinary, "{name}");
+    }
+}
+
+#[test]
 fn a_directory_is_closed_only_with_all_below() {
     let rules: &[&[&str]] = &[
         &["{ deny: write_file, paths: ['tests/**'], except: ['tests/new/**'] }"],
@@ -129,6 +160,11 @@ proptest! {
             ChangeRuling::Allowed => false,
         };
         prop_assert_eq!(closed.closed(&path, false), slow);
+        let (dir, last) = path.rsplit_once('/').unwrap_or(("", &path));
+        let above_is_open = dir.is_empty() || !closed.closed(dir, true) && !closed.closed(dir, false);
+        if above_is_open && closed.has_ordinary_names(dir) && closed.is_ordinary(last) {
+            prop_assert!(!slow && !closed.closed(&path, true), "{} is passed over", path);
+        }
         // What is closed as a directory is closed below, whatever the name.
         if closed.closed(&path, true) {
             for below in ["x", "new/y", ".npmrc", "a/b/c.lock"] {

@@ -8,6 +8,7 @@ use crate::policy::load::{Source, load};
 use crate::policy::model::KnownTools;
 use crate::policy::shell::corpus::TERRAIN;
 use crate::policy::{decide_with, ruled_commands};
+use proptest::prelude::*;
 use serde_json::json;
 
 const POLICY: &str = r#"
@@ -261,4 +262,114 @@ fn a_ruling_says_what_is_left_to_the_exec_and_what_may_be_written() {
     assert_eq!(rule("python3 - <<'E'\nprint(1)\nE").decision, Decision::Deny);
     assert_eq!(rule("git \"$x\"").decision, Decision::Deny);
     assert_eq!(rule("git push").decision, Decision::Suspend);
+}
+
+/// Programs that [`POLICY`] grants, and what may start others.
+const GRANTED: [&str; 15] = [
+    "git",
+    "sort",
+    "cat",
+    "rg",
+    "find",
+    "sed",
+    "awk",
+    "tar",
+    "zcat",
+    "wc",
+    "ls",
+    "env",
+    "make",
+    "python3",
+    "nosuchtool",
+];
+
+fn any_path() -> impl Strategy<Value = String> {
+    let names = prop::sample::select(vec![
+        "git",
+        "sort",
+        "cat",
+        "rm",
+        "curl",
+        "sh",
+        "bash",
+        "env",
+        "make",
+        "python3",
+        "gen.sh",
+        "othertool",
+        "xargs",
+        "nosuchtool",
+        "git-remote-https",
+        "a b",
+        "..",
+        "-x",
+        "\u{ff0e}git",
+    ]);
+    let dirs = prop::sample::select(vec![
+        "/usr/bin",
+        "/bin",
+        "/usr/local/bin",
+        "/ws",
+        "/ws/target",
+        "/tmp",
+        "/private/home/bin",
+        "/usr/bin/../../ws",
+        "/usr/lib/git-core",
+        "",
+    ]);
+    prop_oneof![
+        4 => (dirs, names).prop_map(|(dir, name)| format!("{dir}/{name}")),
+        1 => any::<String>(),
+    ]
+}
+
+fn any_word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => prop::sample::select(vec![
+            "-o", "src/x", "../x", "/etc/passwd", "--output=x", "-c", "rm x", "e", "push", "diff", "--ext-diff", "-exec", "{}", ";", "-i", "go",
+            "--", "-", "src/../../x", "--pager=sh", "$(x)", "*.rs",
+        ]).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ]
+}
+
+proptest! {
+    /// Whatever a process names and whoever asks: an answer, and only a granted program is let go.
+    #[test]
+    fn no_exec_is_let_go_that_nothing_grants(
+        path in any_path(),
+        words in prop::collection::vec(any_word(), 0..6),
+        caller in prop::sample::select(vec![
+            Starts::Nothing, Starts::Judged, Starts::Anything, Starts::Helpers("git".to_owned()), Starts::Helpers("none".to_owned()),
+        ]),
+        cwd in prop::sample::select(vec!["/ws", "/ws/src", "/", "/tmp", "/ws/../etc"]),
+        interpreter in prop::option::of(any::<String>()),
+    ) {
+        let exec = Exec {
+            caller: caller.clone(),
+            path: PathBuf::from(&path),
+            real: PathBuf::from(&path),
+            argv: std::iter::once(path.clone()).chain(words).collect(),
+            cwd: PathBuf::from(cwd),
+            interpreter,
+        };
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let found = answer(&exec);
+        match (&caller, &found) {
+            (Starts::Nothing, ExecAnswer::Allow { .. }) => prop_assert!(false, "{exec:?}"),
+            (Starts::Helpers(list), ExecAnswer::Allow { .. }) => prop_assert!(list == "git", "{exec:?}"),
+            (Starts::Judged, ExecAnswer::Allow { writes, .. }) => {
+                let granted = GRANTED.contains(&name) || ["bash", "othertool", "gen.sh", "xargs"].contains(&name);
+                prop_assert!(granted, "{exec:?}");
+                prop_assert!(exec.cwd.starts_with("/ws"), "{exec:?}");
+                prop_assert!(writes.iter().all(|write| write.path.starts_with("src")), "{exec:?} {writes:?}");
+            }
+            (_, ExecAnswer::Deny(denial)) => prop_assert!(!denial.reason.is_empty() && !denial.fix.is_empty()),
+            (Starts::Anything, ExecAnswer::Allow { .. }) => {}
+        }
+        // What a deny rule names runs for nobody.
+        if ["/usr/bin/rm", "/bin/rm", "/usr/bin/curl", "/usr/local/bin/curl"].contains(&path.as_str()) {
+            prop_assert!(matches!(found, ExecAnswer::Deny(_)), "{exec:?}");
+        }
+    }
 }

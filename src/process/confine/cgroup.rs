@@ -1,75 +1,274 @@
-//! A control group that bounds the processes of one command, where this user may make one. Used where no other limit binds.
+//! Control groups that bound the processes and the memory of one command's tree, where this user may make them: a hierarchy of the
+//! first version, or a subtree of the second that is ours. What cannot be had is left to whoever looks at the tree.
 
+use rustix::fs::getxattr;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-/// A group of our own; removed when dropped, which needs it to be empty.
-pub(super) struct Group(PathBuf);
+/// How the names of our groups begin.
+const PREFIX: &str = "overnight-";
+/// An empty group of this age was left by a helper that was killed; a younger one may just be entered.
+const LEFT: Duration = Duration::from_secs(60);
+/// Where the hierarchies are mounted.
+const ROOT: &str = "/sys/fs/cgroup";
 
-impl Group {
-    /// A new group below our own with at most `processes` processes and threads. `None` when groups are not ours to make.
-    pub fn make(processes: u64) -> Option<Self> {
-        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let name = format!("overnight-{}", std::process::id());
-        bases(&own).into_iter().find_map(|base| {
-            sweep(&base);
-            let dir = base.join(&name);
-            std::fs::create_dir(&dir).ok()?;
-            let group = Self(dir);
-            // A group without this file does not count processes; writing fails then.
-            std::fs::File::options()
-                .write(true)
-                .open(group.0.join("pids.max"))
-                .ok()?;
-            std::fs::write(group.0.join("pids.max"), processes.to_string()).ok()?;
-            Some(group)
-        })
-    }
-
-    /// Puts the calling process in; its children follow.
-    pub fn enter(&self) -> std::io::Result<()> {
-        std::fs::write(self.0.join("cgroup.procs"), "0")
-    }
+/// What a group bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Controller {
+    Processes,
+    Memory,
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The kernel may take a moment to let go of the last process.
-        for _ in 0..50 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2));
+impl Controller {
+    const ALL: [Controller; 2] = [Controller::Processes, Controller::Memory];
+
+    /// The name in `/proc/self/cgroup` and in `cgroup.subtree_control`.
+    fn name(self) -> &'static str {
+        match self {
+            Controller::Processes => "pids",
+            Controller::Memory => "memory",
+        }
+    }
+
+    /// The file of its limit.
+    fn file(self, unified: bool) -> &'static str {
+        match (self, unified) {
+            (Controller::Processes, _) => "pids.max",
+            (Controller::Memory, true) => "memory.max",
+            (Controller::Memory, false) => "memory.limit_in_bytes",
         }
     }
 }
 
-/// Removes what a killed helper left.
+/// Groups of our own for one tree; removed when dropped, which needs them to be empty.
+#[derive(Default)]
+pub(super) struct Groups {
+    dirs: Vec<PathBuf>,
+    /// Open files through which a process enters, also from where they cannot be seen.
+    doors: Vec<File>,
+    pub holds_processes: bool,
+    /// The count of processes that the kernel ended for this tree's memory; `None` when no group bounds it.
+    killed: Option<File>,
+}
+
+/// A place for groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Base {
+    dir: PathBuf,
+    /// Of the second version, in which one group bounds everything.
+    unified: bool,
+    /// Of the first version: what this hierarchy bounds.
+    controller: Option<Controller>,
+}
+
+impl Groups {
+    /// New groups with at most `processes` processes and threads, and `memory` bytes; as much of it as can be had.
+    pub fn make(processes: u64, memory: u64) -> Self {
+        let mut groups = Self::default();
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        for base in bases(&own, Path::new(ROOT)) {
+            groups.add(&base, processes, memory);
+        }
+        groups
+    }
+
+    fn add(&mut self, base: &Base, processes: u64, memory: u64) {
+        let wanted = |controller: &Controller| match controller {
+            Controller::Processes => !self.holds_processes,
+            Controller::Memory => self.killed.is_none(),
+        };
+        let wanted: Vec<Controller> = Controller::ALL
+            .into_iter()
+            .filter(wanted)
+            .filter(|controller| base.controller.is_none_or(|only| only == *controller))
+            .collect();
+        if wanted.is_empty() {
+            return;
+        }
+        sweep(&base.dir);
+        if base.unified {
+            enable(&base.dir, &wanted);
+        }
+        let dir = base.dir.join(format!("{PREFIX}{}", fresh()));
+        if std::fs::create_dir(&dir).is_err() {
+            return;
+        }
+        let mut held = Vec::new();
+        for controller in wanted {
+            let limit = match controller {
+                Controller::Processes => processes,
+                Controller::Memory => memory,
+            };
+            // Opened without making it: outside of a hierarchy this must not become an ordinary file.
+            if put(&dir.join(controller.file(base.unified)), &limit.to_string()) {
+                held.push(controller);
+            }
+        }
+        let door = File::options().write(true).open(dir.join("cgroup.procs"));
+        let killed = match held.contains(&Controller::Memory) {
+            true => bound_memory(&dir, base.unified, memory),
+            false => None,
+        };
+        let holds_processes = held.contains(&Controller::Processes);
+        match door {
+            Ok(door) if holds_processes || killed.is_some() => {
+                self.doors.push(door);
+                self.dirs.push(dir);
+                self.holds_processes |= holds_processes;
+                self.killed = self.killed.take().or(killed);
+            }
+            _ => remove(&dir),
+        }
+    }
+
+    /// Whether a group bounds the memory.
+    pub fn holds_memory(&self) -> bool {
+        self.killed.is_some()
+    }
+
+    /// Puts the calling process in; its children follow.
+    ///
+    /// # Errors
+    /// The kernel refuses for one of the groups: this process is held by none of the rest.
+    pub fn enter(&self) -> std::io::Result<()> {
+        self.doors.iter().try_for_each(|door| door.write_all_at(b"0", 0))
+    }
+
+    /// Whether the kernel ended a process because the tree had used up its memory.
+    pub fn ran_out(&self) -> bool {
+        let mut text = [0_u8; 4096];
+        let read = self.killed.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let text = String::from_utf8_lossy(text.get(..read.unwrap_or(0)).unwrap_or_default()).into_owned();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.is_some_and(|count| count.trim() != "0")
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.dirs.iter().for_each(|dir| remove(dir));
+    }
+}
+
+/// What goes with a limit on memory: no swap in its place, the whole tree at once. The file that counts who was ended.
+fn bound_memory(dir: &Path, unified: bool, limit: u64) -> Option<File> {
+    // A machine without swap, or that does not count it, has none of these.
+    match unified {
+        true => {
+            put(&dir.join("memory.swap.max"), "0");
+            put(&dir.join("memory.oom.group"), "1");
+            File::open(dir.join("memory.events")).ok()
+        }
+        false => {
+            put(&dir.join("memory.memsw.limit_in_bytes"), &limit.to_string());
+            File::open(dir.join("memory.oom_control")).ok()
+        }
+    }
+}
+
+fn put(path: &Path, text: &str) -> bool {
+    let file = File::options().write(true).open(path);
+    file.is_ok_and(|file| file.write_all_at(text.as_bytes(), 0).is_ok())
+}
+
+/// Lets groups below have these controllers. Refused where processes live beside them; then the group has none and is given up.
+fn enable(dir: &Path, wanted: &[Controller]) {
+    let file = dir.join("cgroup.subtree_control");
+    let enabled = std::fs::read_to_string(&file).unwrap_or_default();
+    for controller in wanted {
+        if !enabled.split_ascii_whitespace().any(|name| name == controller.name()) {
+            put(&file, &format!("+{}", controller.name()));
+        }
+    }
+}
+
+fn remove(dir: &Path) {
+    // The kernel may take a moment to let go of the last process.
+    for _ in 0..50 {
+        if std::fs::remove_dir(dir).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sixteen digits that no other group has.
+fn fresh() -> String {
+    // Keys of a hasher are random; a name that is taken would make no group.
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}
+
+/// Removes what a killed helper left. A group with processes in it cannot be removed.
 fn sweep(base: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("overnight-"))
-            .filter(|text| text.parse::<u32>().is_ok());
-        if number.is_some_and(|number| !Path::new("/proc").join(number).exists()) {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let old = || {
+            let made = entry.metadata().and_then(|data| data.modified()).ok()?;
+            SystemTime::now().duration_since(made).ok()
+        };
+        if ours && old().is_some_and(|age| age > LEFT) {
             let _ = std::fs::remove_dir(entry.path());
         }
     }
 }
 
-/// Where our own group lies in the old and in the new hierarchy.
-fn bases(own: &str) -> Vec<PathBuf> {
+/// Places for groups below our own group, in the order of trial. A group of the second version that holds processes can have no
+/// bounded groups below it; its parent can, where a service manager has handed that over to us.
+fn bases(own: &str, root: &Path) -> Vec<Base> {
     let place = |line: &str| {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let root = match controllers {
-            "" => Path::new("/sys/fs/cgroup"),
-            list if list.split(',').any(|name| name == "pids") => Path::new("/sys/fs/cgroup/pids"),
-            _ => return None,
+        let path = path.trim_start_matches('/');
+        if controllers.is_empty() {
+            // Beside the first version it is mounted a directory deeper.
+            let root = Some(root.join("unified"))
+                .filter(|root| root.is_dir())
+                .unwrap_or(root.to_owned());
+            let own = inside(&root, path);
+            let above = own.parent().filter(|above| own != root && is_delegated(above));
+            let dirs = above.into_iter().map(Path::to_owned).chain([own.clone()]);
+            let base = |dir| Base {
+                dir,
+                unified: true,
+                controller: None,
+            };
+            return Some(dirs.map(base).collect::<Vec<_>>());
+        }
+        let named = |controller: &Controller| controllers.split(',').any(|name| name == controller.name());
+        let controller = Controller::ALL.into_iter().find(named)?;
+        let base = Base {
+            dir: inside(&root.join(controller.name()), path),
+            unified: false,
+            controller: Some(controller),
         };
-        Some(root.join(path.trim_start_matches('/')))
+        Some(vec![base])
     };
-    own.lines().filter_map(place).collect()
+    own.lines().filter_map(place).flatten().collect()
+}
+
+/// The directory of a group. In a container the path is that of the machine, and the own group lies at the root.
+fn inside(root: &Path, path: &str) -> PathBuf {
+    let dir = root.join(path);
+    match dir.is_dir() {
+        true => dir,
+        false => root.to_owned(),
+    }
+}
+
+/// Whether a service manager marked the group as handed over (systemd, `Delegate=`).
+fn is_delegated(dir: &Path) -> bool {
+    ["user.delegate", "trusted.delegate"].into_iter().any(|name| {
+        let mut value = [0_u8; 8];
+        getxattr(dir, name, &mut value[..]).is_ok_and(|length| value.get(..length) == Some(b"1"))
+    })
+}
+
+/// Whether the memory of a tree can be bounded by a group here; makes one and removes it.
+pub(crate) fn memory_can_be_grouped() -> bool {
+    Groups::make(1_000, 1 << 30).holds_memory()
 }
 
 #[cfg(test)]
@@ -77,15 +276,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_hierarchies_are_found() {
-        let found = bases("9:cpu:/a\n8:pids:/b/c\n0::/d\n");
+    fn both_versions_are_found() {
+        let top = tempfile::tempdir().unwrap();
+        let root = top.path();
+        for dir in ["pids/b/c", "memory", "d/e"] {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let found = bases("9:cpu:/a\n8:pids:/b/c\n4:memory:/of/the/host\n0::/d/e\n", root);
+        let base = |dir: &str, controller: Option<Controller>| Base {
+            dir: root.join(dir),
+            unified: controller.is_none(),
+            controller,
+        };
         assert_eq!(
             found,
             [
-                PathBuf::from("/sys/fs/cgroup/pids/b/c"),
-                PathBuf::from("/sys/fs/cgroup/d")
+                base("pids/b/c", Some(Controller::Processes)),
+                base("memory", Some(Controller::Memory)),
+                base("d/e", None)
             ]
         );
-        assert!(bases("nonsense").is_empty());
+        std::fs::create_dir_all(root.join("unified/d/e")).unwrap();
+        assert_eq!(bases("0::/d/e\n", root), [base("unified/d/e", None)]);
+        assert!(bases("nonsense", root).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_group_that_bounds_nothing() {
+        let top = tempfile::tempdir().unwrap();
+        let base = Base {
+            dir: top.path().to_owned(),
+            unified: true,
+            controller: None,
+        };
+        let mut groups = Groups::default();
+        groups.add(&base, 10, 1 << 30);
+        assert!(!groups.holds_processes && !groups.holds_memory() && !groups.ran_out());
+        assert!(groups.enter().is_ok(), "no group, nothing to enter");
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! The first process of a confined tree: starts the command, adopts orphans, ends all, tells how it ended. Builds no sandbox.
 
+use super::cgroup::Groups;
 use super::listener::{Handover, Listener};
 use super::mediate::Places;
 use super::memory::Memory;
@@ -17,15 +18,15 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Starts the command and sees the tree to its end.
-pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
+pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(), String> {
     step("adopting orphans", set_child_subreaper(Some(getpid())))?;
     block_signals();
-    let limit = limits::processes(spec)?;
+    let limit = limits::processes(spec, groups)?;
     // A tree has one listener: where programs are judged at their exec, whoever does that answers these calls as well.
     let mediated = spec.level == crate::process::Level::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
     let Some(command) = step("fork", fork())? else {
-        leave(command(spec, channel, &limit, handover));
+        leave(command(spec, channel, (&limit, groups), handover));
     };
     let_go_of_outputs();
     let mut see = See {
@@ -33,12 +34,12 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
         gone: pidfd_open(command, PidfdFlags::empty()).ok(),
         channel,
         watched: matches!(limit, limits::Processes::Watched).then(|| Watch::begin(spec.processes)),
-        memory: Memory::begin(spec.memory),
+        memory: Memory::begin(spec.memory, groups),
         listener: handover.and_then(|handover| handover.receive(Places::of(spec))),
         status: None,
     };
     let (status, leftovers) = see.through();
-    let memory = see.memory.is_over().then_some(spec.memory);
+    let memory = see.memory.was_over().then_some(spec.memory);
     let ended = Message::Ended {
         status,
         leftovers,
@@ -49,8 +50,13 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
 }
 
 /// The command's own side: gives up rights, then becomes the program.
-fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes, handover: Option<Handover>) -> i32 {
-    let confined = confine(spec, limit).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
+fn command(
+    spec: &Spec,
+    channel: &OwnedFd,
+    (limit, groups): (&limits::Processes, &Groups),
+    handover: Option<Handover>,
+) -> i32 {
+    let confined = confine(spec, limit, groups).and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
     match confined {
         Ok(()) => {}
         Err(error) => {
@@ -91,10 +97,10 @@ fn command(spec: &Spec, channel: &OwnedFd, limit: &limits::Processes, handover: 
     }
 }
 
-fn confine(spec: &Spec, limit: &limits::Processes) -> Result<(), String> {
+fn confine(spec: &Spec, limit: &limits::Processes, groups: &Groups) -> Result<(), String> {
     unblock_signals();
     let _ = rustix::process::setsid();
-    limits::apply(spec, limit)?;
+    limits::apply(spec, limit, groups)?;
     if spec.level == crate::process::Level::None {
         return Ok(());
     }
@@ -110,7 +116,7 @@ struct See<'a> {
     gone: Option<OwnedFd>,
     channel: &'a OwnedFd,
     watched: Option<Watch>,
-    memory: Memory,
+    memory: Memory<'a>,
     listener: Option<Listener>,
     status: Option<i32>,
 }

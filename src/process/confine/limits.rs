@@ -1,6 +1,6 @@
 //! What a confined process may use up, and the privileges that it gives up. No files, no system calls by name.
 
-use super::cgroup::Group;
+use super::cgroup::Groups;
 use super::spec::Spec;
 use super::step;
 use crate::process::Level;
@@ -22,7 +22,7 @@ pub(super) enum Processes {
     /// The kernel, by this limit on the user.
     User(u64),
     /// The kernel, for a control group.
-    Grouped(Group),
+    Grouped,
     /// We do, by looking.
     Watched,
     /// Nobody: level `none`.
@@ -30,7 +30,7 @@ pub(super) enum Processes {
 }
 
 /// Finds the strictest means there is. Must run before `/proc` becomes read-only for this process, at `full` in its namespaces.
-pub(super) fn processes(spec: &Spec) -> Result<Processes, String> {
+pub(super) fn processes(spec: &Spec, groups: &Groups) -> Result<Processes, String> {
     let root = geteuid().is_root();
     Ok(match spec.level {
         Level::None => Processes::Free,
@@ -38,7 +38,8 @@ pub(super) fn processes(spec: &Spec) -> Result<Processes, String> {
         Level::Full if !root => Processes::User(spec.processes),
         Level::Full if table_is_small(spec) => Processes::Table,
         Level::Landlock if !root => Processes::User(step("counting processes", threads_of_user())? + spec.processes),
-        Level::Full | Level::Landlock => Group::make(spec.processes).map_or(Processes::Watched, Processes::Grouped),
+        Level::Landlock if groups.holds_processes => Processes::Grouped,
+        Level::Full | Level::Landlock => Processes::Watched,
     })
 }
 
@@ -107,9 +108,10 @@ impl Descriptors {
 }
 
 /// Sets the limits of the command.
-pub(super) fn apply(spec: &Spec, processes: &Processes) -> Result<(), String> {
-    if let Processes::Grouped(group) = processes {
-        step("control group", group.enter())?;
+pub(super) fn apply(spec: &Spec, processes: &Processes, groups: &Groups) -> Result<(), String> {
+    // Memory is looked at where no group is entered.
+    if let (Err(error), Processes::Grouped) = (groups.enter(), processes) {
+        return Err(format!("control group: {error}"));
     }
     step("core limit", lower(Resource::Core, 0))?;
     if spec.level == Level::None {

@@ -1,6 +1,7 @@
-//! The memory of one command's tree, held down by looking: the kernel counts for a tree only in a control group, which not every
-//! user can make. Kills nothing itself.
+//! The memory of one command's tree: what the kernel says of its control group, and where there is none, held down by looking.
+//! Kills nothing itself.
 
+use super::cgroup::Groups;
 use std::time::{Duration, Instant};
 
 /// How often memory is looked at. A process fills some 200 MB in that time.
@@ -32,17 +33,19 @@ impl Machine {
 }
 
 /// Looks at what a tree uses, and remembers that it was too much.
-pub(super) struct Memory {
+pub(super) struct Memory<'a> {
+    groups: &'a Groups,
     limit: u64,
     before: Machine,
     next: Instant,
     over: bool,
 }
 
-impl Memory {
+impl<'a> Memory<'a> {
     /// `limit` in bytes.
-    pub fn begin(limit: u64) -> Self {
+    pub fn begin(limit: u64, groups: &'a Groups) -> Self {
         Self {
+            groups,
             limit,
             before: Machine::now(),
             next: Instant::now() + PERIOD,
@@ -57,9 +60,9 @@ impl Memory {
             .max(Duration::from_millis(1))
     }
 
-    /// Whether the limit was exceeded.
-    pub fn is_over(&self) -> bool {
-        self.over
+    /// Whether the limit was exceeded. Call it when the tree has ended.
+    pub fn was_over(&self) -> bool {
+        self.over || self.groups.ran_out()
     }
 
     /// Looks when it is time to. The processes are asked for only when the machine uses more than before by a part of the limit.
@@ -68,6 +71,11 @@ impl Memory {
             return false;
         }
         self.next = Instant::now() + PERIOD;
+        // A process that cannot enter a group is looked at all the same.
+        if self.groups.ran_out() {
+            self.over = true;
+            return true;
+        }
         let machine = Machine::now();
         if machine.used < self.before.used + self.limit / NOTICED {
             return false;

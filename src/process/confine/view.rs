@@ -247,10 +247,26 @@ fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
                 step(target.display(), place(piece, &below(base, target)))?;
             }
         } else if data.is_file() {
-            step(path.display(), cover(base, &to))?;
+            step(path.display(), cover_while_there(base, &to))?;
         }
     }
     Ok(())
+}
+
+/// Covers a file that programs of the machine may replace or remove meanwhile. Of what is gone there is nothing to cover, and
+/// Landlock holds the names of `/etc` in any case.
+fn cover_while_there(base: &Path, to: &Path) -> io::Result<()> {
+    for _ in 0..20 {
+        match cover(base, to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if std::fs::symlink_metadata(to).is_err() {
+                    return Ok(());
+                }
+            }
+            done => return done,
+        }
+    }
+    cover(base, to)
 }
 
 /// An empty file that nobody may open, over a file.

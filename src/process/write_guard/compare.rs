@@ -39,7 +39,7 @@ impl Guard {
         }
         for area in &self.areas {
             match area {
-                Area::Closed(top) => self.closed_below(top, &mut undone),
+                Area::Closed(top, known) => self.closed_below(top, known, &mut undone),
                 Area::Whole(top) => self.new_below(top, &mut undone),
                 Area::Names(dir, numbers) => self.new_names(dir, numbers, &mut undone),
             }
@@ -162,8 +162,8 @@ impl Guard {
     }
 
     /// Closed paths that were not there before, and new entries in those that were.
-    fn closed_below(&self, top: &Path, undone: &mut Undo) {
-        let found = self.walk().find(top);
+    fn closed_below(&self, top: &Path, known: &walk::Known, undone: &mut Undo) {
+        let found = self.walk().find_again(top, known);
         for path in &found.closed {
             if self.mounted.contains(path) || self.is_own(path) {
                 continue;
@@ -241,7 +241,9 @@ impl Guard {
     /// Something that was not there before.
     fn judge_new(&self, path: &Path, is_dir: bool, undone: &mut Undo) {
         match self.word(path, is_dir) {
-            Word::Granted if is_dir && !self.closed.is_empty() => self.closed_below(path, undone),
+            Word::Granted if is_dir && !self.closed.is_empty() => {
+                self.closed_below(path, &walk::Known::default(), undone)
+            }
             Word::Granted => {}
             Word::OnTheWay => match self.entries(path) {
                 Ok(listed) => {

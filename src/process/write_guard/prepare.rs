@@ -77,7 +77,7 @@ impl Guard {
 
     /// Finds closed paths, records them, and names those that can be mounted read-only; and sockets, which are covered.
     fn prepare_closed(&mut self, level: Level, top: &Path, reach: &mut Reach) -> Result<(), Over> {
-        let found = self.walk().find(top);
+        let (found, known) = self.walk().find(top);
         if let Some(over) = found.over.into_iter().next() {
             return Err(over);
         }
@@ -106,7 +106,7 @@ impl Guard {
         if level == Level::Full {
             self.cover_sockets(found.sockets, reach);
         }
-        self.areas.push(Area::Closed(top.to_path_buf()));
+        self.areas.push(Area::Closed(top.to_path_buf(), known));
         Ok(())
     }
 

@@ -1,17 +1,18 @@
-//! The names of a tree, as fast as the kernel tells them: closed paths and sockets among them. Two threads, directory handles, no
-//! look at a file whose name says enough. Changes nothing.
+//! The names of a tree, as fast as the kernel tells them: closed paths and sockets among them. A few threads, directory handles,
+//! no look at a file whose name says enough, and the second time none at a directory that has not changed. Changes nothing.
 
 use super::at;
 use crate::base::grant::ClosedPaths;
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType, Stat, fstat, fstatfs, statat};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Names of one tree. Reached: `limit:guard_names`.
 pub(super) const MOST_NAMES: u64 = 5_000_000;
@@ -19,10 +20,19 @@ pub(super) const MOST_NAMES: u64 = 5_000_000;
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
 /// Bytes of a path; the kernel opens none of 4,096. Reached: `limit:guard_path`.
 pub(super) const MOST_PATH: usize = 4_000;
-/// Threads of a walk.
-const THREADS: usize = 2;
+/// Threads of a walk at most; more of them wait for each other in the kernel.
+const MOST_THREADS: usize = 4;
 /// Directories that one thread keeps for itself before others are started or fed.
 const KEPT: usize = 16;
+
+/// Directories that are remembered for the second time; in a tree with more of them all are listed again.
+const MOST_KNOWN: usize = 100_000;
+/// A directory that changed less than this before it was listed may change again without another time: the kernel's clock for
+/// files goes in steps of up to 10 ms.
+const SETTLED: Duration = Duration::from_millis(100);
+/// File systems of this machine whose directories get a new time of change with every new name, which no process can set: ext4, XFS,
+/// Btrfs, tmpfs and F2FS (`linux/magic.h`). What a server or a program answers for is listed again.
+const EXACT: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010];
 
 /// A limit that was reached, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +51,63 @@ pub(super) struct Found {
     pub sockets: Vec<PathBuf>,
     /// Limits that were reached: what was found is not all.
     pub over: Vec<Over>,
+    /// The directories that were listed, when they are to be remembered.
+    dirs: Vec<(Vec<u8>, Option<Stamp>)>,
+}
+
+/// What tells that a directory is the one that was listed, and holds the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    changed: (i64, u64),
+}
+
+impl Stamp {
+    fn of(data: &Stat) -> Self {
+        Self {
+            inode: data.st_ino,
+            changed: (data.st_ctime, data.st_ctime_nsec),
+        }
+    }
+}
+
+/// What a first walk leaves for a second one.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Each directory that was listed; `None` for one whose names may change without its stamp.
+    dirs: HashMap<Vec<u8>, Option<Stamp>>,
+    closed: Vec<PathBuf>,
+    device: u64,
+}
+
+/// Which directories can be remembered.
+struct Exact {
+    device: u64,
+    /// Changes before this have a time of their own, since the beginning of 1970.
+    settled: (i64, u64),
+}
+
+impl Exact {
+    fn of(root: &OwnedFd) -> Option<Self> {
+        let system = fstatfs(root).ok()?.f_type as u64;
+        let settled = SystemTime::now()
+            .checked_sub(SETTLED)?
+            .duration_since(UNIX_EPOCH)
+            .ok()?;
+        EXACT.contains(&system).then_some(Self {
+            device: fstat(root).ok()?.st_dev,
+            settled: (
+                i64::try_from(settled.as_secs()).ok()?,
+                u64::from(settled.subsec_nanos()),
+            ),
+        })
+    }
+
+    fn stamp(&self, dir: &OwnedFd) -> Option<Stamp> {
+        let data = fstat(dir).ok()?;
+        let stamp = Stamp::of(&data);
+        (data.st_dev == self.device && stamp.changed < self.settled).then_some(stamp)
+    }
 }
 
 /// What is looked for.
@@ -66,8 +133,65 @@ struct Shared {
 }
 
 impl Walk<'_> {
-    /// Looks at all below `top`, which is no closed path itself.
-    pub fn find(&self, top: &Path) -> Found {
+    /// Looks at all below `top`, which is no closed path itself, and remembers it.
+    pub fn find(&self, top: &Path) -> (Found, Known) {
+        let exact = Exact::of(self.root);
+        let top = vec![top.as_os_str().as_bytes().to_vec()];
+        let mut found = self.find_in(top, exact.as_ref(), None);
+        let dirs = std::mem::take(&mut found.dirs);
+        let known = Known {
+            device: exact.map_or(0, |exact| exact.device),
+            closed: found.closed.clone(),
+            dirs: match dirs.len() > MOST_KNOWN {
+                true => HashMap::new(),
+                false => dirs.into_iter().collect(),
+            },
+        };
+        (found, known)
+    }
+
+    /// Looks again at all below `top`: at directories that have changed or are new. Closed paths of the first time are told again,
+    /// be they there or not.
+    pub fn find_again(&self, top: &Path, known: &Known) -> Found {
+        if known.dirs.is_empty() {
+            return self.find_in(vec![top.as_os_str().as_bytes().to_vec()], None, None);
+        }
+        let mut found = self.find_in(self.changed(known), None, Some(known));
+        found.closed.extend_from_slice(&known.closed);
+        found.closed.sort();
+        found.closed.dedup();
+        found
+    }
+
+    /// Known directories that are others now, or hold other names.
+    fn changed(&self, known: &Known) -> Vec<Vec<u8>> {
+        let all: Vec<(&Vec<u8>, &Option<Stamp>)> = known.dirs.iter().collect();
+        let changed = |part: &[(&Vec<u8>, &Option<Stamp>)]| -> Vec<Vec<u8>> {
+            let is_same = |dir: &[u8], stamp: &Option<Stamp>| {
+                // A link on the way may be followed: what it leads to is the same directory or has another number.
+                let path = if dir.is_empty() { b"." } else { dir };
+                let data = statat(self.root, path, AtFlags::SYMLINK_NOFOLLOW);
+                let now = data.ok().filter(|data| data.st_dev == known.device);
+                stamp.is_some() && now.map(|data| Stamp::of(&data)) == *stamp
+            };
+            let other = part.iter().filter(|(dir, stamp)| !is_same(dir, stamp));
+            other.map(|(dir, _)| (*dir).clone()).collect()
+        };
+        let part = all.len().div_ceil(threads()).max(KEPT * KEPT);
+        std::thread::scope(|scope| {
+            let mut parts = all.chunks(part);
+            let first = parts.next().unwrap_or_default();
+            let others: Vec<_> = parts.map(|part| scope.spawn(|| changed(part))).collect();
+            let mut found = changed(first);
+            for other in others {
+                // A part that nobody looked at is listed whole.
+                found.extend(other.join().unwrap_or_else(|_| known.dirs.keys().cloned().collect()));
+            }
+            found
+        })
+    }
+
+    fn find_in(&self, dirs: Vec<Vec<u8>>, exact: Option<&Exact>, known: Option<&Known>) -> Found {
         let shared = Shared {
             waiting: Mutex::default(),
             more: Condvar::new(),
@@ -77,18 +201,19 @@ impl Walk<'_> {
             stop: AtomicBool::new(false),
             until: Instant::now() + self.most_time,
         };
-        let mut look = Look::new(self, &shared);
-        look.dirs.push(top.as_os_str().as_bytes().to_vec());
+        let memory = Memory { exact, known };
+        let mut look = Look::new(self, &shared, memory);
+        look.dirs = dirs;
         // A small tree is done before another thread would have begun.
         while look.dirs.len() < KEPT && look.next() {}
         let mut found = if look.dirs.is_empty() {
             look.found
         } else {
             std::thread::scope(|scope| {
-                let others: Vec<_> = (1..THREADS)
+                let others: Vec<_> = (1..threads())
                     .map(|_| {
                         shared.idle.fetch_add(1, Ordering::SeqCst);
-                        scope.spawn(|| Look::new(self, &shared).help())
+                        scope.spawn(|| Look::new(self, &shared, memory).help())
                     })
                     .collect();
                 look.work();
@@ -122,13 +247,22 @@ impl Found {
         self.closed.append(&mut more.closed);
         self.sockets.append(&mut more.sockets);
         self.over.append(&mut more.over);
+        self.dirs.append(&mut more.dirs);
     }
+}
+
+/// What is to be remembered, and what is known.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    exact: Option<&'a Exact>,
+    known: Option<&'a Known>,
 }
 
 /// One thread's part.
 struct Look<'a> {
     walk: &'a Walk<'a>,
     shared: &'a Shared,
+    memory: Memory<'a>,
     dirs: Vec<Vec<u8>>,
     found: Found,
     buffer: Vec<u8>,
@@ -136,10 +270,11 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn new(walk: &'a Walk<'a>, shared: &'a Shared) -> Self {
+    fn new(walk: &'a Walk<'a>, shared: &'a Shared, memory: Memory<'a>) -> Self {
         Self {
             walk,
             shared,
+            memory,
             dirs: Vec::new(),
             found: Found::default(),
             buffer: Vec::new(),
@@ -242,6 +377,10 @@ impl<'a> Look<'a> {
             },
             handle => (handle?, None),
         };
+        if let Some(exact) = self.memory.exact {
+            // Before the names are read: a name that comes meanwhile has a later time.
+            self.found.dirs.push((dir.to_vec(), exact.stamp(&handle)));
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         self.path.clear();
         self.path.extend_from_slice(dir);
@@ -250,8 +389,17 @@ impl<'a> Look<'a> {
         }
         let before = self.path.len();
         let mut count = 0;
+        let ordinary = std::str::from_utf8(dir).is_ok_and(|dir| self.walk.closed.has_ordinary_names(dir));
+        let inside = dir.iter().filter(|byte| **byte == b'/').count() + usize::from(!dir.is_empty());
+        let own = self.walk.own.iter().any(|own| own.components().count() == inside + 1);
         let listed = at::list(&handle, &mut buffer, |name, kind, _| {
             count += 1;
+            // Most names: a file that no path can close here.
+            let passed =
+                ordinary && std::str::from_utf8(name.to_bytes()).is_ok_and(|name| self.walk.closed.is_ordinary(name));
+            if passed && kind.is_file() {
+                return;
+            }
             self.path.truncate(before);
             self.path.extend_from_slice(name.to_bytes());
             let kind = match kind {
@@ -259,7 +407,7 @@ impl<'a> Look<'a> {
                     .map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode)),
                 kind => kind,
             };
-            self.entry(kind);
+            self.entry(kind, passed, own);
         });
         self.buffer = buffer;
         if let Some(mode) = mode {
@@ -279,17 +427,24 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// One name, which lies in `self.path`.
-    fn entry(&mut self, kind: FileType) {
-        let text = String::from_utf8_lossy(&self.path);
+    /// One name, which lies in `self.path`. `passed`: it is known not to be closed; `own`: it may be one of our own directories.
+    fn entry(&mut self, kind: FileType, passed: bool, own: bool) {
         let path = || PathBuf::from(OsStr::from_bytes(&self.path));
-        if !self.walk.own.is_empty() && self.walk.own.contains(&path()) {
+        if own && self.walk.own.contains(&path()) {
             return;
         }
-        if self.walk.closed.closed(&text, kind.is_dir()) {
+        if !passed
+            && self
+                .walk
+                .closed
+                .closed(&String::from_utf8_lossy(&self.path), kind.is_dir())
+        {
             self.found.closed.push(path());
         } else if kind.is_dir() {
-            self.dirs.push(self.path.clone());
+            let is_known = |known: &Known| known.dirs.contains_key(&self.path);
+            if !self.memory.known.is_some_and(is_known) {
+                self.dirs.push(self.path.clone());
+            }
         } else if kind == FileType::Socket {
             self.found.sockets.push(path());
         }
@@ -306,6 +461,102 @@ fn closed_to_its_owner(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option
     Ok(Some((at::opened_up(&parent, name)?, data.st_mode & 0o7777)))
 }
 
+/// One for each processor, two at least: while one waits for the disk the other goes on.
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, MOST_THREADS)))
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::Names;
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::fs;
+
+    /// Does one thing to a tree; what cannot be done is left.
+    fn act(root: &Path, act: &(u8, usize, usize)) {
+        const DIRS: [&str; 8] = ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "g", "new/deep"];
+        let (kind, one, other) = act;
+        let (one, other) = (root.join(DIRS[one % DIRS.len()]), root.join(DIRS[other % DIRS.len()]));
+        match kind % 10 {
+            0 => drop(fs::write(one.join(".npmrc"), "x")),
+            1 => drop(fs::create_dir_all(&one)),
+            2 => drop(fs::rename(&one, &other)),
+            3 => drop(renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE)),
+            4 => drop(fs::remove_dir_all(&one)),
+            5 => drop(fs::write(one.join("file.rs"), "x")),
+            6 => drop(std::os::unix::fs::symlink(&one, &other)),
+            7 => drop(fs::create_dir_all(one.join(".git"))),
+            8 => drop(fs::remove_file(one.join(".npmrc"))),
+            _ => {
+                // Moved away, and something else in its place.
+                drop(fs::rename(&one, root.join("moved")));
+                drop(fs::create_dir_all(one.join("sub")));
+                drop(fs::write(one.join("sub/.npmrc"), "x"));
+            }
+        }
+    }
+
+    fn there(root: &Path, found: &[PathBuf]) -> Vec<PathBuf> {
+        let exists = |path: &&PathBuf| root.join(path).symlink_metadata().is_ok();
+        // Through a link that now stands on the way something may seem to be there.
+        let real = |path: &&PathBuf| {
+            let parent = root.join(path.parent().unwrap());
+            parent.canonicalize().is_ok_and(|real| real == parent)
+        };
+        found.iter().filter(exists).filter(real).cloned().collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn the_second_look_finds_what_a_first_would(acts in prop::collection::vec(any::<(u8, usize, usize)>(), 1..8)) {
+            let dir = tempfile::tempdir().unwrap();
+            let root_path = dir.path().canonicalize().unwrap();
+            for name in ["a/b/c", "d/e/f", "g", "h/i"] {
+                fs::create_dir_all(root_path.join(name)).unwrap();
+            }
+            fs::write(root_path.join("a/b/.npmrc"), "x").unwrap();
+            std::thread::sleep(SETTLED * 2);
+            let root = at::root(&root_path).unwrap();
+            let closed = Names::new(&["**/.npmrc", "**/.git"].map(str::to_owned));
+            let walk = Walk { root: &root, closed: &closed, own: &[], most_names: MOST_NAMES, most_time: MOST_TIME };
+            let (_, known) = walk.find(Path::new(""));
+            acts.iter().for_each(|one| act(&root_path, one));
+            let again = walk.find_again(Path::new(""), &known);
+            let (fresh, _) = walk.find(Path::new(""));
+            prop_assert_eq!(there(&root_path, &again.closed), fresh.closed);
+            prop_assert_eq!(again.over, fresh.over);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_did_not_change_is_not_listed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::thread::sleep(SETTLED * 2);
+        let root = at::root(dir.path()).unwrap();
+        if Exact::of(&root).is_none() {
+            return;
+        }
+        let closed = Names::new(&["**/.npmrc".to_owned()]);
+        let walk = Walk {
+            root: &root,
+            closed: &closed,
+            own: &[],
+            most_names: MOST_NAMES,
+            most_time: MOST_TIME,
+        };
+        let (_, known) = walk.find(Path::new(""));
+        assert_eq!(known.dirs.len(), 3);
+        assert!(walk.changed(&known).is_empty());
+        fs::write(dir.path().join("a/b/x"), "x").unwrap();
+        assert_eq!(walk.changed(&known), [b"a/b".to_vec()]);
+    }
 }

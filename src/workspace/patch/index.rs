@@ -291,3 +291,98 @@ pub(super) fn bytes_of(format: Format, files: &[Written]) -> Result<Vec<u8>, Str
     bytes.extend_from_slice(sum.get(..format.bytes()).unwrap_or_default());
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::object::{self, Kind};
+    use super::*;
+    use proptest::prelude::*;
+
+    const FORMATS: [Format; 2] = [Format::Sha1, Format::Sha256];
+
+    /// A real index of some files, as this program writes it.
+    fn real(format: Format, names: &[String]) -> Vec<u8> {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::write(top.path().join("f"), "x").unwrap();
+        let stat = rustix::fs::stat(top.path().join("f")).unwrap();
+        let id = format.id_of(Kind::Blob, b"x").unwrap();
+        let files: Vec<Written> = names
+            .iter()
+            .map(|name| Written {
+                path: name.clone().into_bytes(),
+                mode: FILE,
+                id,
+                stat,
+            })
+            .collect();
+        bytes_of(format, &files).unwrap()
+    }
+
+    /// Reads all that an index has; bounded, without a panic.
+    fn look_at(index: &Index) {
+        for i in 0..index.len() + 1 {
+            let (name, seen) = (index.name(i), index.seen(i));
+            assert!(i < index.len() || name.is_empty() && seen.is_none());
+        }
+        let _ = index.has_attributes();
+        let _ = index.shared();
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for format in FORMATS {
+            let names = ["a".to_owned(), "b/c d".to_owned(), "z".repeat(5_000)];
+            let index = Index::parse(real(format, &names), format, i64::MAX).unwrap();
+            let read: Vec<&[u8]> = (0..index.len()).map(|i| index.name(i)).collect();
+            assert_eq!(read, names.each_ref().map(|name| name.as_bytes()));
+            assert!((0..3).all(|i| index.seen(i).is_some_and(|seen| seen.mode == FILE)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+            version in 1_u8..6,
+            count in prop_oneof![0_u32..6, any::<u32>()],
+        ) {
+            let mut headed = [b"DIRC\0\0\0".as_slice(), &[version], &count.to_be_bytes()].concat();
+            headed.extend_from_slice(&bytes);
+            for format in FORMATS {
+                for raw in [bytes.clone(), headed.clone()] {
+                    if let Some(index) = Index::parse(raw, format, 0) {
+                        look_at(&index);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_damaged_index_is_read_or_refused(
+            names in prop::collection::btree_set("[a-z/]{1,40}", 1..6),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let names: Vec<String> = names.into_iter().collect();
+            for format in FORMATS {
+                let mut raw = real(format, &names);
+                let at = at.index(raw.len());
+                raw[at] = byte;
+                raw.truncate(cut.index(raw.len()) + 1);
+                if let Some(index) = Index::parse(raw, format, 0) {
+                    look_at(&index);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_tree_or_refused(bytes in prop::collection::vec(prop_oneof![Just(b' '), Just(0), b'0'..=b'9', any::<u8>()], 0..200)) {
+            for format in FORMATS {
+                if let Ok(entries) = object::entries(format, &bytes) {
+                    prop_assert!(entries.iter().all(|entry| !entry.name.is_empty() && !entry.name.contains(&0)));
+                }
+            }
+        }
+    }
+}

@@ -25,6 +25,8 @@ pub struct Ran {
     pub program: String,
     pub cwd: String,
     pub args: Vec<String>,
+    /// Not so for one that was killed while it told.
+    pub whole: bool,
 }
 
 /// The stub of a kind, built once for a run of the tests.
@@ -118,7 +120,7 @@ impl Bells {
                 }
                 "end" if self.open => {
                     self.open = false;
-                    ran.push(record(&self.half));
+                    ran.push(record(&self.half, true));
                 }
                 byte if self.open => self
                     .half
@@ -129,18 +131,19 @@ impl Bells {
         if self.open {
             // A stub that was killed while it told: that it ran is enough.
             self.open = false;
-            ran.push(record(&self.half));
+            ran.push(record(&self.half, false));
         }
         ran
     }
 }
 
-fn record(bytes: &[u8]) -> Ran {
+fn record(bytes: &[u8], whole: bool) -> Ran {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split_terminator('\0').map(str::to_owned);
     Ran {
         program: parts.next().unwrap_or_default(),
         cwd: parts.next().unwrap_or_default(),
         args: parts.collect(),
+        whole,
     }
 }
