@@ -354,7 +354,7 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
                 let help = "except the script from the rule for writing, or run a program that the model cannot change";
                 warn(found, "writable-program", rule.span, message, help);
             }
-        } else if super::profiles::of(program).is_none() && !is_builtin(program) {
+        } else if super::profiles::of(policy.profiles.as_deref(), program).is_none() && !is_builtin(program) {
             let lifted = rule.writes.is_some() || rule.runs.is_some();
             let (message, help) = match (rule.spells_options, lifted) {
                 (true, _) if !rule.any_args => (

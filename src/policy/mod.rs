@@ -12,6 +12,7 @@ pub mod explain;
 pub mod files;
 pub mod fit;
 mod helpers;
+mod installed;
 pub mod hosts;
 pub mod lint;
 pub mod load;

@@ -61,6 +61,9 @@ const REFUSED: [&str; 49] = [
 /// `refused_construct:NAME`.
 pub fn check(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
     let program = words.first().map_or("", |word| word.text.as_str());
+    if activates(words) {
+        return Ok(());
+    }
     if REFUSED.contains(&program) {
         return Err(Refusal::construct(program, fix_for(program)));
     }
@@ -78,10 +81,24 @@ fn fix_for(program: &str) -> &'static str {
         "export" | "declare" | "typeset" => {
             "put the assignment in front of the command that needs it: `NAME=value command`"
         }
-        "source" | "." => "run the script by its name",
+        "source" | "." => "run the script by its name; of virtual environments, `source .venv/bin/activate` is accepted",
         "pushd" | "popd" => "use a subshell: `(cd x && …)`",
         _ => "write the commands themselves",
     }
+}
+
+/// Whether the words take up a virtual environment of the workspace: `source .venv/bin/activate`.
+pub fn activates(words: &[Word]) -> bool {
+    const SCRIPTS: [&str; 2] = [".venv/bin/activate", "venv/bin/activate"];
+    let [first, script] = words else { return false };
+    let inside = |text: &str| {
+        let path = text.strip_prefix("./").unwrap_or(text);
+        let parts = || path.split('/');
+        !path.starts_with('/')
+            && !parts().any(|part| part == ".." || part.is_empty())
+            && SCRIPTS.iter().any(|end| path == *end || path.ends_with(&format!("/{end}")))
+    };
+    matches!(first.exact(), Some("source" | ".")) && script.exact().is_some_and(inside)
 }
 
 /// `read -r NAME…` is a loop's own way to take lines; anything else sets variables by surprise.
