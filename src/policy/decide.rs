@@ -136,7 +136,11 @@ fn ruled_by(
             if let (Some(words), Some(dirs), None) = (exact(&simple.words), simple.dirs.clone(), &simple.deferred) {
                 let starts = effect_by_rules(set, asked, simple).starts;
                 let (program, words, launched) = match simple.launches.first() {
-                    Some(launch) => (&launch.program, exact(&launch.words).unwrap_or_default(), true),
+                    Some(launch) => {
+                        // What was not vouched for was allowed by the runner's own words: nothing can be lost.
+                        let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
+                        (&launch.program, exact(&launch.words).unwrap_or_default(), vouched)
+                    }
                     None => (&simple.program, words, false),
                 };
                 ruled.push(super::exec::RuledCommand {

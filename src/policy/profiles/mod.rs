@@ -9,7 +9,7 @@ mod tests;
 use super::shell::Effect;
 use crate::base::grant::Starts;
 use crate::diag::reader::Problems;
-use crate::diag::{Files, parse as parse_yaml};
+use crate::diag::{Files, Span, parse as parse_yaml};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -263,6 +263,8 @@ impl Section {
 pub struct Profile {
     /// Programs that share it, as the table names them; empty where a policy's own key does.
     pub names: Vec<String>,
+    /// Where it is written.
+    pub span: Option<Span>,
     pub top: Section,
     /// By the words of the subcommand.
     pub subs: Vec<(Vec<String>, Section)>,

@@ -10,10 +10,10 @@ use crate::policy::helpers;
 const MAX_WORDS: usize = 5_000;
 
 /// Lists under `options` whose entries take no value.
-const FLAG_LISTS: [&str; 3] = ["harmless", "passed-over", "rewrites-input"];
+pub(super) const FLAG_LISTS: [&str; 3] = ["harmless", "passed-over", "rewrites-input"];
 
 /// The words of `traits`.
-const TRAITS: [&str; 7] = [
+pub(super) const TRAITS: [&str; 7] = [
     "all-harmless",
     "numbers",
     "one-dash",
@@ -44,6 +44,7 @@ pub fn profile(files: &Files, node: &Node, problems: &mut Problems) -> Option<Pr
         .unwrap_or_default();
     let only_itself = reader.bool("runs-tree-code", problems).is_some_and(|runs| !runs.value);
     let mut profile = Profile {
+        span: Some(reader.head()),
         only_itself,
         installed_by,
         covers,

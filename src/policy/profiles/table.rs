@@ -87,6 +87,7 @@ pub const ALL: &[(&str, &str)] = tables! {
     "pip"
     "poetry"
     "prettier"
+    "printenv"
     "printf"
     "protoc"
     "ps"

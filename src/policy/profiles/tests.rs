@@ -23,6 +23,32 @@ fn every_table_parses_and_no_program_has_two() {
     assert!(count >= 200);
 }
 
+/// The page lists every class with its meaning, every trait and key, and its example loads.
+#[test]
+fn the_page_says_what_there_is() {
+    const PAGE: &str = include_str!("README.md");
+    for (name, _, meaning) in super::CLASSES {
+        assert!(PAGE.contains(&format!("| `{name}` | {meaning} |")), "{name}");
+    }
+    for word in super::read::TRAITS.iter().chain(&super::read::FLAG_LISTS) {
+        assert!(PAGE.contains(&format!("`{word}`")), "{word}");
+    }
+    for list in crate::policy::helpers::names() {
+        assert!(PAGE.contains(&format!("`{list}`")), "{list}");
+    }
+    let (_, example) = PAGE.split_once("```yaml\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let mut files = crate::diag::Files::new();
+    let source = crate::policy::Source {
+        name: "page.yaml".to_owned(),
+        text: example.to_owned(),
+    };
+    let loaded = crate::policy::load(&mut files, &[source], &crate::policy::KnownTools::builtin());
+    if let Err(problems) = loaded {
+        panic!("{}", crate::diag::render_all(&files, &problems));
+    }
+}
+
 #[test]
 fn a_table_reads_as_it_is_written() {
     let profile = builtin("git").unwrap();

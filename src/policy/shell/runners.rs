@@ -428,7 +428,8 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
         let profile = profiles::of(None, program);
         profile.is_some_and(|profile| profile.subs.iter().any(|(words, _)| words.first().is_some_and(|word| word == name)))
     };
-    if scripted && (profiles::of(walk.grants.profiles, name).is_none() || sub.is_empty() && own_command(name)) {
+    let known = profiles::of(walk.grants.profiles, name).is_some();
+    if (scripted || runner.ecosystem == Ecosystem::Go) && !known || scripted && sub.is_empty() && own_command(name) {
         return Seen::Nothing;
     }
     if program == "uv" && name.ends_with(".py") {

@@ -237,7 +237,8 @@ fn host(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     match host.is_empty() {
         // `/run/postgresql`, `unix:///…`: a socket, which is a file.
         true => loose(pass, at, word),
-        false => pass.used.hosts.push(host.to_owned()),
+        // Rules grant a host over https; which protocol the program speaks is its own affair.
+        false => pass.used.hosts.push(format!("https://{host}")),
     }
 }
 
