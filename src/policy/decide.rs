@@ -511,7 +511,7 @@ impl Judge<'_> {
         let refusal = near.unwrap_or_else(|| Refusal {
             code: uncovered_code(need).to_owned(),
             reason: format!("no rule of {file} allows: {what}"),
-            fix: self.missing_rule(policy, need),
+            fix: self.missing_rule(need),
         });
         Ruling {
             decision: policy.default,
@@ -520,7 +520,7 @@ impl Judge<'_> {
     }
 
     /// The line that says which rule is missing.
-    fn missing_rule(&self, policy: &Policy, need: &Need<'_>) -> String {
+    fn missing_rule(&self, need: &Need<'_>) -> String {
         let tool = self.asked.tool;
         let path = need.place().map_or(".", |(place, _)| shown(place));
         match need {
@@ -530,14 +530,10 @@ impl Judge<'_> {
                 format!("needs a rule that allows {tool} with the host of {url} under `hosts`")
             }
             Need::Command(simple) | Need::State(simple) => {
-                let missing = format!(
+                format!(
                     "needs a rule that allows {tool} with `{}` under `commands`",
                     prefix_of(simple)
-                );
-                match near_commands(policy, simple) {
-                    Some(near) => format!("{missing}; allowed here: {near}"),
-                    None => missing,
-                }
+                )
             }
             Need::ShellRead(_) => format!("needs a rule that allows read_file on {path}"),
             Need::ShellWrite(..) => {
@@ -600,29 +596,6 @@ fn uncovered_code(need: &Need<'_>) -> &'static str {
         Need::ShellWrite(..) => "redirect_write",
         Need::Url(_) | Need::ShellHost(..) => "host_not_listed",
         _ => "no_rule",
-    }
-}
-
-/// Entries of a refusal that name what is allowed instead.
-const MOST_NEAR: usize = 5;
-
-/// What the allow rules say of the same program, as a list for people: the nearest allowed way.
-fn near_commands(policy: &Policy, simple: &Simple) -> Option<String> {
-    let allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
-    let mut near: Vec<&str> = allows
-        .flat_map(|rule| rule.commands.iter().flatten())
-        .filter(|prefix| shell::names_program(&prefix.words, simple))
-        .map(|prefix| prefix.text.as_str())
-        .collect();
-    near.sort_unstable();
-    near.dedup();
-    let more = near.len().saturating_sub(MOST_NEAR);
-    near.truncate(MOST_NEAR);
-    let list = near.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(", ");
-    match (near.is_empty(), more) {
-        (true, _) => None,
-        (false, 0) => Some(list),
-        (false, more) => Some(format!("{list} and {more} more")),
     }
 }
 

@@ -90,6 +90,12 @@ const ALL: &[Helpers] = &[
         ],
         git: false,
     },
+    // One of the two programs of this name is a front end of jq.
+    Helpers {
+        name: "yq",
+        programs: &["jq"],
+        git: false,
+    },
 ];
 
 /// The names of all lists.
@@ -149,6 +155,8 @@ mod tests {
         assert!(cc.include(Path::new("/usr/bin/x86_64-linux-gnu-gcc-12")));
         assert!(cc.include(Path::new("/usr/lib/gcc/x86_64-linux-gnu/12/cc1")));
         assert!(!cc.include(Path::new("/usr/bin/sh")));
+        let yq = of("yq").unwrap();
+        assert!(yq.include(Path::new("/usr/bin/jq")) && !yq.include(Path::new("/usr/bin/python3")));
         assert!(!of("tar").unwrap().include(Path::new("/tmp/gzip")));
     }
 }

@@ -89,16 +89,18 @@ fn fix_for(program: &str) -> &'static str {
 
 /// Whether the words take up a virtual environment of the workspace: `source .venv/bin/activate`.
 pub fn activates(words: &[Word]) -> bool {
-    const SCRIPTS: [&str; 2] = [".venv/bin/activate", "venv/bin/activate"];
     let [first, script] = words else { return false };
-    let inside = |text: &str| {
+    let plain = |text: &str| {
         let path = text.strip_prefix("./").unwrap_or(text);
-        let parts = || path.split('/');
-        !path.starts_with('/')
-            && !parts().any(|part| part == ".." || part.is_empty())
-            && SCRIPTS.iter().any(|end| path == *end || path.ends_with(&format!("/{end}")))
+        !path.starts_with('/') && !path.split('/').any(str::is_empty) && is_activate(path)
     };
-    matches!(first.exact(), Some("source" | ".")) && script.exact().is_some_and(inside)
+    matches!(first.exact(), Some("source" | ".")) && script.exact().is_some_and(plain)
+}
+
+/// Whether a path of the workspace is the script that takes up a virtual environment.
+pub fn is_activate(path: &str) -> bool {
+    const SCRIPTS: [&str; 2] = [".venv/bin/activate", "venv/bin/activate"];
+    SCRIPTS.iter().any(|end| path == *end || path.ends_with(&format!("/{end}")))
 }
 
 /// `read -r NAME…` is a loop's own way to take lines; anything else sets variables by surprise.

@@ -248,6 +248,12 @@ fn is_of(own: Option<&profiles::Own>, name: &str, ecosystem: Ecosystem) -> bool 
     }
 }
 
+/// Where a path of the workspace leads when it is a link to another place in it.
+fn behind_links(walk: &Walk<'_>, path: &str) -> Option<String> {
+    let place = (walk.terrain.locate)(path);
+    (place.inside && place.path != path).then_some(place.path)
+}
+
 /// Build tools that a repository brings along as a script.
 fn wrapper_script(program: &str) -> Option<(&'static str, &'static [&'static str])> {
     match program.rsplit('/').next() {
@@ -273,6 +279,7 @@ fn installed(walk: &Walk<'_>, words: &[Word], program: &str) -> Seen {
         }
         (None, None) => return Seen::Nothing,
     };
+    relies_on.extend(behind_links(walk, path));
     let inner = std::iter::once(Word::known(name)).chain(words.iter().skip(1).cloned());
     Seen::Starts(
         inner.collect(),
@@ -436,12 +443,17 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
         let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
         return found(walk, state, words, program, runner, at, at.saturating_sub(1), inner.collect(), "python");
     }
-    let inner: Vec<Word> = words[at..].to_vec();
-    if !is_of(walk.grants.profiles, name, runner.ecosystem) {
+    // `eslint@9` is eslint, of a version that is fetched; a scope (`@scope/name`) is part of the name.
+    let bare = match name.rfind('@') {
+        Some(at) if at > 0 => name.get(..at).unwrap_or(name),
+        _ => name,
+    };
+    let inner: Vec<Word> = std::iter::once(Word::known(bare)).chain(words[at + 1..].iter().cloned()).collect();
+    if !is_of(walk.grants.profiles, bare, runner.ecosystem) {
         return Seen::Hidden(inner);
     }
-    // A path, a version or a URL in place of a name.
-    if name.contains(['/', '@', ':']) && !(name.starts_with('@') && name.matches('@').count() == 1) {
+    // A path or a URL in place of a name.
+    if bare.contains(':') || bare.contains('/') && !bare.starts_with('@') {
         return Seen::Nothing;
     }
     found(walk, state, words, program, runner, at, at, inner, name)
@@ -476,7 +488,10 @@ fn found(
             let mut missing = None;
             for dir in dirs {
                 match node_bin(walk, dir, name) {
-                    Some(path) => relies_on.push(path),
+                    Some(path) => {
+                        relies_on.extend(behind_links(walk, &path));
+                        relies_on.push(path);
+                    }
                     None => missing = Some(()),
                 }
             }

@@ -170,6 +170,9 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
             Some(program) => program,
             None => {
                 builtins::check(&job.words, state.reads_lines)?;
+                if builtins::activates(&job.words) {
+                    activated(walk, state, &job.words)?;
+                }
                 identity(state, job.words.first())?
             }
         };
@@ -244,7 +247,8 @@ fn finish(
     let activates = builtins::activates(&job.words);
     let state_only = program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
     let profile = profiles::of(walk.grants.profiles, &program);
-    let asks_version = asks_version(profile, &job.words);
+    // What a script of the tree does with `--version` is its own affair.
+    let asks_version = !program.contains('/') && asks_version(profile, &job.words);
     used.effect.tree &= !asks_version;
     if state_only || asks_version {
         used.concerns.clear();
@@ -322,6 +326,23 @@ fn effect(program: &str, by_profile: Effect) -> Effect {
             starts: Starts::Anything,
         },
         false => by_profile,
+    }
+}
+
+/// `source .venv/bin/activate` must lead to a file that only package managers write: no link may lead elsewhere in the workspace.
+fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refusal> {
+    let script = words.get(1).map_or("", |word| word.text.as_str());
+    let uses = place::of_text(walk, state, script).unwrap_or_default();
+    let own = |used: &FileUse| {
+        let place = used.place.as_ref();
+        place.is_some_and(|place| place.inside && builtins::is_activate(&place.path))
+    };
+    match !uses.is_empty() && uses.iter().all(own) {
+        true => Ok(()),
+        false => Err(Refusal::construct(
+            "source",
+            "name the environment's script by its path in the workspace: `source .venv/bin/activate`",
+        )),
     }
 }
 
