@@ -3,8 +3,8 @@
 mod coverage;
 
 use super::bounds::refuse;
-use super::installed;
 use super::fit::{allows, forbids, modifies};
+use super::installed;
 use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, Uses};
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
 use super::shell::{self, FileUse, Grants, Reading, Refusal, Simple};
@@ -53,7 +53,10 @@ pub fn decide_with(
 
 /// The ruling of groups of files that read commands with different profiles: the strictest, and what all of them grant.
 fn agreed(rulings: Vec<Ruling>) -> Ruling {
-    let writes = rulings.iter().map(|ruling| ruling.writes.clone()).reduce(Writes::intersection);
+    let writes = rulings
+        .iter()
+        .map(|ruling| ruling.writes.clone())
+        .reduce(Writes::intersection);
     let mut deferred: Vec<Deferred> = Vec::new();
     for next in rulings.iter().flat_map(|ruling| &ruling.deferred) {
         if !deferred.contains(next) {
@@ -159,7 +162,10 @@ fn ruled_by(
             wrapper(words, dirs, &mut ruled);
         }
     }
-    let activates = readings.iter().flat_map(|reading| &reading.commands).any(|simple| shell::activates(&simple.words));
+    let activates = readings
+        .iter()
+        .flat_map(|reading| &reading.commands)
+        .any(|simple| shell::activates(&simple.words));
     (ruled, activates)
 }
 
@@ -433,12 +439,9 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn by(&self, policy: &Policy) -> Ruling {
-        let refused = self
-            .needs
-            .iter()
-            .find_map(|need| {
-                refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))
-            });
+        let refused = self.needs.iter().find_map(|need| {
+            refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))
+        });
         let (deny, mut considered) = self.forbidding(policy, &Effect::Deny);
         let (suspend, more) = self.forbidding(policy, &Effect::Suspend);
         considered.extend(more);

@@ -272,9 +272,13 @@ fn judged(
     let dir = dir_of(setting, exec);
     let same = |ruled: &&RuledCommand| {
         ruled.rest == rest
-            && (names.contains(&ruled.program) || names.iter().any(|name| installed_as(set, name) == Some(&ruled.program)))
+            && (names.contains(&ruled.program)
+                || names.iter().any(|name| installed_as(set, name) == Some(&ruled.program)))
             && dir.as_ref().is_some_and(|dir| ruled.dirs.contains(dir))
-            && (!ruled.launched || dir.as_ref().is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
+            && (!ruled.launched
+                || dir
+                    .as_ref()
+                    .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
     };
     if setting.activates && asks_of_system(exec, names) {
         return ExecAnswer::Allow {

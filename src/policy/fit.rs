@@ -206,7 +206,10 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
     let name = &simple.program;
     (!granted).then(|| Refusal {
         code: "program_argument".to_owned(),
-        reason: format!("`{}` would start `{name}`, and the rule for `{name}` lets it start nothing", runner.program),
+        reason: format!(
+            "`{}` would start `{name}`, and the rule for `{name}` lets it start nothing",
+            runner.program
+        ),
         fix: format!("run `{name}` by its name or its path, or set `runs: anything` on the rule"),
     })
 }

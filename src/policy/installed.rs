@@ -31,7 +31,9 @@ pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<Refusal> {
     let path = shown(place);
     Some(Refusal {
         code: "installed_path".to_owned(),
-        reason: format!("{path} lies in {dir}, which package managers fill: programs there run under the rules for their names"),
+        reason: format!(
+            "{path} lies in {dir}, which package managers fill: programs there run under the rules for their names"
+        ),
         fix: format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
     })
 }
@@ -55,9 +57,7 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
         return None;
     }
     let paths = simple.launches.iter().flat_map(|launch| &launch.relies_on);
-    let (path, rule) = paths
-        .filter_map(|path| Some((path, writer(policy, path)?)))
-        .next()?;
+    let (path, rule) = paths.filter_map(|path| Some((path, writer(policy, path)?))).next()?;
     let started = simple.launches.first().map_or("", |launch| launch.program.as_str());
     let name = &simple.program;
     Some(Refusal {
@@ -93,7 +93,10 @@ fn writer<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
             && rule.is_about_builtin("write_file")
             && rule.with.is_empty()
             && rule.commands.is_none()
-            && rule.paths.as_ref().is_some_and(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
+            && rule
+                .paths
+                .as_ref()
+                .is_some_and(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
             && rule.except.paths.is_empty()
     });
     if denied {

@@ -435,7 +435,13 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
         });
         if !used {
             let message = format!("no rule allows `{name}`, so its profile is never used");
-            warn(found, "unused-profile", span, message, "add a rule with its name under `commands`, or leave it out");
+            warn(
+                found,
+                "unused-profile",
+                span,
+                message,
+                "add a rule with its name under `commands`, or leave it out",
+            );
         }
         if super::profiles::builtin(name).is_some() {
             let message = format!("`{name}` has a built-in profile, which this one replaces");

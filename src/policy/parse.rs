@@ -11,7 +11,8 @@ use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
-    Diagnostic, Entry, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line, parse as parse_yaml,
+    Diagnostic, Entry, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line,
+    parse as parse_yaml,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -96,7 +97,8 @@ fn profiles(files: &Files, entries: &[Entry], problems: &mut Problems) -> Option
         }
         let not_seen = names.iter().find(|name| super::shell::is_wrapper(name));
         if let Some(name) = not_seen {
-            let message = format!("`{name}` runs other commands, which are judged; it cannot have a profile of its own");
+            let message =
+                format!("`{name}` runs other commands, which are judged; it cannot have a profile of its own");
             problems.push(Diagnostic::error("bad-program", entry.key_span, message).help("leave the profile out"));
             continue;
         }

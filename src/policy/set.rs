@@ -1,12 +1,11 @@
 //! What several policy files say together: sandbox, limits, environment, texts, what stays unread. Rules on no call.
 
-use super::profiles::Own;
-use std::sync::Arc;
 use super::bounds::refuse;
 use super::fit::{allows, forbids};
 use super::hosts::HostPattern;
 use super::model::{Effect, Policy, PolicySet, SHELL, SandboxWish};
 use super::needs::Need;
+use super::profiles::Own;
 use super::protected;
 use super::shell::FileUse;
 use crate::base::access::{Found, Place, Terrain};
@@ -15,6 +14,7 @@ use crate::base::call::{Kind, Origin};
 use crate::base::event::PolicyText;
 use crate::base::ruling::Asked;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What stays unwritten by commands, for the sandbox and its seal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,9 +116,12 @@ impl PolicySet {
                 profiles: profiles.clone(),
                 ..file.clone()
             };
-            let group = groups
-                .iter_mut()
-                .find(|group| group.files.first().is_some_and(|other| same(&other.profiles, &profiles)));
+            let group = groups.iter_mut().find(|group| {
+                group
+                    .files
+                    .first()
+                    .is_some_and(|other| same(&other.profiles, &profiles))
+            });
             match group {
                 Some(group) => group.files.push(file),
                 None => groups.push(PolicySet {

@@ -154,12 +154,18 @@ fn installed_programs_and_runners_are_what_they_start() {
     }
     // What `activate` asks of the system.
     let uname = exec(Starts::Judged, "/usr/bin/uname", &[], "/ws");
-    assert_eq!(code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN)), "exec_denied");
+    assert_eq!(
+        code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN)),
+        "exec_denied"
+    );
     let active = Setting {
         activates: true,
         ..setting()
     };
-    assert_eq!(starts(&judge(&set, &asked(&args), &active, &uname, &TERRAIN)), Some(Starts::Nothing));
+    assert_eq!(
+        starts(&judge(&set, &asked(&args), &active, &uname, &TERRAIN)),
+        Some(Starts::Nothing)
+    );
 }
 
 #[test]

@@ -116,15 +116,39 @@ pub const CLASSES: &[(&str, Class, &str)] = &[
     ("input", Class::In, "a file or directory that is read"),
     ("output", Class::Out, "a file that is written, made, changed or removed"),
     ("new-dir", Class::Dir, "a directory that is made"),
-    ("destination", Class::Into, "a file to write, or a directory to write the other operands into"),
-    ("url", Class::Url, "an http or https URL, or a host: a rule must grant the host"),
-    ("network", Class::Host, "a host, or a URL of any scheme: a rule must grant the host"),
+    (
+        "destination",
+        Class::Into,
+        "a file to write, or a directory to write the other operands into",
+    ),
+    (
+        "url",
+        Class::Url,
+        "an http or https URL, or a host: a rule must grant the host",
+    ),
+    (
+        "network",
+        Class::Host,
+        "a host, or a URL of any scheme: a rule must grant the host",
+    ),
     ("revision", Class::Rev, "a revision of git, a path in one, or a path"),
     ("sed-program", Class::Sed, "a sed program"),
     ("awk-program", Class::Awk, "an awk program"),
-    ("program", Class::Program, "a program or code: only where a rule spells the option out"),
-    ("build-target", Class::Target, "a target of a build, or a harmless `NAME=value`"),
-    ("any", Class::Loose, "anything; what looks like a path must lie inside the workspace"),
+    (
+        "program",
+        Class::Program,
+        "a program or code: only where a rule spells the option out",
+    ),
+    (
+        "build-target",
+        Class::Target,
+        "a target of a build, or a harmless `NAME=value`",
+    ),
+    (
+        "any",
+        Class::Loose,
+        "anything; what looks like a path must lie inside the workspace",
+    ),
     ("tar-listing", Class::Listing, "the mode of tar that lists (`tzf`)"),
     ("date-format", Class::Format, "a format of date (`+%F`)"),
     ("word", Class::Label, "letters, digits, `-` and `_`"),
@@ -132,31 +156,91 @@ pub const CLASSES: &[(&str, Class, &str)] = &[
     ("git-remote", Class::Remote, "the name of a git remote, no URL"),
     ("http-header", Class::Header, "an HTTP header, no `@file`, no `Host`"),
     ("standard-output", Class::Stdout, "`-` or `/dev/null`"),
-    ("command", Class::Command, "a command up to `;` or `+`, judged on its own"),
-    ("name-pattern", Class::Name, "a pattern of file names, of no secret-like ones"),
-    ("formatted", Class::Formatted, "a file that a formatter reads and may write, as far as it is not protected"),
-    ("git-change", Class::Change, "a revision of git, or a path that is written"),
+    (
+        "command",
+        Class::Command,
+        "a command up to `;` or `+`, judged on its own",
+    ),
+    (
+        "name-pattern",
+        Class::Name,
+        "a pattern of file names, of no secret-like ones",
+    ),
+    (
+        "formatted",
+        Class::Formatted,
+        "a file that a formatter reads and may write, as far as it is not protected",
+    ),
+    (
+        "git-change",
+        Class::Change,
+        "a revision of git, or a path that is written",
+    ),
     ("git-format", Class::Show, "a format of git log without `%G`"),
     ("file-mode", Class::Mode, "a file mode without set-id and sticky bits"),
     ("archive", Class::Archive, "a file, and no `host:file`"),
-    ("build-argument", Class::Behind, "what a build tool takes behind `--`: a number of jobs, or how it talks"),
-    ("git-setting", Class::Setting, "the name of a git setting that holds no credential"),
-    ("test-argument", Class::Harness, "an argument of a test harness, no file to log to"),
+    (
+        "build-argument",
+        Class::Behind,
+        "what a build tool takes behind `--`: a number of jobs, or how it talks",
+    ),
+    (
+        "git-setting",
+        Class::Setting,
+        "the name of a git setting that holds no credential",
+    ),
+    (
+        "test-argument",
+        Class::Harness,
+        "an argument of a test harness, no file to log to",
+    ),
     ("lint-level", Class::Lint, "a lint or its level"),
-    ("go-package", Class::Module, "a Go package of this repository or its list"),
+    (
+        "go-package",
+        Class::Module,
+        "a Go package of this repository or its list",
+    ),
     ("package", Class::Package, "a package by its name: no URL, no file"),
     ("repository", Class::Slug, "`owner/name` or a number"),
     ("git-refspec", Class::Refspec, "what git fetches or pushes"),
     ("maven-goal", Class::Goal, "a phase or well-known goal of Maven"),
-    ("disabled-plugin", Class::Off, "`no:NAME`, a plugin that is switched off"),
+    (
+        "disabled-plugin",
+        Class::Off,
+        "`no:NAME`, a plugin that is switched off",
+    ),
     ("curl-format", Class::Writeout, "what curl prints at the end, no file"),
     ("dd-operand", Class::Dd, "`key=value` of dd"),
-    ("jq-program-or-file", Class::JqOrFile, "a jq program, or the only file when nothing else is named"),
-    ("sql", Class::Sql, "SQL, without the client's own commands where nothing is judged at exec"),
-    ("database", Class::Database, "a database by its name, or a URL whose host a rule must grant"),
-    ("transfer-source", Class::Source, "a file that is read, or `host:path`, whose host a rule must grant"),
-    ("transfer-destination", Class::Destination, "a file that is written, or `host:path`, whose host a rule must grant"),
-    ("compiler-flag", Class::CompilerFlag, "a flag of a compiler: no file, no plugin, nothing for the linker"),
+    (
+        "jq-program-or-file",
+        Class::JqOrFile,
+        "a jq program, or the only file when nothing else is named",
+    ),
+    (
+        "sql",
+        Class::Sql,
+        "SQL, without the client's own commands where nothing is judged at exec",
+    ),
+    (
+        "database",
+        Class::Database,
+        "a database by its name, or a URL whose host a rule must grant",
+    ),
+    (
+        "transfer-source",
+        Class::Source,
+        "a file that is read, or `host:path`, whose host a rule must grant",
+    ),
+    (
+        "transfer-destination",
+        Class::Destination,
+        "a file that is written, or `host:path`, whose host a rule must grant",
+    ),
+    (
+        "compiler-flag",
+        Class::CompilerFlag,
+        "a flag of a compiler: no file, no plugin, nothing for the linker",
+    ),
 ];
 
 /// The package world of a program: which runners and directories hold installed programs of it.
@@ -330,7 +414,10 @@ fn all() -> &'static (Vec<Table>, BTreeMap<&'static str, usize>) {
 /// The words behind `programs:`, on its line and on the indented ones below it.
 fn listed(text: &'static str) -> impl Iterator<Item = &'static str> {
     let mut lines = text.lines().skip_while(|line| !line.starts_with("programs:"));
-    let first = lines.next().and_then(|line| line.strip_prefix("programs:")).unwrap_or_default();
+    let first = lines
+        .next()
+        .and_then(|line| line.strip_prefix("programs:"))
+        .unwrap_or_default();
     std::iter::once(first)
         .chain(lines.take_while(|line| line.starts_with(' ')))
         .flat_map(str::split_whitespace)

@@ -218,17 +218,16 @@ fn ecosystems(listed: &[Spanned<String>], problems: &mut Problems) -> Vec<Ecosys
 
 fn unknown_word(what: &str, word: &Spanned<String>, known: &[&str]) -> Diagnostic {
     let message = format!("there is no {what} `{}`", word.value);
-    let help = did_you_mean(&word.value, known.iter().copied())
-        .unwrap_or_else(|| format!("one of `{}`", known.join("`, `")));
+    let help =
+        did_you_mean(&word.value, known.iter().copied()).unwrap_or_else(|| format!("one of `{}`", known.join("`, `")));
     Diagnostic::error("unknown-word", word.span, message).help(help)
 }
 
 /// `options`: lists of option names by what they, or their values, do.
 fn options(files: &Files, node: &Node, section: &mut Section, problems: &mut Problems) {
     let Shape::Map(entries) = &node.shape else {
-        problems.push(
-            wrong_type(node, "`options`", "a map from classes to options").help("as `harmless: -q --verbose`"),
-        );
+        problems
+            .push(wrong_type(node, "`options`", "a map from classes to options").help("as `harmless: -q --verbose`"));
         return;
     };
     let mut seen: Vec<String> = Vec::new();
@@ -254,10 +253,9 @@ fn options(files: &Files, node: &Node, section: &mut Section, problems: &mut Pro
             };
             if !name.starts_with(['-', '+']) || name.len() < 2 {
                 let message = format!("`{}` is no option", word.value);
-                problems.push(
-                    Diagnostic::error("bad-option", word.span, message)
-                        .help("write options as they are typed: `-q`, `--quiet`; `--color=` when a value is only attached"),
-                );
+                problems.push(Diagnostic::error("bad-option", word.span, message).help(
+                    "write options as they are typed: `-q`, `--quiet`; `--color=` when a value is only attached",
+                ));
                 continue;
             }
             if seen.contains(&name) {

@@ -99,6 +99,7 @@ pub const ALL: &[(&str, &str)] = tables! {
     "rg"
     "rm"
     "rmdir"
+    "rspec"
     "rsync"
     "ruff"
     "rustc"

@@ -113,7 +113,11 @@ pub fn before(walk: &mut Walk<'_>, name: &str, value: &Word) -> Result<(), Refus
     match known_value(name, value.exact()) {
         Some(Known::Harmless) => return Ok(()),
         Some(Known::LeadsCode) => {
-            let parts = value.exact().unwrap_or_default().split(':').filter(|part| !part.is_empty());
+            let parts = value
+                .exact()
+                .unwrap_or_default()
+                .split(':')
+                .filter(|part| !part.is_empty());
             let inside = |part: &str| (walk.terrain.locate)(part).inside;
             if parts.into_iter().all(inside) {
                 walk.leads_code = true;
@@ -161,11 +165,20 @@ fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
         "PYTHONPATH" | "MYPYPATH" => {
             return value.split(':').all(relative).then_some(Known::LeadsCode);
         }
-        "PYTHONDONTWRITEBYTECODE" | "PYTHONUNBUFFERED" | "PYTHONUTF8" | "PYTHONHASHSEED" | "PYTHONFAULTHANDLER"
-        | "PYTHONNOUSERSITE" | "PYTHONSAFEPATH" | "GIT_OPTIONAL_LOCKS" | "GIT_TERMINAL_PROMPT" | "HUSKY" | "CGO_ENABLED" => {
-            value.bytes().all(|byte| byte.is_ascii_digit())
+        "PYTHONDONTWRITEBYTECODE"
+        | "PYTHONUNBUFFERED"
+        | "PYTHONUTF8"
+        | "PYTHONHASHSEED"
+        | "PYTHONFAULTHANDLER"
+        | "PYTHONNOUSERSITE"
+        | "PYTHONSAFEPATH"
+        | "GIT_OPTIONAL_LOCKS"
+        | "GIT_TERMINAL_PROMPT"
+        | "HUSKY"
+        | "CGO_ENABLED" => value.bytes().all(|byte| byte.is_ascii_digit()),
+        "PYTHONIOENCODING" | "GOOS" | "GOARCH" | "RUST_MIN_STACK" => {
+            value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         }
-        "PYTHONIOENCODING" | "GOOS" | "GOARCH" | "RUST_MIN_STACK" => value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'),
         "PAGER" | "GIT_PAGER" | "MANPAGER" | "GH_PAGER" | "AWS_PAGER" => matches!(value, "" | "cat"),
         "EDITOR" | "GIT_EDITOR" => matches!(value, "true" | ":"),
         "RUSTFLAGS" | "RUSTDOCFLAGS" => value.split_whitespace().all(super::plain::is_lint),

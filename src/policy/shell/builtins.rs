@@ -81,7 +81,9 @@ fn fix_for(program: &str) -> &'static str {
         "export" | "declare" | "typeset" => {
             "put the assignment in front of the command that needs it: `NAME=value command`"
         }
-        "source" | "." => "run the script by its name; of virtual environments, `source .venv/bin/activate` is accepted",
+        "source" | "." => {
+            "run the script by its name; of virtual environments, `source .venv/bin/activate` is accepted"
+        }
         "pushd" | "popd" => "use a subshell: `(cd x && …)`",
         _ => "write the commands themselves",
     }
@@ -100,7 +102,9 @@ pub fn activates(words: &[Word]) -> bool {
 /// Whether a path of the workspace is the script that takes up a virtual environment.
 pub fn is_activate(path: &str) -> bool {
     const SCRIPTS: [&str; 2] = [".venv/bin/activate", "venv/bin/activate"];
-    SCRIPTS.iter().any(|end| path == *end || path.ends_with(&format!("/{end}")))
+    SCRIPTS
+        .iter()
+        .any(|end| path == *end || path.ends_with(&format!("/{end}")))
 }
 
 /// `read -r NAME…` is a loop's own way to take lines; anything else sets variables by surprise.

@@ -105,11 +105,19 @@ pub(crate) fn best_match(prefix: &[PrefixWord], simple: &Simple, any: bool) -> O
         let end = in_words(prefix, &launch.program, &launch.words, &[])?;
         let spelled = end > launch.name_at;
         (spelled || launch.covered || any).then(|| Match {
-            end: if spelled { end.saturating_sub(launch.skipped).max(1) } else { 0 },
+            end: if spelled {
+                end.saturating_sub(launch.skipped).max(1)
+            } else {
+                0
+            },
             launch: true,
         })
     };
-    let by_launch = simple.launches.iter().filter_map(launched).max_by_key(|found| found.end);
+    let by_launch = simple
+        .launches
+        .iter()
+        .filter_map(launched)
+        .max_by_key(|found| found.end);
     match (own(), by_launch) {
         (Some(own), Some(launch)) if own.end >= launch.end && launch.end == 0 => Some(own),
         (own, launch) => launch.or(own),
@@ -171,7 +179,13 @@ const MAX_GUESSED: usize = 2000;
 pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     simple.reach == Reach::Anything
         || std::iter::once((&simple.words, simple.reach == Reach::Operands))
-            .chain(simple.wrapped.iter().chain(launched(simple)).map(|words| (words, false)))
+            .chain(
+                simple
+                    .wrapped
+                    .iter()
+                    .chain(launched(simple))
+                    .map(|words| (words, false)),
+            )
             .any(|(words, guess)| {
                 let launcher = words.first().is_some_and(|word| LAUNCHERS.contains(&base(&word.text)));
                 may_match(prefix, words) || ((guess || launcher) && may_match_inside(prefix, words))

@@ -28,7 +28,9 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
                 && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
                 pass.used.reach = Reach::Anything;
-                pass.used.concerns.push((NEVER_SPELLED, given_code(program, "on standard input")));
+                pass.used
+                    .concerns
+                    .push((NEVER_SPELLED, given_code(program, "on standard input")));
             }
         }
         None => {
@@ -48,7 +50,9 @@ fn given_code(program: &str, how: &str) -> Refusal {
     Refusal::new(
         "program_argument",
         format!("`{program}` would run code that it is given {how}"),
-        format!("write the code to a file and run `{program} FILE`; or the policy sets `args: any` on the rule for `{program}`"),
+        format!(
+            "write the code to a file and run `{program} FILE`; or the policy sets `args: any` on the rule for `{program}`"
+        ),
     )
 }
 

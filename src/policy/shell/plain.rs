@@ -114,9 +114,18 @@ pub(super) fn is_lint(text: &str) -> bool {
 /// `all`, `no-unused`, `c++20`: no path, nothing for another part (`-Wl,…`), no plugin and no report.
 fn is_compiler_flag(text: &str) -> bool {
     const FILES: [&str; 9] = [
-        "plugin", "dump", "profile", "save", "callgraph", "test-coverage", "auto-profile", "opt-info", "file",
+        "plugin",
+        "dump",
+        "profile",
+        "save",
+        "callgraph",
+        "test-coverage",
+        "auto-profile",
+        "opt-info",
+        "file",
     ];
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+=.".contains(&byte))
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_+=.".contains(&byte))
         && !FILES.iter().any(|start| text.starts_with(start))
         && !text.contains("..")
 }

@@ -57,11 +57,34 @@ struct Runner {
 }
 
 const NPX_FLAGS: &[&str] = &[
-    "-y", "--yes", "--no", "--no-install", "--offline", "--prefer-offline", "-q", "--quiet", "-s", "--silent", "--bun",
+    "-y",
+    "--yes",
+    "--no",
+    "--no-install",
+    "--offline",
+    "--prefer-offline",
+    "-q",
+    "--quiet",
+    "-s",
+    "--silent",
+    "--bun",
 ];
 const UV_FLAGS: &[&str] = &[
-    "--frozen", "--locked", "--offline", "--no-sync", "--all-extras", "--all-groups", "--dev", "--no-dev", "-q", "--quiet", "-v",
-    "--verbose", "--no-progress", "--exact", "--all-packages",
+    "--frozen",
+    "--locked",
+    "--offline",
+    "--no-sync",
+    "--all-extras",
+    "--all-groups",
+    "--dev",
+    "--no-dev",
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+    "--no-progress",
+    "--exact",
+    "--all-packages",
 ];
 
 const RUNNERS: &[Runner] = &[
@@ -259,9 +282,18 @@ fn wrapper_script(program: &str) -> Option<(&'static str, &'static [&'static str
     match program.rsplit('/').next() {
         Some("gradlew") => Some((
             "gradle",
-            &["gradle/wrapper/gradle-wrapper.jar", "gradle/wrapper/gradle-wrapper.properties"],
+            &[
+                "gradle/wrapper/gradle-wrapper.jar",
+                "gradle/wrapper/gradle-wrapper.properties",
+            ],
         )),
-        Some("mvnw") => Some(("mvn", &[".mvn/wrapper/maven-wrapper.jar", ".mvn/wrapper/maven-wrapper.properties"])),
+        Some("mvnw") => Some((
+            "mvn",
+            &[
+                ".mvn/wrapper/maven-wrapper.jar",
+                ".mvn/wrapper/maven-wrapper.properties",
+            ],
+        )),
         _ => None,
     }
 }
@@ -303,7 +335,11 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
         return None;
     }
     let mut at = 1;
-    while words.get(at).and_then(Word::exact).is_some_and(|text| FLAGS.contains(&text)) {
+    while words
+        .get(at)
+        .and_then(Word::exact)
+        .is_some_and(|text| FLAGS.contains(&text))
+    {
         at += 1;
     }
     let (name, name_at) = match words.get(at).and_then(Word::exact)? {
@@ -350,7 +386,9 @@ fn cargo_alias(words: &[Word], program: &str) -> Option<Seen> {
         ("cargo", "rm") => "remove",
         _ => return None,
     };
-    let inner = [Word::known("cargo"), Word::known(full)].into_iter().chain(words.iter().skip(2).cloned());
+    let inner = [Word::known("cargo"), Word::known(full)]
+        .into_iter()
+        .chain(words.iter().skip(2).cloned());
     Some(Seen::Starts(
         inner.collect(),
         Launch {
@@ -425,7 +463,17 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
         return match (name, program) {
             ("-m", "uv") if words.len() > at + 1 => {
                 let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
-                found(walk, state, words, program, runner, at, at.saturating_sub(1), inner.collect(), "python")
+                found(
+                    walk,
+                    state,
+                    words,
+                    program,
+                    runner,
+                    at,
+                    at.saturating_sub(1),
+                    inner.collect(),
+                    "python",
+                )
             }
             _ => Seen::Nothing,
         };
@@ -433,7 +481,12 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
     let scripted = runner.lookup == Lookup::NodeScript;
     let own_command = |name: &str| {
         let profile = profiles::of(None, program);
-        profile.is_some_and(|profile| profile.subs.iter().any(|(words, _)| words.first().is_some_and(|word| word == name)))
+        profile.is_some_and(|profile| {
+            profile
+                .subs
+                .iter()
+                .any(|(words, _)| words.first().is_some_and(|word| word == name))
+        })
     };
     let known = profiles::of(walk.grants.profiles, name).is_some();
     if (scripted || runner.ecosystem == Ecosystem::Go) && !known || scripted && sub.is_empty() && own_command(name) {
@@ -441,14 +494,26 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
     }
     if program == "uv" && name.ends_with(".py") {
         let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
-        return found(walk, state, words, program, runner, at, at.saturating_sub(1), inner.collect(), "python");
+        return found(
+            walk,
+            state,
+            words,
+            program,
+            runner,
+            at,
+            at.saturating_sub(1),
+            inner.collect(),
+            "python",
+        );
     }
     // `eslint@9` is eslint, of a version that is fetched; a scope (`@scope/name`) is part of the name.
     let bare = match name.rfind('@') {
         Some(at) if at > 0 => name.get(..at).unwrap_or(name),
         _ => name,
     };
-    let inner: Vec<Word> = std::iter::once(Word::known(bare)).chain(words[at + 1..].iter().cloned()).collect();
+    let inner: Vec<Word> = std::iter::once(Word::known(bare))
+        .chain(words[at + 1..].iter().cloned())
+        .collect();
     if !is_of(walk.grants.profiles, bare, runner.ecosystem) {
         return Seen::Hidden(inner);
     }
@@ -474,12 +539,22 @@ fn found(
     let mut relies_on = Vec::new();
     let dirs = state.dirs.known().unwrap_or_default();
     let start = words.get(..name_at).unwrap_or_default();
-    let written = || start.iter().chain([&Word::known(name)]).map(|word| word.text.clone()).collect::<Vec<_>>().join(" ");
+    let written = || {
+        start
+            .iter()
+            .chain([&Word::known(name)])
+            .map(|word| word.text.clone())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let fetched = |why: String| {
         Some(Refusal::new(
             "program_argument",
             why,
-            format!("run `{name}` where it is installed, or name `{}` in the rule", written()),
+            format!(
+                "run `{name}` where it is installed, or name `{}` in the rule",
+                written()
+            ),
         ))
     };
     let mut unvouched = match runner.lookup {
@@ -496,7 +571,9 @@ fn found(
                 }
             }
             missing.and_then(|()| {
-                fetched(format!("`{name}` is not in node_modules/.bin, so `{program}` would fetch a package of that name"))
+                fetched(format!(
+                    "`{name}` is not in node_modules/.bin, so `{program}` would fetch a package of that name"
+                ))
             })
         }
         Lookup::NodeScript => {
@@ -517,7 +594,12 @@ fn found(
     };
     let mut inner = inner;
     let mut skipped = skipped;
-    if !runner.verbatim && inner.iter().skip(1).any(|word| word.exact() == Some("--") || word.exact().is_none()) {
+    if !runner.verbatim
+        && inner
+            .iter()
+            .skip(1)
+            .any(|word| word.exact() == Some("--") || word.exact().is_none())
+    {
         let dashes_first = program == "npm" && inner.get(1).and_then(Word::exact) == Some("--");
         if dashes_first {
             inner.remove(1);
@@ -531,7 +613,10 @@ fn found(
                 ))
             });
         }
-    } else if program == "npm" && inner.iter().skip(1).any(Word::may_be_option) && start.last().and_then(Word::exact) != Some("--") {
+    } else if program == "npm"
+        && inner.iter().skip(1).any(Word::may_be_option)
+        && start.last().and_then(Word::exact) != Some("--")
+    {
         unvouched = unvouched.or_else(|| {
             Some(Refusal::new(
                 "program_argument",

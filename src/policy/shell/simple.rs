@@ -2,8 +2,8 @@
 
 use super::operands;
 use super::redirect::{self, Redirects};
-use super::scope::{Dirs, Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
 use super::runners::{self, Launch, Seen};
+use super::scope::{Dirs, Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
 use super::values::{NEVER_SPELLED, Used};
 use super::wrappers::{self, Step};
 use super::{
@@ -188,7 +188,8 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
                 job.launch(words, launch);
                 let name = job.words.first().map_or("", |word| word.text.as_str());
                 for outer in job.launches.iter_mut().filter(|launch| launch.runner) {
-                    outer.covered = outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name);
+                    outer.covered =
+                        outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name);
                 }
                 // What it starts is a program of that name, never the shell's own command.
                 walk.executed = job.words.first().map(|word| word.text.clone());
@@ -245,7 +246,8 @@ fn finish(
         used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
     }
     let activates = builtins::activates(&job.words);
-    let state_only = program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
+    let state_only =
+        program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
     let profile = profiles::of(walk.grants.profiles, &program);
     // What a script of the tree does with `--version` is its own affair.
     let asks_version = !program.contains('/') && asks_version(profile, &job.words);

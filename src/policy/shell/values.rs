@@ -190,7 +190,9 @@ fn database(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     for setting in text.split_whitespace() {
         match setting.split_once('=') {
             Some(("host" | "hostaddr", value)) => host(pass, at, &Word::known(value.trim_matches('\''))),
-            Some(("service" | "passfile" | "sslcert" | "sslkey" | "sslrootcert", value)) => loose(pass, at, &Word::known(value)),
+            Some(("service" | "passfile" | "sslcert" | "sslkey" | "sslrootcert", value)) => {
+                loose(pass, at, &Word::known(value))
+            }
             _ => {}
         }
     }
@@ -215,9 +217,18 @@ fn plain_sql(text: &str) -> Result<(), String> {
     match () {
         () if text.contains('\\') => Err("a backslash begins a command of the client".to_owned()),
         () if dotted => Err("a dot at the start of a line begins a command of the client".to_owned()),
-        () if ["readfile", "writefile", "edit(", "load_extension", "attach ", "outfile", "dumpfile", "infile"]
-            .iter()
-            .any(|word| into.contains(word)) =>
+        () if [
+            "readfile",
+            "writefile",
+            "edit(",
+            "load_extension",
+            "attach ",
+            "outfile",
+            "dumpfile",
+            "infile",
+        ]
+        .iter()
+        .any(|word| into.contains(word)) =>
         {
             Err("it reads or writes files".to_owned())
         }

@@ -5,7 +5,9 @@ use crate::policy::shell::corpus::TERRAIN;
 
 /// A table of the fixtures, read when the test runs.
 fn table(name: &str) -> Value {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/policy/profiles").join(name);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/policy/profiles")
+        .join(name);
     fixture(&std::fs::read_to_string(path).unwrap())
 }
 
@@ -30,7 +32,11 @@ fn ruling(set: &PolicySet, text: &str, terrain: &Terrain<'_>, witness: bool) -> 
         args: &args,
     };
     let ruling = decide_with(set, &asked, &access, terrain, &Uses::default(), witness);
-    assert!(crate::policy::codes::find(&ruling.code).is_some(), "{text}: {}", ruling.code);
+    assert!(
+        crate::policy::codes::find(&ruling.code).is_some(),
+        "{text}: {}",
+        ruling.code
+    );
     ruling
 }
 
@@ -95,10 +101,19 @@ fn programs_are_judged_as_their_profiles_say() {
         for text in texts(cases, "unwatched") {
             check(text, &all, false, false, "unwatched");
         }
-        let count: usize = cases.as_object().unwrap().values().map(|list| list.as_array().unwrap().len()).sum();
+        let count: usize = cases
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|list| list.as_array().unwrap().len())
+            .sum();
         assert!(count >= 6, "{program} has {count} cases");
     }
-    assert!(programs.len() >= 40 && total >= 500, "{} programs, {total} rulings", programs.len());
+    assert!(
+        programs.len() >= 40 && total >= 500,
+        "{} programs, {total} rulings",
+        programs.len()
+    );
     assert!(wrong.is_empty(), "{} of {total}\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -122,7 +137,11 @@ impl Tree {
     fn with<R>(&self, use_it: impl FnOnce(&Terrain<'_>) -> R) -> R {
         let locate = |asked: &str| self.place(asked);
         let expand = |pattern: &str| {
-            let glob = globset::GlobBuilder::new(pattern).literal_separator(true).build().unwrap().compile_matcher();
+            let glob = globset::GlobBuilder::new(pattern)
+                .literal_separator(true)
+                .build()
+                .unwrap()
+                .compile_matcher();
             self.0.iter().filter(|path| glob.is_match(path)).cloned().collect()
         };
         use_it(&Terrain {
@@ -148,7 +167,10 @@ fn runners_are_judged_by_what_they_run() {
                 let ruling = tree.with(|terrain| ruling(&set, text, terrain, true));
                 total += 1;
                 if ruling.decision != expected {
-                    wrong.push(format!("{key} {text:?}: {:?} {} {}", ruling.decision, ruling.code, ruling.reason));
+                    wrong.push(format!(
+                        "{key} {text:?}: {:?} {} {}",
+                        ruling.decision, ruling.code, ruling.reason
+                    ));
                 }
                 if ruling.decision == Decision::Deny && ruling.fix.is_empty() {
                     wrong.push(format!("{text:?}: a denial without a way out"));
@@ -179,10 +201,21 @@ rules:
     const OTHER: &str = "version: 1\nrules:\n  - { id: theirs, allow: run_shell_command, commands: [lister, builder] }\n  - { id: out, allow: write_file, paths: ['out/**'] }\n";
     let own = set_of(&[OWN]);
     let allowed = |set: &PolicySet, text: &str| ruling(set, text, &TERRAIN, true).decision == Decision::Allow;
-    for text in ["lister -q src", "lister2 --quiet src/a.txt", "lister -o out/x src", "builder src"] {
+    for text in [
+        "lister -q src",
+        "lister2 --quiet src/a.txt",
+        "lister -o out/x src",
+        "builder src",
+    ] {
         assert!(allowed(&own, text), "{text}");
     }
-    for text in ["lister -o src/a.txt src", "lister --hook ./x", "lister -x src", "lister ../x", "builder -x"] {
+    for text in [
+        "lister -o src/a.txt src",
+        "lister --hook ./x",
+        "lister -x src",
+        "lister ../x",
+        "builder -x",
+    ] {
         assert!(!allowed(&own, text), "{text}");
     }
     assert_eq!(ruling(&own, "builder src", &TERRAIN, true).writes, Writes::Tree);
