@@ -50,6 +50,27 @@ impl Writes {
     }
 }
 
+impl Writes {
+    /// What both grant.
+    #[must_use]
+    pub fn intersection(self, other: Writes) -> Writes {
+        match (self, other) {
+            (Writes::Tree, other) | (other, Writes::Tree) => other,
+            (Writes::Nothing, _) | (_, Writes::Nothing) => Writes::Nothing,
+            (
+                Writes::Paths { paths, maybe },
+                Writes::Paths {
+                    paths: theirs,
+                    maybe: also,
+                },
+            ) => Writes::Paths {
+                paths: paths.into_iter().filter(|path| theirs.contains(path)).collect(),
+                maybe: maybe.into_iter().filter(|dir| also.contains(dir)).collect(),
+            },
+        }
+    }
+}
+
 /// One place that a command may write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WritePath {

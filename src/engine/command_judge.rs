@@ -32,7 +32,7 @@ impl CommandJudge {
         asked: &Asked<'_>,
         access: &Access,
     ) -> Self {
-        let ruled = workspace.with_terrain(|terrain| ruled_commands(policies, asked, access, terrain));
+        let (ruled, activates) = workspace.with_terrain(|terrain| ruled_commands(policies, asked, access, terrain));
         let path = confinement.env.iter().rfind(|(name, _)| name == "PATH");
         let dirs = path.map(|(_, dirs)| dirs.split(':')).into_iter().flatten();
         Self {
@@ -50,6 +50,7 @@ impl CommandJudge {
                     .collect(),
                 writable: confinement.writable.clone(),
                 ruled,
+                activates,
             },
         }
     }

@@ -85,6 +85,11 @@ pub const CODES: &[Code] = &[
         "use a path inside the workspace",
     ),
     plain(
+        "installed_path",
+        "a tool, or a command that names the file, would write where package managers install programs (`node_modules`, `.venv`)",
+        "let the package manager do it; a rule that spells the directory out in `paths` opens it",
+    ),
+    plain(
         "hidden_path",
         "the path belongs to a run directory",
         "read results as `overnight:result/ID`",

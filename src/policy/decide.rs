@@ -4,6 +4,7 @@ mod coverage;
 
 use super::bounds::refuse;
 use super::fit::{allows, forbids, modifies};
+use super::installed;
 use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, Uses};
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
 use super::shell::{self, FileUse, Grants, Reading, Refusal, Simple};
@@ -31,27 +32,82 @@ pub fn decide_with(
     uses: &Uses,
     witness: bool,
 ) -> Ruling {
-    let context = Context {
-        set,
-        asked,
-        terrain,
-        uses,
-        witness,
+    let one = |set: &PolicySet| {
+        let context = Context {
+            set,
+            asked,
+            terrain,
+            uses,
+            witness,
+        };
+        match read_commands(&context, access) {
+            Ok(readings) => rule_on(&context, access, &readings),
+            Err(refusal) => denied(refusal),
+        }
     };
-    match read_commands(&context, access) {
-        Ok(readings) => rule_on(&context, access, &readings),
-        Err(refusal) => denied(refusal),
+    match set.by_profiles() {
+        Some(groups) => agreed(groups.iter().map(one).collect()),
+        None => one(set),
+    }
+}
+
+/// The ruling of groups of files that read commands with different profiles: the strictest, and what all of them grant.
+fn agreed(rulings: Vec<Ruling>) -> Ruling {
+    let writes = rulings
+        .iter()
+        .map(|ruling| ruling.writes.clone())
+        .reduce(Writes::intersection);
+    let mut deferred: Vec<Deferred> = Vec::new();
+    for next in rulings.iter().flat_map(|ruling| &ruling.deferred) {
+        if !deferred.contains(next) {
+            deferred.push(next.clone());
+        }
+    }
+    let words = rulings.first().map(|ruling| ruling.words.clone()).unwrap_or_default();
+    let ruling = strictest(rulings);
+    let runs = matches!(ruling.decision, Decision::Allow | Decision::Modify | Decision::Suspend);
+    Ruling {
+        words,
+        writes: writes.filter(|_| runs).unwrap_or_default(),
+        deferred: if runs { deferred } else { Vec::new() },
+        ..ruling
     }
 }
 
 /// The commands of a call that are ruled here and now, for [`super::exec::Setting::ruled`]: those without a word that is not known.
-/// Empty when they cannot be read.
+/// Empty when they cannot be read. With it: whether the text takes up a virtual environment (`source .venv/bin/activate`).
 pub fn ruled_commands(
     set: &PolicySet,
     asked: &Asked<'_>,
     access: &Access,
     terrain: &Terrain<'_>,
-) -> Vec<super::exec::RuledCommand> {
+) -> (Vec<super::exec::RuledCommand>, bool) {
+    let Some(groups) = set.by_profiles() else {
+        return ruled_by(set, asked, access, terrain);
+    };
+    let mut found = groups.iter().map(|set| ruled_by(set, asked, access, terrain));
+    let first = found.next().unwrap_or_default();
+    found.fold(first, |(ours, active), (theirs, also)| {
+        let both = ours.into_iter().filter_map(|mine| {
+            let other = theirs
+                .iter()
+                .find(|other| other.program == mine.program && other.rest == mine.rest && other.dirs == mine.dirs)?;
+            Some(super::exec::RuledCommand {
+                starts: narrower(mine.starts.clone(), other.starts.clone()),
+                launched: mine.launched || other.launched,
+                ..mine
+            })
+        });
+        (both.collect(), active && also)
+    })
+}
+
+fn ruled_by(
+    set: &PolicySet,
+    asked: &Asked<'_>,
+    access: &Access,
+    terrain: &Terrain<'_>,
+) -> (Vec<super::exec::RuledCommand>, bool) {
     let uses = Uses::default();
     let context = Context {
         set,
@@ -75,16 +131,27 @@ pub fn ruled_commands(
             rest: words.into_iter().skip(1).collect(),
             dirs,
             starts: Starts::Judged,
+            launched: false,
         });
     };
     for reading in &readings {
         for simple in &reading.commands {
             if let (Some(words), Some(dirs), None) = (exact(&simple.words), simple.dirs.clone(), &simple.deferred) {
+                let starts = effect_by_rules(set, asked, simple).starts;
+                let (program, words, launched) = match simple.launches.first() {
+                    Some(launch) => {
+                        // What was not vouched for was allowed by the runner's own words: nothing can be lost.
+                        let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
+                        (&launch.program, exact(&launch.words).unwrap_or_default(), vouched)
+                    }
+                    None => (&simple.program, words, false),
+                };
                 ruled.push(super::exec::RuledCommand {
                     rest: words.into_iter().skip(1).collect(),
-                    program: simple.program.clone(),
+                    program: program.clone(),
                     dirs,
-                    starts: effect_by_rules(set, asked, simple).starts,
+                    starts,
+                    launched,
                 });
             }
             for words in &simple.wrapped {
@@ -95,7 +162,11 @@ pub fn ruled_commands(
             wrapper(words, dirs, &mut ruled);
         }
     }
-    ruled
+    let activates = readings
+        .iter()
+        .flat_map(|reading| &reading.commands)
+        .any(|simple| shell::activates(&simple.words));
+    (ruled, activates)
 }
 
 /// All that a ruling looks at beside the call's accesses.
@@ -215,6 +286,12 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simpl
             .iter()
             .filter(|rule| rule.effect == Effect::Allow && allows(rule, &Need::Command(simple), asked).is_ok());
         for rule in covering {
+            let launched = launched_as(rule, simple);
+            if launched && !simple.profiled {
+                here = shell::unprofiled();
+            } else if launched && simple.launches.iter().any(|launch| launch.runner) {
+                here.starts = Starts::Anything;
+            }
             let shell = matches!(simple.program.as_str(), "bash" | "sh" | "dash" | "zsh")
                 && (rule.any_args || spells_script(rule, simple));
             match rule.writes {
@@ -241,6 +318,14 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simpl
     least.unwrap_or_else(|| simple.effect.clone())
 }
 
+/// Whether a rule names the way in which an installed program is started (`npx eslint`, `.venv/bin/ruff`), not only the program.
+fn launched_as(rule: &Rule, simple: &Simple) -> bool {
+    let prefixes = rule.commands.iter().flatten();
+    prefixes
+        .filter_map(|prefix| shell::best_match(&prefix.words, simple, rule.any_args))
+        .any(|by| by.launch)
+}
+
 /// Whether a rule spells out the script that a shell is given: `bash fix.sh` grants what `./fix.sh` would.
 fn spells_script(rule: &Rule, simple: &Simple) -> bool {
     let prefixes = rule.commands.iter().flatten();
@@ -250,7 +335,7 @@ fn spells_script(rule: &Rule, simple: &Simple) -> bool {
 }
 
 /// The one that may start less.
-fn narrower(first: Starts, second: Starts) -> Starts {
+pub(super) fn narrower(first: Starts, second: Starts) -> Starts {
     let rank = |starts: &Starts| match starts {
         Starts::Nothing => 0,
         Starts::Helpers(_) => 1,
@@ -265,6 +350,7 @@ fn read_commands(context: &Context<'_>, access: &Access) -> Result<Vec<Reading>,
     let grants = Grants {
         witness: context.witness,
         assignments: &granted,
+        profiles: context.set.profiles(),
     };
     let mut readings = Vec::new();
     for command in &access.commands {
@@ -353,10 +439,9 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn by(&self, policy: &Policy) -> Ruling {
-        let refused = self
-            .needs
-            .iter()
-            .find_map(|need| refuse(need, policy, self.set, self.asked, self.terrain));
+        let refused = self.needs.iter().find_map(|need| {
+            refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))
+        });
         let (deny, mut considered) = self.forbidding(policy, &Effect::Deny);
         let (suspend, more) = self.forbidding(policy, &Effect::Suspend);
         considered.extend(more);

@@ -1,7 +1,7 @@
 //! Rules on a program at the moment it is executed, with the words, path and directory that it really has. Pure: the witness in
 //! `process` asks, the engine hands in the tree.
 
-use super::decide::{Context, rule_on};
+use super::decide::{Context, narrower, rule_on};
 use super::fit::forbids;
 use super::helpers;
 use super::model::{Effect as RuleEffect, PolicySet};
@@ -24,6 +24,8 @@ pub struct Setting {
     pub writable: Vec<PathBuf>,
     /// The commands of the text that were ruled before it started.
     pub ruled: Vec<RuledCommand>,
+    /// Whether the command sources a virtual environment's `activate`, which asks for the system's name.
+    pub activates: bool,
 }
 
 /// A command whose words are all known, as it was allowed (or approved) before it started.
@@ -36,10 +38,33 @@ pub struct RuledCommand {
     /// Directories in which it was ruled, relative to the workspace's root.
     pub dirs: Vec<String>,
     pub starts: Starts,
+    /// It starts an installed program by its name: which one that is, is looked at again when it happens.
+    pub launched: bool,
 }
 
 /// The answer to one exec.
 pub fn judge(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec, terrain: &Terrain<'_>) -> ExecAnswer {
+    let Some(groups) = set.by_profiles() else {
+        return judge_by(set, asked, setting, exec, terrain);
+    };
+    let answers = groups.iter().map(|set| judge_by(set, asked, setting, exec, terrain));
+    let agreed = answers.reduce(|ours, theirs| match (ours, theirs) {
+        (
+            ExecAnswer::Allow { starts, writes },
+            ExecAnswer::Allow {
+                starts: other,
+                writes: also,
+            },
+        ) => ExecAnswer::Allow {
+            starts: narrower(starts, other),
+            writes: writes.into_iter().filter(|path| also.contains(path)).collect(),
+        },
+        (ExecAnswer::Deny(denial), _) | (_, ExecAnswer::Deny(denial)) => ExecAnswer::Deny(denial),
+    });
+    agreed.unwrap_or_else(|| ExecAnswer::Deny(not_granted(exec)))
+}
+
+fn judge_by(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec, terrain: &Terrain<'_>) -> ExecAnswer {
     let names = identities(setting, exec);
     if let Some(denial) = denied_by_rule(set, asked, exec, &names, terrain, setting) {
         return ExecAnswer::Deny(denial);
@@ -140,6 +165,7 @@ fn read(
     let grants = Grants {
         witness: true,
         assignments: &granted,
+        profiles: set.profiles(),
     };
     shell::read_argv(&exec.argv, program, dir, terrain, &grants)
 }
@@ -270,8 +296,21 @@ fn judged(
     let rest = exec.argv.get(1..).unwrap_or_default();
     let dir = dir_of(setting, exec);
     let same = |ruled: &&RuledCommand| {
-        ruled.rest == rest && names.contains(&ruled.program) && dir.as_ref().is_some_and(|dir| ruled.dirs.contains(dir))
+        ruled.rest == rest
+            && (names.contains(&ruled.program)
+                || names.iter().any(|name| installed_as(set, name) == Some(&ruled.program)))
+            && dir.as_ref().is_some_and(|dir| ruled.dirs.contains(dir))
+            && (!ruled.launched
+                || dir
+                    .as_ref()
+                    .is_some_and(|dir| is_vouched(set, exec, &ruled.program, dir, terrain)))
     };
+    if setting.activates && asks_of_system(exec, names) {
+        return ExecAnswer::Allow {
+            starts: Starts::Nothing,
+            writes: Vec::new(),
+        };
+    }
     if let Some(ruled) = setting.ruled.iter().find(same) {
         return ExecAnswer::Allow {
             starts: ruled.starts.clone(),
@@ -294,6 +333,27 @@ fn judged(
         }
     }
     ExecAnswer::Deny(first.unwrap_or_else(|| not_granted(exec)))
+}
+
+/// The programs that an `activate` script starts.
+fn asks_of_system(exec: &Exec, names: &[String]) -> bool {
+    const ASKED: [&str; 3] = ["uname", "basename", "dirname"];
+    let system = exec.real.starts_with("/usr") || exec.real.starts_with("/bin");
+    system && names.iter().any(|name| ASKED.contains(&name.as_str()))
+}
+
+/// The installed program that a path of the workspace stands for.
+fn installed_as<'a>(set: &PolicySet, name: &'a str) -> Option<&'a str> {
+    shell::installed_name(set.profiles(), name)
+}
+
+/// Whether nothing has come between a runner and the installed program since it was ruled.
+fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, terrain: &Terrain<'_>) -> bool {
+    let reading = read(set, exec, program, dir, terrain);
+    reading.is_ok_and(|reading| {
+        let mut launches = reading.commands.iter().flat_map(|simple| &simple.launches);
+        launches.all(|launch| launch.unvouched.is_none())
+    })
 }
 
 fn by_name(

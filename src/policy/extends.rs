@@ -6,6 +6,7 @@
 
 use super::model::{Policy, Sandbox};
 use super::names::tidy;
+use super::profiles::Own;
 use super::rule::Rule;
 use crate::base::budget::Budget;
 use crate::base::event::{PolicyPart, PolicyText};
@@ -13,6 +14,7 @@ use crate::base::ruling::Decision;
 use crate::diag::{Files, Node, Shape, parse as parse_yaml};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How many files may extend one another in a row.
 pub const MAX_DEPTH: usize = 8;
@@ -103,6 +105,20 @@ pub(super) struct Body {
     pub sandbox: Sandbox,
     pub limits: Option<Budget>,
     pub env_pass: Option<Vec<String>>,
+    /// Argument profiles, by program.
+    pub profiles: Option<Arc<Own>>,
+}
+
+/// Profiles of a file and of what it extends: of two for one program the nearer one counts.
+fn with_profiles(own: Option<Arc<Own>>, extended: Option<Arc<Own>>) -> Option<Arc<Own>> {
+    match (own, extended) {
+        (Some(own), Some(extended)) => {
+            let mut all = extended.as_ref().clone();
+            all.extend(own.iter().map(|(name, profile)| (name.clone(), profile.clone())));
+            Some(Arc::new(all))
+        }
+        (own, extended) => own.or(extended),
+    }
 }
 
 impl Body {
@@ -118,6 +134,7 @@ impl Body {
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), all.sandbox.toolchains);
         self.env_pass = self.env_pass.take().or(all.env_pass);
         self.limits = lowest(self.limits.take(), all.limits);
+        self.profiles = with_profiles(self.profiles.take(), all.profiles);
         self.take_rules(all.rules);
     }
 
@@ -132,6 +149,7 @@ impl Body {
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), other.sandbox.toolchains);
         self.env_pass = united(self.env_pass.take(), other.env_pass);
         self.limits = lowest(self.limits.take(), other.limits);
+        self.profiles = with_profiles(self.profiles.take(), other.profiles);
         self.take_rules(other.rules);
     }
 

@@ -2,10 +2,13 @@
 
 use super::bounds::concerns;
 use super::hosts::{self, HostPattern, Refused};
-use super::model::{Effect, Except, Prefix, Rule};
+use super::model::{Effect, Except, Prefix, Rule, RuleRuns};
 use super::needs::Need;
-use super::shell::{Refusal, Simple, covers, deny_covers, lifts, matched, surely_covers};
+use super::shell::{
+    self, Refusal, Simple, best_match, covers, deny_covers, lifts, matched, names_program, surely_covers, unvouched,
+};
 use crate::base::access::Place;
+use crate::base::grant::Starts;
 use crate::base::ruling::Asked;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -100,15 +103,37 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
             Ok(())
         };
     };
-    let mut fitting = prefixes
-        .iter()
-        .filter(|prefix| covers(&prefix.words, simple))
-        .peekable();
-    if fitting.peek().is_none() {
-        return miss("no command fits");
+    if simple.asks_version
+        && simple.launches.iter().all(|launch| launch.unvouched.is_none())
+        && prefixes.iter().any(|prefix| names_program(&prefix.words, simple))
+    {
+        return match excepted(&rule.except, simple) {
+            true => miss("excepted"),
+            false => Ok(()),
+        };
     }
+    let found: Vec<_> = prefixes
+        .iter()
+        .filter_map(|prefix| Some((prefix, best_match(&prefix.words, simple, rule.any_args)?)))
+        .collect();
+    if found.is_empty() {
+        let near = prefixes.iter().find_map(|prefix| unvouched(&prefix.words, simple));
+        return Err(Miss {
+            why: near.map_or(Cow::Borrowed("no command fits"), |near| Cow::Owned(near.reason.clone())),
+            near: near.cloned(),
+        });
+    }
+    let mut fitting = found.iter().map(|(prefix, _)| *prefix);
     if excepted(&rule.except, simple) {
         return miss("excepted");
+    }
+    if !found.iter().any(|(_, by)| by.launch)
+        && let Some(refusal) = may_not_start(rule, simple)
+    {
+        return Err(Miss {
+            why: Cow::Owned(refusal.reason.clone()),
+            near: Some(refusal),
+        });
     }
     if let Some(concern) = &simple.concern
         && !rule.any_args
@@ -121,6 +146,20 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
     }
     if let Some(option) = unspelled_option(rule, prefixes, simple) {
         return Err(option);
+    }
+    if !rule.any_args
+        && let Some(at) = further_target(&found, simple)
+    {
+        let target = simple.words.get(at).map_or("", |word| word.text.as_str());
+        let reason = format!("the rule names a target, and `{target}` is another one");
+        return Err(Miss {
+            why: Cow::Owned(reason.clone()),
+            near: Some(Refusal {
+                code: "program_argument".to_owned(),
+                reason,
+                fix: "run one target at a time, each in a command of its own".to_owned(),
+            }),
+        });
     }
     let files = simple
         .reads
@@ -142,6 +181,37 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
         Some(patterns) if !simple.hosts.iter().all(|url| shell_url_fits(url, patterns)) => miss("no host fits"),
         _ => Ok(()),
     }
+}
+
+/// A target behind the one that a rule names (`make test evil` under `make test`).
+fn further_target(found: &[(&Prefix, shell::Match)], simple: &Simple) -> Option<usize> {
+    let open = |end: usize| simple.targets.iter().copied().find(|at| *at >= end);
+    let names_one = |end: usize| simple.targets.iter().any(|at| *at < end);
+    // One entry that names no target, or all of them, is enough.
+    let fine = found.iter().any(|(_, by)| !names_one(by.end) || open(by.end).is_none());
+    match fine {
+        true => None,
+        false => found.iter().find_map(|(_, by)| open(by.end)),
+    }
+}
+
+/// A runner must start other programs, itself among them: a rule for what it starts covers it only where that may start anything too.
+fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
+    let runner = simple.launches.iter().find(|launch| launch.runner)?;
+    let granted = match rule.runs {
+        Some(RuleRuns::Anything) => true,
+        Some(RuleRuns::Nothing) => false,
+        None => simple.effect.starts == Starts::Anything,
+    };
+    let name = &simple.program;
+    (!granted).then(|| Refusal {
+        code: "program_argument".to_owned(),
+        reason: format!(
+            "`{}` would start `{name}`, and the rule for `{name}` lets it start nothing",
+            runner.program
+        ),
+        fix: format!("run `{name}` by its name or its path, or set `runs: anything` on the rule"),
+    })
 }
 
 /// An option of a program without a profile that the rule does not spell out, where such a program could do more than read.

@@ -98,6 +98,11 @@ const ALL: &[Helpers] = &[
     },
 ];
 
+/// The names of all lists.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|helpers| helpers.name)
+}
+
 /// The list of this name.
 pub fn of(name: &str) -> Option<&'static Helpers> {
     ALL.iter().find(|helpers| helpers.name == name)

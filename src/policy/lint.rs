@@ -128,6 +128,7 @@ pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
             shadowed(policy, rule, &mut found);
         }
         environment(policy, &mut found);
+        profiles(policy, &mut found);
     }
     sort(&mut found);
     found
@@ -354,7 +355,7 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
                 let help = "except the script from the rule for writing, or run a program that the model cannot change";
                 warn(found, "writable-program", rule.span, message, help);
             }
-        } else if super::profiles::of(program).is_none() && !is_builtin(program) {
+        } else if super::profiles::of(policy.profiles.as_deref(), program).is_none() && !is_builtin(program) {
             let lifted = rule.writes.is_some() || rule.runs.is_some();
             let (message, help) = match (rule.spells_options, lifted) {
                 (true, _) if !rule.any_args => (
@@ -415,6 +416,38 @@ fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
             message,
             "`modify` grants nothing: add an `allow` rule for the same calls",
         );
+    }
+}
+
+/// Profiles of the file itself that no rule uses, or that take the place of a built-in one.
+fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
+    for (name, profile) in policy.profiles.iter().flat_map(|own| own.iter()) {
+        let Some(span) = profile.span else { continue };
+        let names = |prefix: &Prefix| {
+            let first = prefix.words.first();
+            matches!(first, Some(PrefixWord::Text(program)) if program.rsplit('/').next() == Some(name))
+        };
+        let starts_it = |prefix: &Prefix| prefix.text.split_whitespace().any(|word| word == name);
+        let mut allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+        let used = allows.any(|rule| match &rule.commands {
+            Some(prefixes) => prefixes.iter().any(|prefix| names(prefix) || starts_it(prefix)),
+            None => rule.is_about_builtin(SHELL),
+        });
+        if !used {
+            let message = format!("no rule allows `{name}`, so its profile is never used");
+            warn(
+                found,
+                "unused-profile",
+                span,
+                message,
+                "add a rule with its name under `commands`, or leave it out",
+            );
+        }
+        if super::profiles::builtin(name).is_some() {
+            let message = format!("`{name}` has a built-in profile, which this one replaces");
+            let help = "keep it only if it says what the built-in one leaves out";
+            warn(found, "replaces-profile", span, message, help);
+        }
     }
 }
 

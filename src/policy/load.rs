@@ -225,6 +225,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -
     let grants = Grants {
         witness: true,
         assignments: &granted,
+        profiles: policy.profiles.as_deref(),
     };
     let mut readings = Vec::new();
     for command in &access.commands {

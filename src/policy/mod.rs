@@ -14,6 +14,7 @@ pub mod files;
 pub mod fit;
 mod helpers;
 pub mod hosts;
+mod installed;
 pub mod lint;
 pub mod load;
 pub mod model;

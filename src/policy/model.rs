@@ -3,6 +3,7 @@
 use super::files::PathPattern;
 use super::hosts::HostPattern;
 use super::names::wild;
+use super::profiles::Own;
 use super::shell::PrefixWord;
 use crate::base::budget::Budget;
 use crate::base::call::{Kind, Origin};
@@ -11,6 +12,7 @@ use crate::base::ruling::{Decision, Ruling};
 use crate::diag::Span;
 use globset::GlobMatcher;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Several policy files that must all agree.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct Policy {
     pub(super) sandbox: Sandbox,
     pub(super) limits: Budget,
     pub(super) env_pass: Option<Vec<String>>,
+    /// Argument profiles of this file, by program.
+    pub(super) profiles: Option<Arc<Own>>,
     /// A recipe's own policy: what it does not speak of, it leaves as it is.
     pub(super) narrows: bool,
 }

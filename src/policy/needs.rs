@@ -84,9 +84,10 @@ fn used_path(used: &FileUse) -> &str {
     used.place.as_ref().map_or(&used.asked, shown)
 }
 
-/// The words of a command, at most 200 characters.
+/// The words of a command as they were typed, at most 200 characters.
 pub fn line(simple: &Simple) -> String {
-    let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
+    let typed = simple.launches.first().map_or(&simple.words, |launch| &launch.words);
+    let words: Vec<&str> = typed.iter().map(|word| word.text.as_str()).collect();
     let line = words.join(" ");
     match line.char_indices().nth(200) {
         Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
@@ -165,6 +166,12 @@ const WITH_SUBCOMMANDS: &[&str] = &[
 
 /// The smallest prefix that says what a command is about: the program, its subcommand, the script of `npm run`, the module of `python -m`.
 pub fn prefix_of(simple: &Simple) -> String {
+    // What a rule for the started program would not cover must be named with its runner.
+    let unvouched = simple.launches.iter().any(|launch| launch.unvouched.is_some());
+    if let Some(launch) = simple.launches.first().filter(|_| unvouched) {
+        let words = launch.words.iter().take(launch.name_at + 1);
+        return words.map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+    }
     let words: Vec<&str> = simple
         .words
         .iter()

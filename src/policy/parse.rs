@@ -4,6 +4,7 @@ use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve
 use super::hosts::HostPattern;
 use super::model::{KnownTools, Policy, Sandbox, WishedLevel};
 use super::presets;
+use super::profiles::Own;
 use super::rule::{self, Home};
 use crate::base::budget::Budget;
 use crate::base::event::PolicyPart;
@@ -11,9 +12,11 @@ use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
-    Diagnostic, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line, parse as parse_yaml,
+    Diagnostic, Entry, FileId, Files, Node, Reader, Scalar, Shape, Spanned, did_you_mean, file_line,
+    parse as parse_yaml,
 };
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Reads one file with all that it extends; `None` when nothing sensible is left of it. Problems are added, in no order.
 pub fn policy(
@@ -41,6 +44,7 @@ pub fn policy(
         sandbox: body.sandbox,
         limits: body.limits.unwrap_or_default(),
         env_pass: body.env_pass,
+        profiles: body.profiles,
         narrows: false,
     })
 }
@@ -96,6 +100,7 @@ fn body(
         .node("extends")
         .map(|node| strings(node, "extends", problems))
         .unwrap_or_default();
+    let entries = reader.entries("profiles", problems).unwrap_or_default();
     let nodes = reader.items("rules", problems).unwrap_or_default();
     reader.finish(problems);
     let home = Home { file, known };
@@ -103,6 +108,7 @@ fn body(
         .iter()
         .filter_map(|node| rule::parse(files, node, &home, problems))
         .collect();
+    let profiles = profiles(files, entries, problems);
     tell_apart(files, &mut rules);
     let mut body = Body {
         default: default.map(|default| default.value),
@@ -110,6 +116,7 @@ fn body(
         sandbox,
         limits,
         env_pass: env,
+        profiles,
     };
     let own = body.sandbox.toolchains.clone();
     let named = own.as_deref().or(named);
@@ -396,4 +403,40 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
         }
     }
     Some(names.into_iter().map(|name| name.value).collect())
+}
+
+/// `profiles`: one or more program names, and the profile that they share.
+fn profiles(files: &Files, entries: &[Entry], problems: &mut Problems) -> Option<Arc<Own>> {
+    let mut own = Own::new();
+    for entry in entries {
+        let names: Vec<&str> = entry.key.split('|').map(str::trim).collect();
+        let plain = |name: &&str| !name.is_empty() && !name.contains(|next: char| next == '/' || next.is_whitespace());
+        if let Some(wrong) = names.iter().find(|name| !plain(name)) {
+            let message = format!("`{wrong}` is no name of a program");
+            let help = "write the program's bare name; several that share the profile with ` | `";
+            problems.push(Diagnostic::error("bad-program", entry.key_span, message).help(help));
+            continue;
+        }
+        let not_seen = names.iter().find(|name| super::shell::is_wrapper(name));
+        if let Some(name) = not_seen {
+            let message =
+                format!("`{name}` runs other commands, which are judged; it cannot have a profile of its own");
+            problems.push(Diagnostic::error("bad-program", entry.key_span, message).help("leave the profile out"));
+            continue;
+        }
+        let Some(profile) = super::profiles::read(files, &entry.value, problems) else {
+            continue;
+        };
+        if !profile.names.is_empty() {
+            let message = "`programs` belongs to the built-in tables: here the key names the programs".to_owned();
+            problems.push(Diagnostic::error("misplaced-key", entry.key_span, message).help("leave `programs` out"));
+        }
+        for name in names {
+            if own.insert(name.to_owned(), profile.clone()).is_some() {
+                let message = format!("`{name}` has two profiles");
+                problems.push(Diagnostic::error("duplicate-profile", entry.key_span, message).help("leave one out"));
+            }
+        }
+    }
+    (!own.is_empty()).then(|| Arc::new(own))
 }

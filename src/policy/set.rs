@@ -5,6 +5,7 @@ use super::fit::{allows, forbids};
 use super::hosts::HostPattern;
 use super::model::{Effect, Policy, PolicySet, SHELL, SandboxWish};
 use super::needs::Need;
+use super::profiles::Own;
 use super::protected;
 use super::shell::FileUse;
 use crate::base::access::{Place, Terrain};
@@ -13,6 +14,7 @@ use crate::base::call::{Kind, Origin};
 use crate::base::event::PolicyText;
 use crate::base::ruling::Asked;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What stays unwritten by commands, for the sandbox and its seal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,6 +87,51 @@ impl PolicySet {
                 granted => Some(granted.unwrap_or_default()),
             })
             .collect()
+    }
+
+    /// The profiles with which these files read commands; those of the first file. See [`PolicySet::by_profiles`].
+    pub(super) fn profiles(&self) -> Option<&Own> {
+        self.files.first().and_then(|file| file.profiles.as_deref())
+    }
+
+    /// The files in groups that bring the same profiles, when there is more than one: a profile of one file never loosens what
+    /// another one grants. A narrowing file without profiles reads commands as the first file does.
+    pub(super) fn by_profiles(&self) -> Option<Vec<PolicySet>> {
+        let first = self.files.first()?.profiles.clone();
+        let of = |file: &Policy| match &file.profiles {
+            None if file.narrows => first.clone(),
+            own => own.clone(),
+        };
+        let same = |one: &Option<Arc<Own>>, other: &Option<Arc<Own>>| match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if self.files.iter().all(|file| same(&of(file), &first)) {
+            return None;
+        }
+        let mut groups: Vec<PolicySet> = Vec::new();
+        for file in &self.files {
+            let profiles = of(file);
+            let file = Policy {
+                profiles: profiles.clone(),
+                ..file.clone()
+            };
+            let group = groups.iter_mut().find(|group| {
+                group
+                    .files
+                    .first()
+                    .is_some_and(|other| same(&other.profiles, &profiles))
+            });
+            match group {
+                Some(group) => group.files.push(file),
+                None => groups.push(PolicySet {
+                    files: vec![file],
+                    protect: self.protect.clone(),
+                    hidden: self.hidden.clone(),
+                }),
+            }
+        }
+        Some(groups)
     }
 
     /// The lowest figure of each limit.

@@ -46,6 +46,7 @@ classes! {
     programs_without_a_profile_only_read: "unprofiled-programs",
     protected_and_secret_names: "protected-names",
     recipes_of_the_tree_carry_nothing_away: "recipes-of-the-tree",
+    runners_grant_no_more_than_what_is_installed: "runners",
     sed_and_awk_start_nothing: "sed-and-awk",
     servers_and_dry_runs: "servers",
     swapped_directories_lead_nowhere: "swapped-directories",

@@ -1,9 +1,10 @@
 //! Whether the allow rules of one file cover every access of a call. Knows no deny rule.
 
-use super::{Judge, entry, keep_nearest};
+use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::Origin;
 use crate::base::ruling::{Asked, Considered};
 use crate::policy::fit::{Miss, allows, forbids};
+use crate::policy::installed::replaceable;
 use crate::policy::model::{Effect, FREE_TOOLS, Policy, Rule};
 use crate::policy::needs::{Need, is_result_name};
 use crate::policy::shell::{Refusal, Simple};
@@ -32,7 +33,7 @@ impl Judge<'_> {
             let mut near = None;
             let mut best: Option<&Rule> = None;
             for (rule, (matched, why)) in rules.iter().zip(&mut whys) {
-                match self.fits(rule, need) {
+                match self.fits(policy, rule, need) {
                     Ok(()) => {
                         if !*matched {
                             (*matched, *why) = (true, need.describe(self.asked));
@@ -72,8 +73,18 @@ impl Judge<'_> {
     }
 
     /// Whether a rule covers an access and has uses left.
-    fn fits(&self, rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
+    fn fits(&self, policy: &Policy, rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
         allows(rule, need, self.asked)?;
+        if let Need::Command(simple) = need
+            && !simple.launches.is_empty()
+            && !launched_as(rule, simple)
+            && let Some(refusal) = replaceable(policy, simple)
+        {
+            return Err(Miss {
+                why: refusal.reason.clone().into(),
+                near: Some(refusal),
+            });
+        }
         let used = self.uses.counts.get(&rule.name).copied().unwrap_or(0);
         match rule.times {
             Some(times) if used >= times => {

@@ -10,6 +10,7 @@ use crate::policy::model::KnownTools;
 use serde_json::{Value, json};
 
 mod corpus;
+mod profiles;
 mod properties;
 mod rules;
 

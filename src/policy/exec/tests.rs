@@ -39,6 +39,7 @@ fn setting() -> Setting {
         path: vec![PathBuf::from("/home/u/.cargo/bin"), PathBuf::from("/usr/local/bin")],
         writable: vec![PathBuf::from("/private/home")],
         ruled: Vec::new(),
+        activates: false,
     }
 }
 
@@ -109,6 +110,63 @@ fn words_are_ruled_as_they_really_are() {
         let found = by_shell(path, words);
         assert_eq!(code(&found), wanted, "{path} {words:?}: {found:?}");
     }
+}
+
+#[test]
+fn installed_programs_and_runners_are_what_they_start() {
+    const RULES: &str = "version: 1\nrules:\n  - { id: tools, allow: run_shell_command, commands: [pytest, ruff check, eslint, cat, rg] }\n  - { id: write, allow: write_file, paths: ['**'] }\n";
+    let set = set(RULES);
+    let args = json!({});
+    let ask = |path: &str, words: &[&str]| {
+        let exec = exec(Starts::Judged, path, words, "/ws");
+        judge(&set, &asked(&args), &setting(), &exec, &TERRAIN)
+    };
+    for (path, words) in [
+        ("/ws/.venv/bin/pytest", &["-q"][..]),
+        ("/ws/sub/venv/bin/pytest", &["tests"]),
+        ("/ws/.venv/bin/ruff", &["check"]),
+        ("/ws/node_modules/.bin/eslint", &["."]),
+        ("/usr/bin/python3", &["-m", "pytest", "-q"]),
+        ("/ws/.venv/bin/python3", &["-m", "pytest"]),
+        ("/usr/local/bin/uv", &["run", "pytest"]),
+    ] {
+        assert_eq!(starts(&ask(path, words)), Some(Starts::Anything), "{path} {words:?}");
+    }
+    for (path, words) in [
+        // A program of the tree under the name of one of the machine, or in another place than installed ones have.
+        ("/ws/.venv/bin/cat", &["src/a.txt"][..]),
+        ("/ws/node_modules/.bin/rg", &["x"]),
+        ("/ws/node_modules/.bin/pytest", &[]),
+        ("/ws/bin/pytest", &[]),
+        ("/ws/.venv/pytest", &[]),
+        ("/private/home/.venv/bin/pytest", &[]),
+        ("/opt/x/.venv/bin/pytest", &[]),
+        ("/ws/.venv/bin/ruff", &["format"]),
+        ("/ws/.venv/bin/pytest", &["-p", "evil"]),
+        ("/ws/.venv/bin/python3", &["x.py"]),
+        // It is not installed here: it would be fetched.
+        ("/usr/local/bin/npx", &["eslint", "."]),
+        ("/usr/local/bin/uvx", &["pytest"]),
+        ("/usr/local/bin/uv", &["run", "bash", "-c", "pytest"]),
+        // `pyproject.toml` may be written, and decides what `ruff` is.
+        ("/usr/local/bin/uv", &["run", "ruff", "check"]),
+    ] {
+        assert_eq!(code(&ask(path, words)), "exec_denied", "{path} {words:?}");
+    }
+    // What `activate` asks of the system.
+    let uname = exec(Starts::Judged, "/usr/bin/uname", &[], "/ws");
+    assert_eq!(
+        code(&judge(&set, &asked(&args), &setting(), &uname, &TERRAIN)),
+        "exec_denied"
+    );
+    let active = Setting {
+        activates: true,
+        ..setting()
+    };
+    assert_eq!(
+        starts(&judge(&set, &asked(&args), &active, &uname, &TERRAIN)),
+        Some(Starts::Nothing)
+    );
 }
 
 #[test]
@@ -202,7 +260,7 @@ fn what_was_ruled_before_is_not_ruled_again() {
         ..Access::none()
     };
     let asked = asked(&args);
-    let ruled = ruled_commands(&policy, &asked, &access, &TERRAIN);
+    let (ruled, _) = ruled_commands(&policy, &asked, &access, &TERRAIN);
     let names: Vec<&str> = ruled.iter().map(|one| one.program.as_str()).collect();
     assert_eq!(names, ["git", "env", "cat"], "{ruled:?}");
     let setting = Setting { ruled, ..setting() };

@@ -16,6 +16,25 @@ fn codes(rules: &str) -> Vec<&'static str> {
 }
 
 #[test]
+fn profiles_that_are_not_used_or_replace_one() {
+    let with = |rules: &str| {
+        let text = format!(
+            "version: 1\nprofiles:\n  lister: {{ operands: input* }}\n  kubectl: {{ operands: value* }}\nrules:\n{rules}"
+        );
+        let source = Source {
+            name: "p.yaml".to_owned(),
+            text,
+        };
+        let (set, _) = load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap();
+        lint(&set).iter().map(|problem| problem.code).collect::<Vec<_>>()
+    };
+    let used = with("  - { allow: run_shell_command, commands: [lister, kubectl] }\n");
+    assert_eq!(used, ["replaces-profile"]);
+    let unused = with("  - { allow: run_shell_command, commands: [cat] }\n");
+    assert_eq!(unused, ["unused-profile", "unused-profile", "replaces-profile"]);
+}
+
+#[test]
 fn each_warning() {
     for (rules, expected) in [
         ("  - allow: run_shell_command\n", vec!["code-execution"]),

@@ -1,11 +1,19 @@
-//! Argument profiles: which options and operands of a program are harmless, which name files or hosts. Tables only; `shell::operands` applies them.
+//! Argument profiles: which options and operands of a program are harmless, which name files, programs or hosts. `tables/*.yaml` hold those
+//! that are built in, `profiles:` in a policy adds more; `shell::operands` applies them.
 
+mod read;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use super::shell::Effect;
 use crate::base::grant::Starts;
+use crate::diag::reader::Problems;
+use crate::diag::{Files, Span, parse as parse_yaml};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+
+pub use read::profile as read;
 
 /// What a value is to the program that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +28,10 @@ pub enum Class {
     Dir,
     /// A file to write, or a directory to write the other operands into.
     Into,
-    /// A URL or host.
+    /// A URL or host, over http or https.
     Url,
+    /// A host, or a URL of any scheme: a rule must grant the host.
+    Host,
     /// A revision of git, which may name a path after a colon, or a path.
     Rev,
     /// A sed program.
@@ -88,6 +98,175 @@ pub enum Class {
     Dd,
     /// A jq program, or the only file when nothing else is named.
     JqOrFile,
+    /// SQL for a client: none of the client's own commands, which run programs and write files.
+    Sql,
+    /// A database by its name, or by a URL or settings that name a host.
+    Database,
+    /// A file that is read, or one of another machine (`host:path`), which must be granted; `s3://…` is no file.
+    Source,
+    /// Where such files are written.
+    Destination,
+    /// A flag of a compiler: no file, no plugin, nothing for its linker.
+    CompilerFlag,
+}
+
+/// Every class: its name in tables, and what a value of it is.
+pub const CLASSES: &[(&str, Class, &str)] = &[
+    ("value", Class::Free, "text that touches nothing"),
+    ("input", Class::In, "a file or directory that is read"),
+    ("output", Class::Out, "a file that is written, made, changed or removed"),
+    ("new-dir", Class::Dir, "a directory that is made"),
+    (
+        "destination",
+        Class::Into,
+        "a file to write, or a directory to write the other operands into",
+    ),
+    (
+        "url",
+        Class::Url,
+        "an http or https URL, or a host: a rule must grant the host",
+    ),
+    (
+        "network",
+        Class::Host,
+        "a host, or a URL of any scheme: a rule must grant the host",
+    ),
+    ("revision", Class::Rev, "a revision of git, a path in one, or a path"),
+    ("sed-program", Class::Sed, "a sed program"),
+    ("awk-program", Class::Awk, "an awk program"),
+    (
+        "program",
+        Class::Program,
+        "a program or code: only where a rule spells the option out",
+    ),
+    (
+        "build-target",
+        Class::Target,
+        "a target of a build, or a harmless `NAME=value`",
+    ),
+    (
+        "any",
+        Class::Loose,
+        "anything; what looks like a path must lie inside the workspace",
+    ),
+    ("tar-listing", Class::Listing, "the mode of tar that lists (`tzf`)"),
+    ("date-format", Class::Format, "a format of date (`+%F`)"),
+    ("word", Class::Label, "letters, digits, `-` and `_`"),
+    ("jq-program", Class::Jq, "a jq program"),
+    ("git-remote", Class::Remote, "the name of a git remote, no URL"),
+    ("http-header", Class::Header, "an HTTP header, no `@file`, no `Host`"),
+    ("standard-output", Class::Stdout, "`-` or `/dev/null`"),
+    (
+        "command",
+        Class::Command,
+        "a command up to `;` or `+`, judged on its own",
+    ),
+    (
+        "name-pattern",
+        Class::Name,
+        "a pattern of file names, of no secret-like ones",
+    ),
+    (
+        "formatted",
+        Class::Formatted,
+        "a file that a formatter reads and may write, as far as it is not protected",
+    ),
+    (
+        "git-change",
+        Class::Change,
+        "a revision of git, or a path that is written",
+    ),
+    ("git-format", Class::Show, "a format of git log without `%G`"),
+    ("file-mode", Class::Mode, "a file mode without set-id and sticky bits"),
+    ("archive", Class::Archive, "a file, and no `host:file`"),
+    (
+        "build-argument",
+        Class::Behind,
+        "what a build tool takes behind `--`: a number of jobs, or how it talks",
+    ),
+    (
+        "git-setting",
+        Class::Setting,
+        "the name of a git setting that holds no credential",
+    ),
+    (
+        "test-argument",
+        Class::Harness,
+        "an argument of a test harness, no file to log to",
+    ),
+    ("lint-level", Class::Lint, "a lint or its level"),
+    (
+        "go-package",
+        Class::Module,
+        "a Go package of this repository or its list",
+    ),
+    ("package", Class::Package, "a package by its name: no URL, no file"),
+    ("repository", Class::Slug, "`owner/name` or a number"),
+    ("git-refspec", Class::Refspec, "what git fetches or pushes"),
+    ("maven-goal", Class::Goal, "a phase or well-known goal of Maven"),
+    (
+        "disabled-plugin",
+        Class::Off,
+        "`no:NAME`, a plugin that is switched off",
+    ),
+    ("curl-format", Class::Writeout, "what curl prints at the end, no file"),
+    ("dd-operand", Class::Dd, "`key=value` of dd"),
+    (
+        "jq-program-or-file",
+        Class::JqOrFile,
+        "a jq program, or the only file when nothing else is named",
+    ),
+    (
+        "sql",
+        Class::Sql,
+        "SQL, without the client's own commands where nothing is judged at exec",
+    ),
+    (
+        "database",
+        Class::Database,
+        "a database by its name, or a URL whose host a rule must grant",
+    ),
+    (
+        "transfer-source",
+        Class::Source,
+        "a file that is read, or `host:path`, whose host a rule must grant",
+    ),
+    (
+        "transfer-destination",
+        Class::Destination,
+        "a file that is written, or `host:path`, whose host a rule must grant",
+    ),
+    (
+        "compiler-flag",
+        Class::CompilerFlag,
+        "a flag of a compiler: no file, no plugin, nothing for the linker",
+    ),
+];
+
+/// The package world of a program: which runners and directories hold installed programs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecosystem {
+    /// `.venv/bin`, `python -m`, `uv run`, `poetry run`.
+    Python,
+    /// `node_modules/.bin`, `npx`, `pnpm exec`, `yarn`.
+    Node,
+    /// `bundle exec`.
+    Ruby,
+    /// `go tool`.
+    Go,
+}
+
+impl Ecosystem {
+    /// By its name in tables.
+    pub fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "python" => Self::Python,
+            "node" => Self::Node,
+            "ruby" => Self::Ruby,
+            "go" => Self::Go,
+            _ => return None,
+        })
+    }
 }
 
 /// How an option takes its value.
@@ -166,230 +345,106 @@ impl Section {
 /// The arguments of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
+    /// Programs that share it, as the table names them; empty where a policy's own key does.
+    pub names: Vec<String>,
+    /// Where it is written.
+    pub span: Option<Span>,
     pub top: Section,
     /// By the words of the subcommand.
     pub subs: Vec<(Vec<String>, Section)>,
+    /// Where it is installed as a package, so that a rule for it covers `npx NAME` or `.venv/bin/NAME`.
+    pub installed_by: Vec<Ecosystem>,
+    /// For a runner: programs that a rule naming only the runner covers (`python` covers `python -m pytest`).
+    pub covers: Vec<String>,
+    /// It runs nothing but itself: no plugin, no configuration that is code, no script of the tree.
+    pub only_itself: bool,
+    /// Further words that, alone, ask only for the version (`-V`, `version`); `--version` always does.
+    pub version: Vec<String>,
 }
 
-/// The profile of a program, by its bare name.
-pub fn of(program: &str) -> Option<&'static Profile> {
-    static ALL: OnceLock<BTreeMap<&'static str, Profile>> = OnceLock::new();
+/// Profiles that a policy file brings along, by program.
+pub type Own = BTreeMap<String, Profile>;
+
+/// The profile of a program, by its bare name: the policy's own before the built-in one.
+pub fn of<'a>(own: Option<&'a Own>, program: &str) -> Option<&'a Profile> {
+    own.and_then(|own| own.get(program)).or_else(|| builtin(program))
+}
+
+/// A table, read when it is first asked for.
+struct Table {
+    file: &'static str,
+    text: &'static str,
+    profile: OnceLock<Profile>,
+}
+
+/// The built-in profile of a program.
+pub fn builtin(program: &str) -> Option<&'static Profile> {
+    let (tables, index) = all();
+    let table = tables.get(*index.get(program)?)?;
+    // A table that is wrong (a test sees to it that none is) leaves a profile that accepts nothing.
+    Some(
+        table
+            .profile
+            .get_or_init(|| parse(table.file, table.text).unwrap_or_default()),
+    )
+}
+
+/// The names of all programs that have a built-in profile, sorted.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().1.keys().copied()
+}
+
+/// All tables, and the one of each program. Names are taken from the `programs:` line, so that no table is parsed before it is needed.
+fn all() -> &'static (Vec<Table>, BTreeMap<&'static str, usize>) {
+    static ALL: OnceLock<(Vec<Table>, BTreeMap<&'static str, usize>)> = OnceLock::new();
     ALL.get_or_init(|| {
-        let mut all = BTreeMap::new();
-        for (names, text) in table::ALL {
-            // A table that is wrong (a test sees to it that none is) leaves a profile that accepts nothing.
-            let profile = parse(text).unwrap_or_default();
-            for name in names.split(' ') {
-                all.insert(name, profile.clone());
-            }
+        let mut index = BTreeMap::new();
+        for (at, (_, text)) in table::ALL.iter().enumerate() {
+            index.extend(listed(text).map(|name| (name, at)));
         }
-        all
+        let tables = table::ALL.iter().map(|(file, text)| Table {
+            file,
+            text,
+            profile: OnceLock::new(),
+        });
+        (tables.collect(), index)
     })
-    .get(program)
 }
 
-/// Reads a table: one `key: words` a line, `#` begins a comment. `sub:` begins a subcommand (several, with `|`), `like:` copies another's
-/// options and operands.
+/// The words behind `programs:`, on its line and on the indented ones below it.
+fn listed(text: &'static str) -> impl Iterator<Item = &'static str> {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("programs:"));
+    let first = lines
+        .next()
+        .and_then(|line| line.strip_prefix("programs:"))
+        .unwrap_or_default();
+    std::iter::once(first)
+        .chain(lines.take_while(|line| line.starts_with(' ')))
+        .flat_map(str::split_whitespace)
+        .filter(|word| *word != ">-")
+}
+
+/// Reads a built-in table.
 ///
 /// # Errors
-/// The line that is wrong.
-fn parse(text: &str) -> Result<Profile, String> {
-    let mut profile = Profile::default();
-    let mut names: Vec<Vec<String>> = Vec::new();
-    let mut section = Section::default();
-    let mut in_sub = false;
-    for line in text
-        .lines()
-        .map(|line| line.split("# ").next().unwrap_or_default().trim())
-        .filter(|line| !line.is_empty() && *line != "#")
-    {
-        let (key, value) = line.split_once(':').ok_or_else(|| format!("no key in `{line}`"))?;
-        if key == "sub" {
-            close(&mut profile, &names, std::mem::take(&mut section), in_sub);
-            names = value
-                .split('|')
-                .map(|name| name.split_whitespace().map(str::to_owned).collect())
-                .collect();
-            if names.iter().any(Vec::is_empty) {
-                return Err(format!("a subcommand without words in `{line}`"));
-            }
-            in_sub = true;
-        } else if key == "like" {
-            let wanted: Vec<&str> = value.split_whitespace().collect();
-            let found = profile.subs.iter().find(|(name, _)| *name == wanted);
-            section = found
-                .map(|(_, section)| section.clone())
-                .ok_or_else(|| format!("nothing to copy for `{line}`"))?;
-        } else {
-            entry(&mut section, key, value)?;
+/// Its problems, one a line.
+fn parse(file: &str, text: &str) -> Result<Profile, String> {
+    let mut files = Files::new();
+    let id = files.add(file, text);
+    let mut problems: Problems = Vec::new();
+    let profile = match parse_yaml(&files, id) {
+        Ok(root) => read(&files, &root, &mut problems),
+        Err(mut found) => {
+            problems.append(&mut found);
+            None
         }
-    }
-    close(&mut profile, &names, section, in_sub);
-    Ok(profile)
-}
-
-fn close(profile: &mut Profile, names: &[Vec<String>], section: Section, in_sub: bool) {
-    if in_sub {
-        profile
-            .subs
-            .extend(names.iter().map(|name| (name.clone(), section.clone())));
-    } else {
-        profile.top = section;
-    }
-}
-
-fn entry(section: &mut Section, key: &str, value: &str) -> Result<(), String> {
-    let words: Vec<&str> = value.split_whitespace().collect();
-    let owned = || words.iter().map(|word| (*word).to_owned());
-    match key.split_whitespace().collect::<Vec<_>>().as_slice() {
-        ["flags"] => section.options.extend(owned().map(|name| (name, Arity::Flag))),
-        ["pass"] => {
-            section.options.extend(owned().map(|name| (name, Arity::Flag)));
-            section.passed.extend(owned());
-        }
-        ["in-place"] => {
-            section.options.extend(owned().map(|name| (name, Arity::Flag)));
-            section.in_place.extend(owned());
-        }
-        ["opts", name] => {
-            let class = class(name)?;
-            section.options.extend(owned().map(|name| (name, Arity::Value(class))));
-        }
-        ["maybe", name] => {
-            let class = class(name)?;
-            section
-                .options
-                .extend(owned().map(|name| (name, Arity::Attached(class))));
-        }
-        ["pairs", name] => {
-            let class = class(name)?;
-            section.options.extend(owned().map(|name| (name, Arity::Pair(class))));
-        }
-        ["operands"] => operands(section, &words)?,
-        ["needs"] => section.needs.extend(owned()),
-        ["read-with"] => section.reading.extend(owned()),
-        ["writes"] => match value.trim() {
-            "tree" => section.tree = Some(true),
-            "operands" => section.tree = Some(false),
-            "repository" => section.repository = true,
-            other => return Err(format!("unknown write grant `{other}`")),
-        },
-        ["starts"] => {
-            section.starts = Some(match words.as_slice() {
-                ["nothing"] => Starts::Nothing,
-                ["judged"] => Starts::Judged,
-                ["anything"] => Starts::Anything,
-                ["helpers", name] if super::helpers::of(name).is_some() => Starts::Helpers((*name).to_owned()),
-                _ => return Err(format!("`{value}` is not what a program may start")),
-            })
-        }
-        ["least"] => section.least = value.trim().parse().map_err(|_| format!("no number in `{value}`"))?,
-        ["unless"] => section.unless.extend(owned()),
-        ["rest"] => section.rest = Some(class(value.trim())?),
-        ["is"] => {
-            for word in words {
-                match word {
-                    "harmless" => section.harmless = true,
-                    "numbers" => section.numbers = true,
-                    "single" => section.single = true,
-                    "script" => section.script = true,
-                    "spelled" => section.spelled = true,
-                    "plus" => section.plus = true,
-                    "runs-input" => section.runs_input = true,
-                    _ => return Err(format!("unknown word `{word}`")),
-                }
-            }
-        }
-        _ => return Err(format!("unknown key `{key}`")),
-    }
-    Ok(())
-}
-
-/// `free in*`: first classes, then one that repeats, then perhaps a last one.
-fn operands(section: &mut Section, words: &[&str]) -> Result<(), String> {
-    for word in words {
-        if let Some(name) = word.strip_suffix('*') {
-            section.more = Some(class(name)?);
-        } else if section.more.is_some() {
-            section.last = Some(class(word)?);
-        } else {
-            section.first.push(class(word)?);
-        }
-    }
-    Ok(())
-}
-
-fn class(name: &str) -> Result<Class, String> {
-    Ok(match name {
-        "free" => Class::Free,
-        "in" => Class::In,
-        "out" => Class::Out,
-        "dir" => Class::Dir,
-        "into" => Class::Into,
-        "url" => Class::Url,
-        "rev" => Class::Rev,
-        "sed" => Class::Sed,
-        "awk" => Class::Awk,
-        "program" => Class::Program,
-        "target" => Class::Target,
-        "loose" => Class::Loose,
-        "listing" => Class::Listing,
-        "format" => Class::Format,
-        "label" => Class::Label,
-        "jq" => Class::Jq,
-        "remote" => Class::Remote,
-        "header" => Class::Header,
-        "stdout" => Class::Stdout,
-        "command" => Class::Command,
-        "name" => Class::Name,
-        "formatted" => Class::Formatted,
-        "change" => Class::Change,
-        "show" => Class::Show,
-        "mode" => Class::Mode,
-        "archive" => Class::Archive,
-        "behind" => Class::Behind,
-        "setting" => Class::Setting,
-        "harness" => Class::Harness,
-        "lint" => Class::Lint,
-        "module" => Class::Module,
-        "package" => Class::Package,
-        "slug" => Class::Slug,
-        "refspec" => Class::Refspec,
-        "goal" => Class::Goal,
-        "off" => Class::Off,
-        "writeout" => Class::Writeout,
-        "dd" => Class::Dd,
-        "jq-or-file" => Class::JqOrFile,
-        _ => return Err(format!("unknown class `{name}`")),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Arity, Class, of, parse, table};
-
-    #[test]
-    fn every_table_parses_and_no_program_has_two() {
-        for (names, text) in table::ALL {
-            if let Err(wrong) = parse(text) {
-                panic!("{names}: {wrong}");
-            }
-        }
-        let mut all: Vec<&str> = table::ALL.iter().flat_map(|(names, _)| names.split(' ')).collect();
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count, "a program has two tables");
-        assert!(count >= 40);
-    }
-
-    #[test]
-    fn a_table_reads_as_it_is_written() {
-        let profile = of("git").unwrap();
-        let (_, diff) = profile.subs.iter().find(|(name, _)| name == &["diff"]).unwrap();
-        assert_eq!(diff.options.get("--stat"), Some(&Arity::Attached(Class::Free)));
-        assert_eq!(diff.options.get("--output"), None);
-        assert!(parse("flags -a").is_err());
-        assert!(parse("sub: x\nopts nothing: -a").is_err());
+    };
+    match profile {
+        Some(profile) if problems.is_empty() => Ok(profile),
+        _ => Err(problems
+            .iter()
+            .map(|problem| format!("{}: {}", file, problem.message))
+            .collect::<Vec<_>>()
+            .join("\n")),
     }
 }

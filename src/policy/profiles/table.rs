@@ -1,120 +1,144 @@
-//! The list of argument profiles: program names and the table that they share. Reads none of them.
+//! The list of the built-in profile tables. Reads none of them.
 
-/// Names (blank-separated) and the text of their table.
-pub const ALL: &[(&str, &str)] = &[
-    ("awk gawk mawk nawk", include_str!("tables/awk.txt")),
-    ("basename dirname", include_str!("tables/basename.txt")),
-    ("bash sh dash zsh", include_str!("tables/bash.txt")),
-    ("cargo", include_str!("tables/cargo.txt")),
-    ("cat tac", include_str!("tables/cat.txt")),
-    ("chmod", include_str!("tables/chmod.txt")),
-    ("cmake", include_str!("tables/cmake.txt")),
-    ("cmp", include_str!("tables/cmp.txt")),
-    ("column", include_str!("tables/column.txt")),
-    ("cp", include_str!("tables/cp.txt")),
-    ("curl", include_str!("tables/curl.txt")),
-    ("ctest", include_str!("tables/ctest.txt")),
-    ("cut", include_str!("tables/cut.txt")),
-    ("date", include_str!("tables/date.txt")),
-    ("dd", include_str!("tables/dd.txt")),
-    ("deno", include_str!("tables/deno.txt")),
-    ("diff", include_str!("tables/diff.txt")),
-    ("docker podman", include_str!("tables/docker.txt")),
-    ("du df", include_str!("tables/du.txt")),
-    ("eslint prettier stylelint biome", include_str!("tables/eslint.txt")),
-    ("fd fdfind", include_str!("tables/fd.txt")),
-    ("file", include_str!("tables/file.txt")),
-    ("find", include_str!("tables/find.txt")),
-    ("gh", include_str!("tables/gh.txt")),
-    ("git", include_str!("tables/git.txt")),
-    ("go", include_str!("tables/go.txt")),
-    ("gofmt", include_str!("tables/gofmt.txt")),
-    ("golangci-lint staticcheck", include_str!("tables/golangci-lint.txt")),
-    ("gradle gradlew ./gradlew", include_str!("tables/gradle.txt")),
-    ("grep egrep fgrep zgrep", include_str!("tables/grep.txt")),
-    ("gzip gunzip bzip2 xz zstd", include_str!("tables/gzip.txt")),
-    ("head tail", include_str!("tables/head.txt")),
-    (
-        "hostname arch tty whoami uname nproc",
-        include_str!("tables/hostname.txt"),
-    ),
-    ("iconv", include_str!("tables/iconv.txt")),
-    ("install", include_str!("tables/install.txt")),
-    ("java javac ruby perl php lua Rscript", include_str!("tables/java.txt")),
-    ("jest vitest mocha", include_str!("tables/jest.txt")),
-    ("jq", include_str!("tables/jq.txt")),
-    ("just task", include_str!("tables/just.txt")),
-    ("less more most", include_str!("tables/less.txt")),
-    ("ln", include_str!("tables/ln.txt")),
-    ("ls dir vdir", include_str!("tables/ls.txt")),
-    ("make gmake", include_str!("tables/make.txt")),
-    ("man", include_str!("tables/man.txt")),
-    (
-        "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum",
-        include_str!("tables/md5sum.txt"),
-    ),
-    ("meson", include_str!("tables/meson.txt")),
-    ("mkdir", include_str!("tables/mkdir.txt")),
-    ("mv", include_str!("tables/mv.txt")),
-    ("mvn mvnw ./mvnw", include_str!("tables/mvn.txt")),
-    ("nl rev fold fmt expand unexpand pr", include_str!("tables/nl.txt")),
-    ("ninja", include_str!("tables/ninja.txt")),
-    ("node nodejs", include_str!("tables/node.txt")),
-    ("npm pnpm yarn bun", include_str!("tables/npm.txt")),
-    ("npx pnpx bunx", include_str!("tables/npx.txt")),
-    ("od hexdump xxd strings base64 base32", include_str!("tables/od.txt")),
-    ("paste join comm", include_str!("tables/paste.txt")),
-    ("patch", include_str!("tables/patch.txt")),
-    ("pip pip3", include_str!("tables/pip.txt")),
-    ("poetry pdm pipenv hatch", include_str!("tables/poetry.txt")),
-    ("printf", include_str!("tables/printf.txt")),
-    ("pwd true false echo", include_str!("tables/pwd.txt")),
-    ("pytest py.test", include_str!("tables/pytest.txt")),
-    ("python python3 python2", include_str!("tables/python.txt")),
-    ("realpath readlink", include_str!("tables/realpath.txt")),
-    ("rg", include_str!("tables/rg.txt")),
-    ("rm unlink", include_str!("tables/rm.txt")),
-    ("rmdir", include_str!("tables/rmdir.txt")),
-    ("rsync", include_str!("tables/rsync.txt")),
-    (
-        "ruff mypy flake8 black isort pylint pyright yapf",
-        include_str!("tables/ruff.txt"),
-    ),
-    ("rustc", include_str!("tables/rustc.txt")),
-    ("rustfmt", include_str!("tables/rustfmt.txt")),
-    ("rustup", include_str!("tables/rustup.txt")),
-    ("sdiff diff3", include_str!("tables/sdiff.txt")),
-    ("sed gsed", include_str!("tables/sed.txt")),
-    ("seq sleep id", include_str!("tables/seq.txt")),
-    ("shellcheck", include_str!("tables/shellcheck.txt")),
-    ("shuf", include_str!("tables/shuf.txt")),
-    ("sort", include_str!("tables/sort.txt")),
-    ("split csplit", include_str!("tables/split.txt")),
-    ("stat", include_str!("tables/stat.txt")),
-    (
-        "sudo doas su chroot unshare nsenter ssh scp sftp parallel watch script setsid flock systemd-run at crontab strace ltrace gdb busybox runuser setpriv proot fakeroot entr nc ncat netcat socat telnet",
-        include_str!("tables/sudo.txt"),
-    ),
-    ("tar", include_str!("tables/tar.txt")),
-    ("tee", include_str!("tables/tee.txt")),
-    ("test [", include_str!("tables/test.txt")),
-    ("touch", include_str!("tables/touch.txt")),
-    ("tr", include_str!("tables/tr.txt")),
-    ("tree", include_str!("tables/tree.txt")),
-    ("truncate", include_str!("tables/truncate.txt")),
-    ("tsc", include_str!("tables/tsc.txt")),
-    ("uniq", include_str!("tables/uniq.txt")),
-    ("unzip", include_str!("tables/unzip.txt")),
-    ("uv", include_str!("tables/uv.txt")),
-    ("wc", include_str!("tables/wc.txt")),
-    ("wget", include_str!("tables/wget.txt")),
-    ("which type whereis", include_str!("tables/which.txt")),
-    (
-        "xargs timeout nice ionice nohup stdbuf env command builtin time",
-        include_str!("tables/xargs.txt"),
-    ),
-    ("xmllint", include_str!("tables/xmllint.txt")),
-    ("yq", include_str!("tables/yq.txt")),
-    ("zip", include_str!("tables/zip.txt")),
-    ("zcat bzcat xzcat zstdcat", include_str!("tables/zcat.txt")),
-];
+macro_rules! tables {
+    ($($name:literal)*) => {
+        &[$((concat!($name, ".yaml"), include_str!(concat!("tables/", $name, ".yaml")))),*]
+    };
+}
+
+/// File name and text of each table.
+pub const ALL: &[(&str, &str)] = tables! {
+    "ag"
+    "awk"
+    "aws"
+    "az"
+    "basename"
+    "bash"
+    "black"
+    "bun"
+    "cargo"
+    "cat"
+    "chmod"
+    "cmake"
+    "cmp"
+    "column"
+    "coverage"
+    "cp"
+    "ctest"
+    "curl"
+    "cut"
+    "date"
+    "dd"
+    "deno"
+    "diff"
+    "docker"
+    "du"
+    "eslint"
+    "fd"
+    "file"
+    "find"
+    "flake8"
+    "gcc"
+    "gcloud"
+    "gh"
+    "git"
+    "glab"
+    "go"
+    "gofmt"
+    "golangci-lint"
+    "gradle"
+    "grep"
+    "gzip"
+    "head"
+    "helm"
+    "hostname"
+    "iconv"
+    "install"
+    "java"
+    "jest"
+    "jq"
+    "just"
+    "kubectl"
+    "ld"
+    "less"
+    "ln"
+    "ls"
+    "make"
+    "man"
+    "md5sum"
+    "meson"
+    "mkdir"
+    "mv"
+    "mvn"
+    "mypy"
+    "mysql"
+    "ninja"
+    "nl"
+    "nm"
+    "node"
+    "npm"
+    "npx"
+    "od"
+    "openssl"
+    "pandoc"
+    "paste"
+    "patch"
+    "ping"
+    "pip"
+    "poetry"
+    "prettier"
+    "printenv"
+    "printf"
+    "protoc"
+    "ps"
+    "psql"
+    "pwd"
+    "pytest"
+    "python"
+    "realpath"
+    "rg"
+    "rm"
+    "rmdir"
+    "rspec"
+    "rsync"
+    "ruff"
+    "rustc"
+    "rustfmt"
+    "rustup"
+    "scp"
+    "sdiff"
+    "sed"
+    "seq"
+    "shellcheck"
+    "shuf"
+    "sort"
+    "split"
+    "sqlite3"
+    "ssh"
+    "stat"
+    "stylelint"
+    "sudo"
+    "tar"
+    "tee"
+    "terraform"
+    "test"
+    "touch"
+    "tox"
+    "tr"
+    "tree"
+    "truncate"
+    "tsc"
+    "uniq"
+    "unzip"
+    "uv"
+    "vim"
+    "vitest"
+    "wc"
+    "wget"
+    "which"
+    "xargs"
+    "xmllint"
+    "yq"
+    "zcat"
+    "zip"
+};

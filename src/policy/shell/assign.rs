@@ -109,7 +109,23 @@ pub fn is_never(name: &str) -> bool {
 ///
 /// # Errors
 /// `assignment:NAME`.
-pub fn before(walk: &Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> {
+pub fn before(walk: &mut Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> {
+    match known_value(name, value.exact()) {
+        Some(Known::Harmless) => return Ok(()),
+        Some(Known::LeadsCode) => {
+            let parts = value
+                .exact()
+                .unwrap_or_default()
+                .split(':')
+                .filter(|part| !part.is_empty());
+            let inside = |part: &str| (walk.terrain.locate)(part).inside;
+            if parts.into_iter().all(inside) {
+                walk.leads_code = true;
+                return Ok(());
+            }
+        }
+        None => {}
+    }
     let granted = walk.grants.assignments.iter().any(|grant| grant == name);
     let harmless = HARMLESS.contains(&name) || name.starts_with("LC_") || granted;
     if is_never(name) || !harmless {
@@ -134,12 +150,61 @@ pub fn before(walk: &Walk<'_>, name: &str, value: &Word) -> Result<(), Refusal> 
     Ok(())
 }
 
+/// What is known of a variable whose value decides.
+enum Known {
+    Harmless,
+    /// A search path for code, in the workspace: only before programs that run code of the tree anyway.
+    LeadsCode,
+}
+
+/// Variables that are refused but for some values that models and CI scripts write every day.
+fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
+    let value = value?;
+    let relative = |part: &str| !part.starts_with(['/', '~', '-']) && !part.split('/').any(|part| part == "..");
+    let fine = match name {
+        "PYTHONPATH" | "MYPYPATH" => {
+            return value.split(':').all(relative).then_some(Known::LeadsCode);
+        }
+        "PYTHONDONTWRITEBYTECODE"
+        | "PYTHONUNBUFFERED"
+        | "PYTHONUTF8"
+        | "PYTHONHASHSEED"
+        | "PYTHONFAULTHANDLER"
+        | "PYTHONNOUSERSITE"
+        | "PYTHONSAFEPATH"
+        | "GIT_OPTIONAL_LOCKS"
+        | "GIT_TERMINAL_PROMPT"
+        | "HUSKY"
+        | "CGO_ENABLED" => value.bytes().all(|byte| byte.is_ascii_digit()),
+        "PYTHONIOENCODING" | "GOOS" | "GOARCH" | "RUST_MIN_STACK" => {
+            value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        }
+        "PAGER" | "GIT_PAGER" | "MANPAGER" | "GH_PAGER" | "AWS_PAGER" => matches!(value, "" | "cat"),
+        "EDITOR" | "GIT_EDITOR" => matches!(value, "true" | ":"),
+        "RUSTFLAGS" | "RUSTDOCFLAGS" => value.split_whitespace().all(super::plain::is_lint),
+        _ => false,
+    };
+    fine.then_some(Known::Harmless)
+}
+
+/// Why a search path for code stands in front of the wrong program.
+pub fn leads_code(program: &str) -> Refusal {
+    Refusal::new(
+        "assignment:PYTHONPATH",
+        format!("the variable leads `{program}` to code of the tree, and it may run none"),
+        "leave it out",
+    )
+}
+
 fn refused(name: &str) -> Refusal {
     Refusal::new(
         format!("assignment:{name}"),
         format!("setting `{name}` is not on the list of harmless names"),
         if is_never(name) {
-            "leave it out: it can change which program runs"
+            match name {
+                "PYTHONPATH" => "give directories of the workspace, as `PYTHONPATH=src pytest`",
+                _ => "leave it out: it can change which program runs",
+            }
         } else {
             "leave it out, or grant the name in the policy"
         },

@@ -61,6 +61,9 @@ const REFUSED: [&str; 49] = [
 /// `refused_construct:NAME`.
 pub fn check(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
     let program = words.first().map_or("", |word| word.text.as_str());
+    if activates(words) {
+        return Ok(());
+    }
     if REFUSED.contains(&program) {
         return Err(Refusal::construct(program, fix_for(program)));
     }
@@ -78,10 +81,30 @@ fn fix_for(program: &str) -> &'static str {
         "export" | "declare" | "typeset" => {
             "put the assignment in front of the command that needs it: `NAME=value command`"
         }
-        "source" | "." => "run the script by its name",
+        "source" | "." => {
+            "run the script by its name; of virtual environments, `source .venv/bin/activate` is accepted"
+        }
         "pushd" | "popd" => "use a subshell: `(cd x && …)`",
         _ => "write the commands themselves",
     }
+}
+
+/// Whether the words take up a virtual environment of the workspace: `source .venv/bin/activate`.
+pub fn activates(words: &[Word]) -> bool {
+    let [first, script] = words else { return false };
+    let plain = |text: &str| {
+        let path = text.strip_prefix("./").unwrap_or(text);
+        !path.starts_with('/') && !path.split('/').any(str::is_empty) && is_activate(path)
+    };
+    matches!(first.exact(), Some("source" | ".")) && script.exact().is_some_and(plain)
+}
+
+/// Whether a path of the workspace is the script that takes up a virtual environment.
+pub fn is_activate(path: &str) -> bool {
+    const SCRIPTS: [&str; 2] = [".venv/bin/activate", "venv/bin/activate"];
+    SCRIPTS
+        .iter()
+        .any(|end| path == *end || path.ends_with(&format!("/{end}")))
 }
 
 /// `read -r NAME…` is a loop's own way to take lines; anything else sets variables by surprise.

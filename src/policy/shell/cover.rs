@@ -3,7 +3,7 @@
 use super::place::normal;
 use super::units::{Unit, split};
 use super::wrappers::LAUNCHERS;
-use super::{Reach, Reading, Simple, Word, WordKind};
+use super::{Launch, Reach, Reading, Simple, Word, WordKind};
 
 /// One word of a rule's `commands` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +67,19 @@ pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
     }
 }
 
+/// How an entry matches a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Match {
+    /// How many words of the command itself the entry takes.
+    pub end: usize,
+    /// Whether it spells out the runner or the path that starts the program (`npx eslint`), not only the program.
+    pub launch: bool,
+}
+
 /// Whether an allow entry covers the command: every word of the prefix is there, known and equal.
 /// Options that the profile says change nothing (`git --no-pager diff`) may stand between.
 pub fn covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
-    matched(prefix, simple).is_some()
+    best_match(prefix, simple, false).is_some()
 }
 
 /// Whether the entry covers the command and spells out every word that the profile is concerned about.
@@ -81,27 +90,72 @@ pub fn lifts(prefix: &[PrefixWord], simple: &Simple) -> bool {
 
 /// How many words of the command the prefix takes; `None` when it does not cover it.
 pub fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
+    best_match(prefix, simple, false).map(|found| found.end)
+}
+
+/// How the entry covers the command: by the program's own words, or as it is really started. `any` (`args: any` on the rule): an entry
+/// that names only the runner covers whatever that starts.
+pub(crate) fn best_match(prefix: &[PrefixWord], simple: &Simple, any: bool) -> Option<Match> {
+    let own = || {
+        let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
+        let end = in_words(prefix, &simple.program, &simple.words, &simple.passed_over)?;
+        vouched.then_some(Match { end, launch: false })
+    };
+    let launched = |launch: &Launch| {
+        let end = in_words(prefix, &launch.program, &launch.words, &[])?;
+        let spelled = end > launch.name_at;
+        (spelled || launch.covered || any).then(|| Match {
+            end: if spelled {
+                end.saturating_sub(launch.skipped).max(1)
+            } else {
+                0
+            },
+            launch: true,
+        })
+    };
+    let by_launch = simple
+        .launches
+        .iter()
+        .filter_map(launched)
+        .max_by_key(|found| found.end);
+    match (own(), by_launch) {
+        (Some(own), Some(launch)) if own.end >= launch.end && launch.end == 0 => Some(own),
+        (own, launch) => launch.or(own),
+    }
+}
+
+/// Why an entry that matches the program's own words does not cover the command.
+pub(crate) fn unvouched<'a>(prefix: &[PrefixWord], simple: &'a Simple) -> Option<&'a super::Refusal> {
+    in_words(prefix, &simple.program, &simple.words, &simple.passed_over)?;
+    simple.launches.iter().find_map(|launch| launch.unvouched.as_ref())
+}
+
+/// Whether the entry names the command's program, with whatever words.
+pub(crate) fn names_program(prefix: &[PrefixWord], simple: &Simple) -> bool {
+    matches!(prefix.first(), Some(PrefixWord::Text(program)) if same_program(program, &simple.program))
+}
+
+/// How many of the words the prefix takes.
+fn in_words(prefix: &[PrefixWord], identity: &str, words: &[Word], passed_over: &[usize]) -> Option<usize> {
     let (PrefixWord::Text(program), rest) = prefix.split_first()? else {
         return None;
     };
-    if !same_program(program, &simple.program) {
+    if !same_program(program, identity) {
         return None;
     }
     let from = |pass: bool| {
         let mut at = 1;
         for wanted in rest {
-            while pass && simple.passed_over.contains(&at) {
+            while pass && passed_over.contains(&at) {
                 at += 1;
             }
-            match (wanted, simple.words.get(at)) {
+            match (wanted, words.get(at)) {
                 (PrefixWord::End, None) => {}
                 (PrefixWord::Text(text), Some(word)) if word.exact() == Some(text) => at += 1,
                 _ => return None,
             }
         }
-        let spelled = simple.targets.iter().filter(|target| **target < at).count();
-        // `make test` grants that target and no other; `make` grants all.
-        (spelled == 0 || spelled == simple.targets.len()).then_some(at)
+        Some(at)
     };
     from(false).or_else(|| from(true))
 }
@@ -125,7 +179,13 @@ const MAX_GUESSED: usize = 2000;
 pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     simple.reach == Reach::Anything
         || std::iter::once((&simple.words, simple.reach == Reach::Operands))
-            .chain(simple.wrapped.iter().map(|words| (words, false)))
+            .chain(
+                simple
+                    .wrapped
+                    .iter()
+                    .chain(launched(simple))
+                    .map(|words| (words, false)),
+            )
             .any(|(words, guess)| {
                 let launcher = words.first().is_some_and(|word| LAUNCHERS.contains(&base(&word.text)));
                 may_match(prefix, words) || ((guess || launcher) && may_match_inside(prefix, words))
@@ -195,7 +255,13 @@ fn may_be(word: &Word, wanted: &str) -> bool {
 pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     std::iter::once(&simple.words)
         .chain(&simple.wrapped)
+        .chain(launched(simple))
         .any(|words| surely_matches(prefix, words))
+}
+
+/// The words with each runner still on.
+fn launched(simple: &Simple) -> impl Iterator<Item = &Vec<Word>> {
+    simple.launches.iter().map(|launch| &launch.words)
 }
 
 fn surely_matches(prefix: &[PrefixWord], words: &[Word]) -> bool {

@@ -8,7 +8,6 @@ mod builtins;
 mod chdir;
 mod cover;
 mod extended;
-mod front_ends;
 mod jq;
 mod operands;
 mod params;
@@ -16,6 +15,7 @@ mod parse;
 mod place;
 mod plain;
 mod redirect;
+mod runners;
 mod scan;
 mod scope;
 mod sed;
@@ -35,8 +35,12 @@ mod tests;
 
 use crate::base::access::{Place, Terrain};
 use crate::base::grant::Starts;
+use crate::policy::profiles::Own;
 
+pub(crate) use builtins::activates;
+pub(crate) use cover::{Match, best_match, names_program, unvouched};
 pub use cover::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
+pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub use wrappers::is_wrapper;
 
@@ -91,8 +95,15 @@ pub struct Simple {
     pub(crate) profiled: bool,
     /// For a program without a profile: its option words, by index.
     pub(crate) options: Vec<usize>,
-    /// Targets of a build, by index: a rule that spells one of them out grants no other.
+    /// How it is really started, outermost first: `npx eslint` and `.venv/bin/ruff` are commands of `eslint` and `ruff`.
+    pub(crate) launches: Vec<Launch>,
+    /// Whether the program runs code of the tree anyway (tests, configuration that is code): then it does not matter who could have
+    /// put another program in its place.
+    pub(crate) runs_tree_code: bool,
+    /// What a build tool is asked to make, by index: a rule that names one target grants no other.
     pub(crate) targets: Vec<usize>,
+    /// It asks only for the program's version.
+    pub(crate) asks_version: bool,
 }
 
 /// What a command may run besides itself, as far as its profile tells.
@@ -240,6 +251,8 @@ pub struct Grants<'a> {
     pub witness: bool,
     /// Names that may be set before a command (`NAME=value cargo test`) besides the harmless ones.
     pub assignments: &'a [String],
+    /// Profiles that the policy brings along.
+    pub profiles: Option<&'a Own>,
 }
 
 /// Reads `text`, to be run by bash in `dir` (relative to the workspace's root, `""` for the root).
@@ -295,6 +308,9 @@ pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
         judged_at_exec: true,
         profiled: true,
         options: Vec::new(),
+        launches: Vec::new(),
+        runs_tree_code: false,
         targets: Vec::new(),
+        asks_version: false,
     }
 }

@@ -1,9 +1,8 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
 
-use super::front_ends;
 use super::scope::{State, Walk};
 use super::values::{NEVER_SPELLED, Pass, Used, concern, defer, into, loose, read, take, write};
-use super::{Reach, Word, WordKind};
+use super::{Reach, Refusal, Word, WordKind};
 use crate::policy::profiles::{self, Arity, Class, Profile, Section};
 
 /// Looks at the arguments of `program`.
@@ -16,13 +15,7 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
         operands: Vec::new(),
         given: Vec::new(),
     };
-    let known = program
-        .rsplit('/')
-        .next()
-        .filter(|name| matches!(*name, "gradlew" | "mvnw"))
-        .unwrap_or(program);
-    match profiles::of(known) {
-        _ if front_ends::leads(&mut pass, program) => {}
+    match profiles::of(walk.grants.profiles, program) {
         Some(profile) => {
             pass.used.effect = profile.top.effect();
             let whole = profile.subs.is_empty() || !with_subcommand(&mut pass, profile, 1);
@@ -35,12 +28,9 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
                 && pass.operands.first().is_none_or(|(_, word)| is_input(word))
             {
                 pass.used.reach = Reach::Anything;
-                concern(
-                    &mut pass,
-                    NEVER_SPELLED,
-                    "program_argument",
-                    "it would run what comes in on standard input",
-                );
+                pass.used
+                    .concerns
+                    .push((NEVER_SPELLED, given_code(program, "on standard input")));
             }
         }
         None => {
@@ -49,10 +39,21 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
         }
     }
     // In a directory that is not known no path can be judged.
-    if state.dirs.known().is_none() && pass.words.len() > 1 && !is_harmless(known) {
+    if state.dirs.known().is_none() && pass.words.len() > 1 && !is_harmless(program) {
         defer(&mut pass, 1);
     }
     pass.used
+}
+
+/// An interpreter that is handed its code.
+fn given_code(program: &str, how: &str) -> Refusal {
+    Refusal::new(
+        "program_argument",
+        format!("`{program}` would run code that it is given {how}"),
+        format!(
+            "write the code to a file and run `{program} FILE`; or the policy sets `args: any` on the rule for `{program}`"
+        ),
+    )
 }
 
 /// Whether no argument of the program does anything.
@@ -73,15 +74,6 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
             pass.used.options.push(at);
         }
         loose(pass, at, &word);
-    }
-}
-
-/// The words from `start` on as arguments of a program with this profile.
-pub(super) fn of_profile(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) {
-    if profile.subs.is_empty() {
-        arguments(pass, &profile.top, start);
-    } else {
-        with_subcommand(pass, profile, start);
     }
 }
 
@@ -139,16 +131,23 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
 }
 
 /// The subcommand whose words stand at `at`; the longest when several do.
-pub(super) fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
+fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
     let fits = |name: &[String]| {
-        let is = |(offset, wanted): (usize, &String)| words.get(at + offset).and_then(Word::exact) == Some(wanted);
+        let is = |(offset, wanted): (usize, &String)| {
+            let word = words.get(at + offset).and_then(Word::exact);
+            word.is_some_and(|word| match wanted.contains('*') {
+                // `describe-*`, `*`: never an option, and a star stands for something.
+                true => !word.starts_with('-') && !word.is_empty() && super::place::matches(wanted, word),
+                false => word == wanted,
+            })
+        };
         name.iter().enumerate().all(is)
     };
     profile
         .subs
         .iter()
         .filter(|(name, _)| fits(name))
-        .max_by_key(|(name, _)| name.len())
+        .max_by_key(|(name, _)| (name.len(), name.iter().filter(|word| !word.contains('*')).count()))
 }
 
 /// The options and operands from `start` on.
@@ -276,7 +275,13 @@ fn cluster(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) ->
 }
 
 fn unknown(pass: &mut Pass<'_, '_>, section: &Section, at: usize, name: &str) -> usize {
-    let _ = section;
+    const CODE: [&str; 6] = ["-c", "-e", "-p", "-r", "--eval", "--print"];
+    if section.runs_input && CODE.contains(&name) {
+        let mut refusal = given_code(&pass.words[0].text, "in a word");
+        refusal.code = format!("unknown_option:{name}");
+        pass.used.concerns.push((at, refusal));
+        return at + 1;
+    }
     let reason = format!(
         "`{name}` is not among the options that the profile of `{}` knows to be harmless",
         pass.words[0].text
@@ -320,6 +325,11 @@ fn valued(
                 }
             }
             at + 3
+        }
+        (Arity::Value(Class::Program), None) if pass.words.get(at + 1).is_none() => {
+            let text = pass.words[at].clone();
+            take(pass, Class::Program, at, &text);
+            at + 1
         }
         (Arity::Value(class), None) => {
             if let Some(value) = pass.words.get(at + 1).cloned() {
@@ -403,9 +413,17 @@ fn classify(pass: &mut Pass<'_, '_>, section: &Section) {
             Some(Class::JqOrFile) if operands.len() == 1 => {
                 take(pass, Class::Jq, *at, word);
                 read(pass, *at, word);
+                if in_place {
+                    write(pass, *at, word);
+                }
             }
             Some(Class::Into) => into(pass, *at, word, &sources),
-            Some(class) => take(pass, class, *at, word),
+            Some(class) => {
+                if matches!(class, Class::Target | Class::Goal) && !word.text.contains('=') {
+                    pass.used.targets.push(*at);
+                }
+                take(pass, class, *at, word);
+            }
             None => {
                 let reason = format!("the profile of `{}` knows no operand here", pass.words[0].text);
                 concern(pass, *at, "unknown_operand", &reason);

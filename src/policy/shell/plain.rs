@@ -39,6 +39,7 @@ pub fn is_plain(class: Class, word: &Word) -> bool {
         Class::Slug => text.matches('/').count() < 2 && !text.contains(':'),
         Class::Goal => is_goal(text),
         Class::Off => text.starts_with("no:"),
+        Class::CompilerFlag => is_compiler_flag(text),
         Class::Writeout => !text.starts_with('@') && !text.contains("%output"),
         _ => false,
     }
@@ -91,7 +92,7 @@ fn is_setting(name: &str, value: &str) -> bool {
 }
 
 /// `-D`, `warnings`, `-Aclippy::all`: levels of lints and their names.
-fn is_lint(text: &str) -> bool {
+pub(super) fn is_lint(text: &str) -> bool {
     const LEVELS: [&str; 5] = ["--deny", "--warn", "--allow", "--forbid", "--cap-lints"];
     let name = |text: &str| {
         !text.starts_with('-')
@@ -108,6 +109,25 @@ fn is_lint(text: &str) -> bool {
             LEVELS.contains(&text) || short.is_some_and(name) || name(text)
         }
     }
+}
+
+/// `all`, `no-unused`, `c++20`: no path, nothing for another part (`-Wl,…`), no plugin and no report.
+fn is_compiler_flag(text: &str) -> bool {
+    const FILES: [&str; 9] = [
+        "plugin",
+        "dump",
+        "profile",
+        "save",
+        "callgraph",
+        "test-coverage",
+        "auto-profile",
+        "opt-info",
+        "file",
+    ];
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_+=.".contains(&byte))
+        && !FILES.iter().any(|start| text.starts_with(start))
+        && !text.contains("..")
 }
 
 /// A package that Go has here: a path of this repository, a file, or one of its own library.

@@ -28,6 +28,8 @@ pub struct Walk<'a> {
     pub heredocs: usize,
     /// Variables that the text itself sets.
     pub variables: Vec<String>,
+    /// A variable before the command leads a program to code of the tree (`PYTHONPATH=src`).
+    pub leads_code: bool,
     /// For a program that is executed: its identity, until it was looked at.
     pub executed: Option<String>,
 }
@@ -46,6 +48,7 @@ impl<'a> Walk<'a> {
             targets: Vec::new(),
             heredocs: 0,
             variables: Vec::new(),
+            leads_code: false,
             executed: None,
         }
     }

@@ -2,8 +2,9 @@
 
 use super::operands;
 use super::redirect::{self, Redirects};
+use super::runners::{self, Launch, Seen};
 use super::scope::{Dirs, Ends, MAX_NESTED, MAX_TEXTS, State, Walk};
-use super::values::Used;
+use super::values::{NEVER_SPELLED, Used};
 use super::wrappers::{self, Step};
 use super::{
     Effect, FileUse, Reach, Refusal, Simple, Word, WordKind, assign, builtins, chdir, extended, place, walk as walking,
@@ -18,6 +19,7 @@ struct Job {
     words: Vec<Word>,
     via: Vec<String>,
     wrapped: Vec<Vec<Word>>,
+    launches: Vec<Launch>,
     depth: usize,
 }
 
@@ -56,8 +58,11 @@ pub fn command(walk: &mut Walk<'_>, state: &mut State, command: &SimpleCommand) 
     if found.is_empty() {
         return without_program(walk, state, &assignments, redirects);
     }
+    walk.leads_code = false;
     before(walk, state, &assignments, &found)?;
-    judge(walk, state, Job::new(found, walk.via.clone()), redirects)
+    let ends = judge(walk, state, Job::new(found, walk.via.clone()), redirects);
+    walk.leads_code = false;
+    ends
 }
 
 /// Reads a command that is given by its words.
@@ -69,11 +74,24 @@ pub fn of_words(walk: &mut Walk<'_>, state: &mut State, words: Vec<Word>) -> Res
 }
 
 impl Job {
+    /// Goes on with the words of an installed program that `launch` starts.
+    fn launch(&mut self, words: Vec<Word>, launch: Launch) {
+        for outer in &mut self.launches {
+            outer.name_at = launch.name_at + outer.skipped;
+            outer.skipped += launch.skipped;
+        }
+        self.via.push(launch.program.clone());
+        self.launches.push(launch);
+        self.words = words;
+        self.depth += 1;
+    }
+
     fn new(words: Vec<Word>, via: Vec<String>) -> Self {
         Self {
             words,
             via,
             wrapped: Vec::new(),
+            launches: Vec::new(),
             depth: 0,
         }
     }
@@ -129,7 +147,10 @@ pub fn note(walk: &mut Walk<'_>, words: Vec<Word>) {
         judged_at_exec: walk.grants.witness,
         profiled: true,
         options: Vec::new(),
+        launches: Vec::new(),
+        runs_tree_code: false,
         targets: Vec::new(),
+        asks_version: false,
     });
 }
 
@@ -149,6 +170,9 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
             Some(program) => program,
             None => {
                 builtins::check(&job.words, state.reads_lines)?;
+                if builtins::activates(&job.words) {
+                    activated(walk, state, &job.words)?;
+                }
                 identity(state, job.words.first())?
             }
         };
@@ -158,6 +182,21 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
                 "wrappers are nested more than 8 deep",
                 "run the command directly",
             ));
+        }
+        match runners::look(walk, state, &job.words, &program) {
+            Seen::Starts(words, launch) => {
+                job.launch(words, launch);
+                let name = job.words.first().map_or("", |word| word.text.as_str());
+                for outer in job.launches.iter_mut().filter(|launch| launch.runner) {
+                    outer.covered =
+                        outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name);
+                }
+                // What it starts is a program of that name, never the shell's own command.
+                walk.executed = job.words.first().map(|word| word.text.clone());
+                continue;
+            }
+            Seen::Hidden(words) => job.wrapped.push(words),
+            Seen::Nothing => {}
         }
         match wrappers::step(walk, &job.words, &program)? {
             Step::Plain => break program,
@@ -203,8 +242,17 @@ fn finish(
             .words
             .get(1)
             .is_some_and(|word| matches!(word.exact(), Some("-v" | "-V")));
-    let state_only = program == "cd" || look_up || builtins::is_state_only(&job.words);
-    if state_only {
+    if walk.leads_code && used.effect.starts != Starts::Anything {
+        used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
+    }
+    let activates = builtins::activates(&job.words);
+    let state_only =
+        program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
+    let profile = profiles::of(walk.grants.profiles, &program);
+    // What a script of the tree does with `--version` is its own affair.
+    let asks_version = !program.contains('/') && asks_version(profile, &job.words);
+    used.effect.tree &= !asks_version;
+    if state_only || asks_version {
         used.concerns.clear();
         used.deferred = None;
     }
@@ -212,7 +260,11 @@ fn finish(
         state_only,
         via: job.via.clone(),
         judged_at_exec: walk.grants.witness,
-        profiled: profiles::of(&program).is_some(),
+        profiled: profile.is_some(),
+        asks_version,
+        targets: used.targets,
+        runs_tree_code: profile.is_none_or(|profile| !profile.only_itself),
+        launches: job.launches,
         effect: effect(&program, used.effect),
         program,
         reads: [used.reads, redirects.reads].concat(),
@@ -230,7 +282,6 @@ fn finish(
         dirs: state.dirs.known().map(<[String]>::to_vec),
         deferred: used.deferred,
         options: used.options,
-        targets: used.targets,
         words: job.words.clone(),
     });
     for words in used.inner {
@@ -277,6 +328,33 @@ fn effect(program: &str, by_profile: Effect) -> Effect {
             starts: Starts::Anything,
         },
         false => by_profile,
+    }
+}
+
+/// `source .venv/bin/activate` must lead to a file that only package managers write: no link may lead elsewhere in the workspace.
+fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refusal> {
+    let script = words.get(1).map_or("", |word| word.text.as_str());
+    let uses = place::of_text(walk, state, script).unwrap_or_default();
+    let own = |used: &FileUse| {
+        let place = used.place.as_ref();
+        place.is_some_and(|place| place.inside && builtins::is_activate(&place.path))
+    };
+    match !uses.is_empty() && uses.iter().all(own) {
+        true => Ok(()),
+        false => Err(Refusal::construct(
+            "source",
+            "name the environment's script by its path in the workspace: `source .venv/bin/activate`",
+        )),
+    }
+}
+
+/// Whether the words are the program and one that asks only for its version.
+fn asks_version(profile: Option<&profiles::Profile>, words: &[Word]) -> bool {
+    match words {
+        [_, asked] => asked.exact().is_some_and(|text| {
+            text == "--version" || profile.is_some_and(|profile| profile.version.iter().any(|form| form == text))
+        }),
+        _ => false,
     }
 }
 

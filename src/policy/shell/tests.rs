@@ -172,6 +172,7 @@ fn granted_names_may_be_set() {
     let grants = Grants {
         witness: false,
         assignments: &granted,
+        profiles: None,
     };
     assert!(read("MY_FLAG=1 ls", "", &TERRAIN, &grants).is_ok());
     assert!(read("MY_FLAG=1 ls", "", &TERRAIN, &Grants::default()).is_err());

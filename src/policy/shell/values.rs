@@ -23,10 +23,10 @@ pub struct Used {
     /// Why the command can be ruled only at its exec.
     pub deferred: Option<Refusal>,
     pub effect: Effect,
+    /// What a build tool is asked to make, by index.
+    pub targets: Vec<usize>,
     /// Options of a program without a profile, by index.
     pub options: Vec<usize>,
-    /// Targets of a build, by index.
-    pub targets: Vec<usize>,
 }
 
 /// One pass over the words.
@@ -148,6 +148,10 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Rev => revision(pass, at, word),
         Class::Out => write(pass, at, word),
         Class::Dir => made(pass, at, word),
+        Class::Host => host(pass, at, word),
+        Class::Database => database(pass, at, word),
+        Class::Source | Class::Destination => transferred(pass, class, at, word),
+        Class::Sql => program(pass, at, word, "sql", plain_sql),
         Class::Url => match word.exact() {
             Some(url) if is_web(url) => pass.used.hosts.push(url.to_owned()),
             Some(_) => concern(
@@ -163,17 +167,8 @@ pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
         Class::Jq | Class::JqOrFile => program(pass, at, word, "jq", jq::check),
         Class::Dd => copied(pass, at, word),
         Class::Slug if word.text.contains("://") => pass.used.hosts.push(word.text.clone()),
-        Class::Target | Class::Goal if !is_assignment(word) => {
-            pass.used.targets.push(at);
-            plain(pass, class, at, word);
-        }
         _ => plain(pass, class, at, word),
     }
-}
-
-/// Whether a word that is no target sets a variable (`V=1`).
-fn is_assignment(word: &Word) -> bool {
-    word.exact().is_some_and(|text| text.contains('='))
 }
 
 /// A value that is judged by its text alone.
@@ -188,6 +183,80 @@ fn plain(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
             read(pass, at, word);
         }
         _ => {}
+    }
+}
+
+/// A database: its name, a URL, or settings of which `host=` names a host.
+fn database(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    let Some(text) = word.exact() else {
+        return defer(pass, at);
+    };
+    if text.contains("://") {
+        return host(pass, at, word);
+    }
+    for setting in text.split_whitespace() {
+        match setting.split_once('=') {
+            Some(("host" | "hostaddr", value)) => host(pass, at, &Word::known(value.trim_matches('\''))),
+            Some(("service" | "passfile" | "sslcert" | "sslkey" | "sslrootcert", value)) => {
+                loose(pass, at, &Word::known(value))
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a copier reads or writes: here, on another machine, or in a store.
+fn transferred(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
+    let text = word.exact().unwrap_or_default();
+    match text.split_once("://") {
+        Some(("s3" | "gs" | "az", _)) => {}
+        Some(_) => host(pass, at, word),
+        None if remote(text) => host(pass, at, word),
+        None if class == Class::Source => read(pass, at, word),
+        None => write(pass, at, word),
+    }
+}
+
+/// Commands of the client itself, behind a backslash or a dot, run programs and write files.
+fn plain_sql(text: &str) -> Result<(), String> {
+    let dotted = text.lines().any(|line| line.trim_start().starts_with('.'));
+    let into = text.to_ascii_lowercase();
+    match () {
+        () if text.contains('\\') => Err("a backslash begins a command of the client".to_owned()),
+        () if dotted => Err("a dot at the start of a line begins a command of the client".to_owned()),
+        () if [
+            "readfile",
+            "writefile",
+            "edit(",
+            "load_extension",
+            "attach ",
+            "outfile",
+            "dumpfile",
+            "infile",
+        ]
+        .iter()
+        .any(|word| into.contains(word)) =>
+        {
+            Err("it reads or writes files".to_owned())
+        }
+        () => Ok(()),
+    }
+}
+
+/// The host that a word names: of a URL of any scheme, of `user@host:path`, or the word itself.
+fn host(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
+    let Some(text) = word.exact() else {
+        return defer(pass, at);
+    };
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = host.split(':').next().unwrap_or_default();
+    match host.is_empty() {
+        // `/run/postgresql`, `unix:///…`: a socket, which is a file.
+        true => loose(pass, at, word),
+        // Rules grant a host over https; which protocol the program speaks is its own affair.
+        false => pass.used.hosts.push(format!("https://{host}")),
     }
 }
 

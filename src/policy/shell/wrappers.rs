@@ -167,7 +167,7 @@ pub fn is_wrapper(program: &str) -> bool {
 ///
 /// # Errors
 /// `assignment:*` for names that `env` may not set or remove.
-pub fn step(walk: &Walk<'_>, words: &[Word], program: &str) -> Result<Step, Refusal> {
+pub fn step(walk: &mut Walk<'_>, words: &[Word], program: &str) -> Result<Step, Refusal> {
     match program {
         "env" => env(walk, words),
         "bash" | "sh" | "dash" => Ok(shell(words)),
@@ -238,7 +238,7 @@ fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
     Ok(at)
 }
 
-fn env(walk: &Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
+fn env(walk: &mut Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.exact() {

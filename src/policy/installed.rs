@@ -1,0 +1,106 @@
+//! Programs that package managers install into the workspace: nothing but them writes there, so that a rule for `eslint` may cover
+//! `node_modules/.bin/eslint`. Sees no deny rule.
+
+use super::model::{Effect, Policy, Rule, SHELL};
+use super::needs::{Need, shown};
+use super::shell::{INSTALLED_DIRS, Refusal, Simple};
+use crate::base::access::{Found, Place};
+
+/// Whether a path is, or lies in, a directory that package managers fill. Caches below `node_modules` hold no programs.
+fn is_installed(path: &str) -> Option<&'static str> {
+    let mut parts = path.split('/');
+    let dir = parts.find_map(|part| INSTALLED_DIRS.into_iter().find(|dir| part.eq_ignore_ascii_case(dir)))?;
+    (parts.next() != Some(".cache")).then_some(dir)
+}
+
+/// A write into such a directory by an editing tool, or by a command that names the file. Removing is fine, and so is what a package
+/// manager does itself. A rule whose pattern spells the directory out (`node_modules/x/**`) opens it.
+pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<Refusal> {
+    let (place, true) = need.place()? else {
+        return None;
+    };
+    if let Need::ShellWrite(_, Some(simple)) = need
+        && matches!(simple.program.as_str(), "rm" | "rmdir" | "unlink")
+    {
+        return None;
+    }
+    let dir = is_installed(&place.path)?;
+    if policy.rules.iter().any(|rule| opens(rule, dir, place)) {
+        return None;
+    }
+    let path = shown(place);
+    Some(Refusal {
+        code: "installed_path".to_owned(),
+        reason: format!(
+            "{path} lies in {dir}, which package managers fill: programs there run under the rules for their names"
+        ),
+        fix: format!("let the package manager install it; only a rule that spells `{dir}` out in `paths` opens {path}"),
+    })
+}
+
+fn opens(rule: &Rule, dir: &str, place: &Place) -> bool {
+    let spells = |text: &str| text.split('/').any(|part| part.eq_ignore_ascii_case(dir));
+    rule.effect == Effect::Allow
+        && (rule.is_about_builtin("write_file") || rule.is_about_builtin(SHELL))
+        && rule
+            .paths
+            .iter()
+            .flatten()
+            .any(|pattern| spells(pattern.text()) && pattern.covers(place, true))
+}
+
+/// Why a rule for an installed program does not cover the way in which it is started here: a file that chooses what runs may be written
+/// by this policy's own rules. Does not matter for programs that run code of the tree anyway.
+pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
+    let runs_code = simple.runs_tree_code && simple.effect.starts == crate::base::grant::Starts::Anything;
+    if runs_code {
+        return None;
+    }
+    let paths = simple.launches.iter().flat_map(|launch| &launch.relies_on);
+    let (path, rule) = paths.filter_map(|path| Some((path, writer(policy, path)?))).next()?;
+    let started = simple.launches.first().map_or("", |launch| launch.program.as_str());
+    let name = &simple.program;
+    Some(Refusal {
+        code: "program_argument".to_owned(),
+        reason: format!("`{path}` decides what `{started}` starts as `{name}`, and rule {rule} lets it be written"),
+        fix: format!("run `{name}` itself, or name the command in the rule as it is typed"),
+    })
+}
+
+/// The rule that lets a tool or a command write a path.
+fn writer<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
+    let place = Place {
+        asked: path.to_owned(),
+        path: path.to_owned(),
+        inside: true,
+        found: Found::File,
+    };
+    let dir = is_installed(path);
+    let writes = |rule: &&Rule| {
+        let about = rule.is_about_builtin("write_file") || rule.is_about_builtin("replace");
+        let by_command = rule.is_about_builtin(SHELL) && rule.paths.is_some();
+        rule.effect == Effect::Allow
+            && (about && rule.commands.is_none() && rule.hosts.is_none() || by_command)
+            && !rule.except.paths.iter().any(|pattern| pattern.touches(&place, true))
+            && match (&rule.paths, dir) {
+                (_, Some(dir)) => opens(rule, dir, &place),
+                (Some(patterns), None) => patterns.iter().any(|pattern| pattern.covers(&place, true)),
+                (None, None) => true,
+            }
+    };
+    let denied = policy.rules.iter().any(|rule| {
+        rule.effect == Effect::Deny
+            && rule.is_about_builtin("write_file")
+            && rule.with.is_empty()
+            && rule.commands.is_none()
+            && rule
+                .paths
+                .as_ref()
+                .is_some_and(|patterns| patterns.iter().any(|pattern| pattern.touches(&place, true)))
+            && rule.except.paths.is_empty()
+    });
+    if denied {
+        return None;
+    }
+    policy.rules.iter().find(writes).map(|rule| rule.name.as_str())
+}

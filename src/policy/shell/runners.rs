@@ -1,0 +1,667 @@
+//! Programs that start an installed program by its name (`npx eslint`, `python -m pytest`, `.venv/bin/ruff`): which one they start, and
+//! whether a rule for that one may cover them. Decides nothing.
+
+use super::scope::{State, Walk};
+use super::{Effect, Refusal, Word, place, wrappers};
+use crate::base::access::Found;
+use crate::base::grant::Starts;
+use crate::policy::profiles::{self, Ecosystem};
+
+/// How an installed program is started by another one, or by its path in the tree.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Launch {
+    /// Identity of what is executed: `npx`, or `./node_modules/.bin/eslint`.
+    pub program: String,
+    /// The words as they are executed.
+    pub words: Vec<Word>,
+    /// Index in `words` of the started program's name.
+    pub name_at: usize,
+    /// How many words stand before an argument more than in the started program's own words.
+    pub skipped: usize,
+    /// Whether another program does the starting, which then must be allowed to start programs.
+    pub runner: bool,
+    /// Whether a rule that names only the runner covers it.
+    pub covered: bool,
+    /// Why a rule for the started program does not cover it.
+    pub unvouched: Option<Refusal>,
+    /// Workspace files that choose what is started; who can write them can put another program in its place.
+    pub relies_on: Vec<String>,
+}
+
+/// Where a runner finds the program that it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lookup {
+    /// `node_modules/.bin` of the directory or one above; else it fetches a package of that name.
+    NodeBin,
+    /// A script of `package.json`, else `node_modules/.bin`.
+    NodeScript,
+    /// The project's virtual environment; the named file may define programs of its own.
+    Environment(&'static str),
+    /// Always a package of that name from a registry.
+    Fetched,
+    /// Gems of the `Gemfile`, tools of `go.mod`.
+    Listed(&'static str),
+}
+
+/// The options of one runner before the program's name.
+struct Runner {
+    programs: &'static [&'static str],
+    /// Subcommand words, each spelling.
+    subs: &'static [&'static str],
+    flags: &'static [&'static str],
+    valued: &'static [&'static str],
+    ecosystem: Ecosystem,
+    lookup: Lookup,
+    /// Whether it hands `--` and what follows on as it is. Others take it away, so that operands become options.
+    verbatim: bool,
+}
+
+const NPX_FLAGS: &[&str] = &[
+    "-y",
+    "--yes",
+    "--no",
+    "--no-install",
+    "--offline",
+    "--prefer-offline",
+    "-q",
+    "--quiet",
+    "-s",
+    "--silent",
+    "--bun",
+];
+const UV_FLAGS: &[&str] = &[
+    "--frozen",
+    "--locked",
+    "--offline",
+    "--no-sync",
+    "--all-extras",
+    "--all-groups",
+    "--dev",
+    "--no-dev",
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+    "--no-progress",
+    "--exact",
+    "--all-packages",
+];
+
+const RUNNERS: &[Runner] = &[
+    Runner {
+        programs: &["npx", "bunx"],
+        subs: &[""],
+        flags: NPX_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::NodeBin,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["npm"],
+        subs: &["exec", "x"],
+        flags: NPX_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::NodeBin,
+        verbatim: false,
+    },
+    Runner {
+        programs: &["pnpm", "yarn"],
+        subs: &["exec"],
+        flags: &["-s", "--silent", "-q", "--quiet"],
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::NodeBin,
+        verbatim: false,
+    },
+    Runner {
+        programs: &["pnpm", "yarn", "bun"],
+        subs: &["run", ""],
+        flags: &["-s", "--silent", "-q", "--quiet", "--offline"],
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::NodeScript,
+        verbatim: false,
+    },
+    Runner {
+        programs: &["pnpm", "yarn", "bun", "pnpx"],
+        subs: &["dlx", "x"],
+        flags: NPX_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::Fetched,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["pnpx"],
+        subs: &[""],
+        flags: NPX_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::Fetched,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["uv"],
+        subs: &["run"],
+        flags: UV_FLAGS,
+        valued: &["--extra", "--group", "--package"],
+        ecosystem: Ecosystem::Python,
+        lookup: Lookup::Environment("pyproject.toml"),
+        verbatim: true,
+    },
+    Runner {
+        programs: &["poetry", "pdm", "hatch", "rye"],
+        subs: &["run"],
+        flags: &["-q", "--quiet", "--no-ansi", "-n", "--no-interaction"],
+        valued: &[],
+        ecosystem: Ecosystem::Python,
+        lookup: Lookup::Environment("pyproject.toml"),
+        verbatim: false,
+    },
+    Runner {
+        programs: &["pipenv"],
+        subs: &["run"],
+        flags: &["-q", "--quiet"],
+        valued: &[],
+        ecosystem: Ecosystem::Python,
+        lookup: Lookup::Environment("Pipfile"),
+        verbatim: false,
+    },
+    Runner {
+        programs: &["uvx"],
+        subs: &[""],
+        flags: UV_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Python,
+        lookup: Lookup::Fetched,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["uv"],
+        subs: &["tool run"],
+        flags: UV_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Python,
+        lookup: Lookup::Fetched,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["pipx"],
+        subs: &["run"],
+        flags: &["-q", "--quiet"],
+        valued: &[],
+        ecosystem: Ecosystem::Python,
+        lookup: Lookup::Fetched,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["bundle"],
+        subs: &["exec"],
+        flags: &[],
+        valued: &[],
+        ecosystem: Ecosystem::Ruby,
+        lookup: Lookup::Listed("Gemfile"),
+        verbatim: true,
+    },
+    Runner {
+        programs: &["go"],
+        subs: &["tool"],
+        flags: &[],
+        valued: &[],
+        ecosystem: Ecosystem::Go,
+        lookup: Lookup::Listed("go.mod"),
+        verbatim: true,
+    },
+];
+
+/// Directories in which package managers put programs, by the end of their path.
+const PROGRAM_DIRS: [(&str, Ecosystem); 3] = [
+    ("node_modules/.bin", Ecosystem::Node),
+    (".venv/bin", Ecosystem::Python),
+    ("venv/bin", Ecosystem::Python),
+];
+
+/// Directories that package managers fill: nothing else has a reason to write there.
+pub(crate) const INSTALLED_DIRS: [&str; 3] = ["node_modules", ".venv", "venv"];
+
+/// What is found behind a runner.
+pub(super) enum Seen {
+    /// No runner.
+    Nothing,
+    /// It starts a program of the machine: deny rules look at it, no rule for it covers the runner.
+    Hidden(Vec<Word>),
+    /// It starts an installed program, in these words.
+    Starts(Vec<Word>, Launch),
+}
+
+/// Looks behind a runner or an installed program's path.
+pub(super) fn look(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Seen {
+    if program.starts_with("./") {
+        return installed(walk, words, program);
+    }
+    if let Some(seen) = module(walk, state, words, program).or_else(|| cargo_alias(words, program)) {
+        return seen;
+    }
+    for runner in RUNNERS.iter().filter(|runner| runner.programs.contains(&program)) {
+        for sub in runner.subs {
+            let seen = behind(walk, state, words, program, runner, sub);
+            if !matches!(seen, Seen::Nothing) {
+                return seen;
+            }
+        }
+    }
+    Seen::Nothing
+}
+
+/// The name of an installed program, when a path of the workspace (`./` and the path from its root) is where package managers put it.
+pub(crate) fn installed_name<'a>(own: Option<&profiles::Own>, program: &'a str) -> Option<&'a str> {
+    let (dir, name) = program.strip_prefix("./")?.rsplit_once('/')?;
+    let at_end = |end: &str| dir == end || dir.strip_suffix(end).is_some_and(|rest| rest.ends_with('/'));
+    let (_, ecosystem) = PROGRAM_DIRS.iter().find(|(end, _)| at_end(end))?;
+    is_of(own, name, *ecosystem).then_some(name)
+}
+
+/// Whether packages of this world bring a program of that name: as its profile says, or because it has none.
+fn is_of(own: Option<&profiles::Own>, name: &str, ecosystem: Ecosystem) -> bool {
+    match profiles::of(own, name) {
+        Some(profile) => profile.installed_by.contains(&ecosystem),
+        None => !wrappers::is_wrapper(name),
+    }
+}
+
+/// Where a path of the workspace leads when it is a link to another place in it.
+fn behind_links(walk: &Walk<'_>, path: &str) -> Option<String> {
+    let place = (walk.terrain.locate)(path);
+    (place.inside && place.path != path).then_some(place.path)
+}
+
+/// Build tools that a repository brings along as a script.
+fn wrapper_script(program: &str) -> Option<(&'static str, &'static [&'static str])> {
+    match program.rsplit('/').next() {
+        Some("gradlew") => Some((
+            "gradle",
+            &[
+                "gradle/wrapper/gradle-wrapper.jar",
+                "gradle/wrapper/gradle-wrapper.properties",
+            ],
+        )),
+        Some("mvnw") => Some((
+            "mvn",
+            &[
+                ".mvn/wrapper/maven-wrapper.jar",
+                ".mvn/wrapper/maven-wrapper.properties",
+            ],
+        )),
+        _ => None,
+    }
+}
+
+/// `.venv/bin/NAME`, `node_modules/.bin/NAME`, `./gradlew`: the words of `NAME`.
+fn installed(walk: &Walk<'_>, words: &[Word], program: &str) -> Seen {
+    let path = program.trim_start_matches("./");
+    let mut relies_on = vec![path.to_owned()];
+    let name = match (installed_name(walk.grants.profiles, program), wrapper_script(program)) {
+        (Some(name), _) => name,
+        (None, Some((name, files))) => {
+            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            relies_on.extend(files.iter().map(|file| place::join(dir, file)));
+            name
+        }
+        (None, None) => return Seen::Nothing,
+    };
+    relies_on.extend(behind_links(walk, path));
+    let inner = std::iter::once(Word::known(name)).chain(words.iter().skip(1).cloned());
+    Seen::Starts(
+        inner.collect(),
+        Launch {
+            program: program.to_owned(),
+            words: words.to_vec(),
+            name_at: 0,
+            skipped: 0,
+            runner: false,
+            covered: false,
+            unvouched: None,
+            relies_on,
+        },
+    )
+}
+
+/// `python -m MODULE`.
+fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Option<Seen> {
+    const FLAGS: [&str; 9] = ["-B", "-u", "-s", "-S", "-E", "-I", "-O", "-OO", "-q"];
+    if !is_python(program) {
+        return None;
+    }
+    let mut at = 1;
+    while words
+        .get(at)
+        .and_then(Word::exact)
+        .is_some_and(|text| FLAGS.contains(&text))
+    {
+        at += 1;
+    }
+    let (name, name_at) = match words.get(at).and_then(Word::exact)? {
+        "-m" => (words.get(at + 1).and_then(Word::exact)?, at + 1),
+        text if !text.starts_with("--") => (text.strip_prefix("-m").filter(|name| !name.is_empty())?, at),
+        _ => return None,
+    };
+    let profile = profiles::of(walk.grants.profiles, name)?;
+    if !profile.installed_by.contains(&Ecosystem::Python) || is_python(name) {
+        return None;
+    }
+    let shadow = shadowing(walk, state, name);
+    let unvouched = shadow.map(|path| {
+        Refusal::new(
+            "program_argument",
+            format!("`{path}` would run in place of the installed `{name}`"),
+            format!("run `{name}` itself instead of `{program} -m {name}`"),
+        )
+    });
+    let inner = std::iter::once(Word::known(name)).chain(words.iter().skip(name_at + 1).cloned());
+    Some(Seen::Starts(
+        inner.collect(),
+        Launch {
+            program: program.to_owned(),
+            words: words.to_vec(),
+            name_at,
+            skipped: name_at,
+            runner: true,
+            covered: covers(walk, program, name),
+            unvouched,
+            relies_on: Vec::new(),
+        },
+    ))
+}
+
+/// `cargo t`: cargo's own short names. Another meaning can only come from `.cargo/config.toml`, which is protected.
+fn cargo_alias(words: &[Word], program: &str) -> Option<Seen> {
+    let full = match (program, words.get(1).and_then(Word::exact)?) {
+        ("cargo", "b") => "build",
+        ("cargo", "c") => "check",
+        ("cargo", "d") => "doc",
+        ("cargo", "r") => "run",
+        ("cargo", "t") => "test",
+        ("cargo", "rm") => "remove",
+        _ => return None,
+    };
+    let inner = [Word::known("cargo"), Word::known(full)]
+        .into_iter()
+        .chain(words.iter().skip(2).cloned());
+    Some(Seen::Starts(
+        inner.collect(),
+        Launch {
+            program: program.to_owned(),
+            words: words.to_vec(),
+            name_at: 1,
+            skipped: 0,
+            runner: false,
+            covered: false,
+            unvouched: None,
+            relies_on: Vec::new(),
+        },
+    ))
+}
+
+fn is_python(program: &str) -> bool {
+    let version = program.strip_prefix("python");
+    version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}
+
+/// A file of the working directory that Python would take for the module: the directory comes first in its search.
+fn shadowing(walk: &Walk<'_>, state: &State, name: &str) -> Option<String> {
+    let dirs = state.dirs.known().unwrap_or_default();
+    dirs.iter().find_map(|dir| {
+        let path = place::join(dir, name);
+        let package = (walk.terrain.locate)(&path);
+        let file = || (walk.terrain.expand)(&format!("{path}.*")).into_iter().next();
+        match package.found {
+            Found::Nothing => file(),
+            _ => Some(path),
+        }
+    })
+}
+
+/// Whether the runner's own table says that a rule naming only the runner covers this program.
+pub(super) fn covers(walk: &Walk<'_>, runner: &str, name: &str) -> bool {
+    profiles::of(walk.grants.profiles, runner).is_some_and(|profile| profile.covers.iter().any(|known| known == name))
+}
+
+/// Whether the runner runs scripts of `package.json` by this name (`yarn run lint`).
+pub(super) fn is_script(launch: &Launch) -> bool {
+    let is = |at: usize, text: &str| launch.words.get(at).and_then(Word::exact) == Some(text);
+    matches!(launch.program.as_str(), "yarn" | "pnpm" | "bun") && is(1, "run")
+}
+
+fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner: &Runner, sub: &str) -> Seen {
+    let mut at = 1;
+    for wanted in sub.split_whitespace() {
+        if words.get(at).and_then(Word::exact) != Some(wanted) {
+            return Seen::Nothing;
+        }
+        at += 1;
+    }
+    while let Some(text) = words.get(at).and_then(Word::exact) {
+        if text == "--" {
+            at += 1;
+            break;
+        }
+        if runner.flags.contains(&text) {
+            at += 1;
+        } else if runner.valued.contains(&text) && words.get(at + 1).is_some_and(|value| value.exact().is_some()) {
+            at += 2;
+        } else {
+            break;
+        }
+    }
+    let Some(name) = words.get(at).and_then(Word::exact) else {
+        return Seen::Nothing;
+    };
+    if name.starts_with('-') {
+        // `uv run -m MODULE` is `python -m MODULE`.
+        return match (name, program) {
+            ("-m", "uv") if words.len() > at + 1 => {
+                let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
+                found(
+                    walk,
+                    state,
+                    words,
+                    program,
+                    runner,
+                    at,
+                    at.saturating_sub(1),
+                    inner.collect(),
+                    "python",
+                )
+            }
+            _ => Seen::Nothing,
+        };
+    }
+    let scripted = runner.lookup == Lookup::NodeScript;
+    let own_command = |name: &str| {
+        let profile = profiles::of(None, program);
+        profile.is_some_and(|profile| {
+            profile
+                .subs
+                .iter()
+                .any(|(words, _)| words.first().is_some_and(|word| word == name))
+        })
+    };
+    let known = profiles::of(walk.grants.profiles, name).is_some();
+    if (scripted || runner.ecosystem == Ecosystem::Go) && !known || scripted && sub.is_empty() && own_command(name) {
+        return Seen::Nothing;
+    }
+    if program == "uv" && name.ends_with(".py") {
+        let inner = std::iter::once(Word::known("python")).chain(words[at..].iter().cloned());
+        return found(
+            walk,
+            state,
+            words,
+            program,
+            runner,
+            at,
+            at.saturating_sub(1),
+            inner.collect(),
+            "python",
+        );
+    }
+    // `eslint@9` is eslint, of a version that is fetched; a scope (`@scope/name`) is part of the name.
+    let bare = match name.rfind('@') {
+        Some(at) if at > 0 => name.get(..at).unwrap_or(name),
+        _ => name,
+    };
+    let inner: Vec<Word> = std::iter::once(Word::known(bare))
+        .chain(words[at + 1..].iter().cloned())
+        .collect();
+    if !is_of(walk.grants.profiles, bare, runner.ecosystem) {
+        return Seen::Hidden(inner);
+    }
+    // A path or a URL in place of a name.
+    if bare.contains(':') || bare.contains('/') && !bare.starts_with('@') {
+        return Seen::Nothing;
+    }
+    found(walk, state, words, program, runner, at, at, inner, name)
+}
+
+#[expect(clippy::too_many_arguments, reason = "what was found of one command, handed on once")]
+fn found(
+    walk: &Walk<'_>,
+    state: &State,
+    words: &[Word],
+    program: &str,
+    runner: &Runner,
+    name_at: usize,
+    skipped: usize,
+    inner: Vec<Word>,
+    name: &str,
+) -> Seen {
+    let mut relies_on = Vec::new();
+    let dirs = state.dirs.known().unwrap_or_default();
+    let start = words.get(..name_at).unwrap_or_default();
+    let written = || {
+        start
+            .iter()
+            .chain([&Word::known(name)])
+            .map(|word| word.text.clone())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let fetched = |why: String| {
+        Some(Refusal::new(
+            "program_argument",
+            why,
+            format!(
+                "run `{name}` where it is installed, or name `{}` in the rule",
+                written()
+            ),
+        ))
+    };
+    let mut unvouched = match runner.lookup {
+        Lookup::Fetched => fetched(format!("`{}` fetches a package by its name and runs it", written())),
+        Lookup::NodeBin => {
+            let mut missing = None;
+            for dir in dirs {
+                match node_bin(walk, dir, name) {
+                    Some(path) => {
+                        relies_on.extend(behind_links(walk, &path));
+                        relies_on.push(path);
+                    }
+                    None => missing = Some(()),
+                }
+            }
+            missing.and_then(|()| {
+                fetched(format!(
+                    "`{name}` is not in node_modules/.bin, so `{program}` would fetch a package of that name"
+                ))
+            })
+        }
+        Lookup::NodeScript => {
+            relies_on.extend(dirs.iter().map(|dir| place::join(dir, "package.json")));
+            None
+        }
+        Lookup::Environment(file) => {
+            for dir in dirs {
+                relies_on.push(place::join(dir, file));
+                relies_on.push(place::join(dir, &format!(".venv/bin/{name}")));
+            }
+            None
+        }
+        Lookup::Listed(file) => {
+            relies_on.extend(dirs.iter().map(|dir| place::join(dir, file)));
+            None
+        }
+    };
+    let mut inner = inner;
+    let mut skipped = skipped;
+    if !runner.verbatim
+        && inner
+            .iter()
+            .skip(1)
+            .any(|word| word.exact() == Some("--") || word.exact().is_none())
+    {
+        let dashes_first = program == "npm" && inner.get(1).and_then(Word::exact) == Some("--");
+        if dashes_first {
+            inner.remove(1);
+            skipped += 1;
+        } else if inner.iter().skip(1).any(|word| word.exact() == Some("--")) {
+            unvouched = unvouched.or_else(|| {
+                Some(Refusal::new(
+                    "program_argument",
+                    format!("`{program}` may take the `--` away, and what follows become options"),
+                    "leave the `--` out",
+                ))
+            });
+        }
+    } else if program == "npm"
+        && inner.iter().skip(1).any(Word::may_be_option)
+        && start.last().and_then(Word::exact) != Some("--")
+    {
+        unvouched = unvouched.or_else(|| {
+            Some(Refusal::new(
+                "program_argument",
+                "npm takes options in front of a `--` for itself",
+                format!("write `npm exec -- {name} …`, or `npx {name} …`"),
+            ))
+        });
+    }
+    let spelled_script = runner.lookup == Lookup::NodeScript && words.get(1).and_then(Word::exact) == Some("run");
+    Seen::Starts(
+        inner,
+        Launch {
+            program: program.to_owned(),
+            words: words.to_vec(),
+            name_at,
+            skipped,
+            runner: true,
+            covered: spelled_script || covers(walk, program, name),
+            unvouched,
+            relies_on,
+        },
+    )
+}
+
+/// `node_modules/.bin/NAME` in a directory or one above it.
+fn node_bin(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
+    let mut dir = Some(dir);
+    while let Some(here) = dir {
+        let path = place::join(here, &format!("node_modules/.bin/{name}"));
+        if (walk.terrain.locate)(&path).found != Found::Nothing {
+            return Some(path);
+        }
+        dir = match here.rsplit_once('/') {
+            Some((above, _)) => Some(above),
+            None if here.is_empty() => None,
+            None => Some(""),
+        };
+    }
+    None
+}
+
+/// What a command may do whose rule spells out the runner, or the path, and an installed program that has no profile.
+pub(crate) fn unprofiled() -> Effect {
+    Effect {
+        tree: true,
+        starts: Starts::Anything,
+    }
+}
