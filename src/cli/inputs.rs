@@ -231,7 +231,8 @@ impl Reader<'_> {
         let path = Path::new(name);
         if self.within.is_some_and(|places| !super::places::ends_in(path, places)) {
             return Ok(Err(
-                "it lies outside the workspace's repository, and the recipe that names this policy is not trusted".to_owned(),
+                "it lies outside the workspace's repository, and the recipe that names this policy is not trusted"
+                    .to_owned(),
             ));
         }
         let found = std::fs::metadata(path);

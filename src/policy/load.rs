@@ -61,7 +61,11 @@ pub fn load_with(
         }
         let file = files.add(source.name.clone(), source.text.clone());
         let policy = parse::policy(files, file, known, extended, &mut problems);
-        problems.extend(policy.as_ref().and_then(|policy| without_toolchain(files.whole(file).point(), policy)));
+        problems.extend(
+            policy
+                .as_ref()
+                .and_then(|policy| without_toolchain(files.whole(file).point(), policy)),
+        );
         policies.extend(policy);
     }
     duplicate_ids(files, &policies, &mut problems);
@@ -86,7 +90,13 @@ pub fn load_with(
 /// A policy that goes by what is in the tree, where nothing is in it that is known.
 fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
     let asks = depends_on_tree(&policy.source.name) || looks_at_tree(&policy.source.text);
-    if !asks || policy.sandbox.toolchains.as_ref().is_some_and(|named| !named.is_empty()) {
+    if !asks
+        || policy
+            .sandbox
+            .toolchains
+            .as_ref()
+            .is_some_and(|named| !named.is_empty())
+    {
         return None;
     }
     let message = "nothing in the tree says which toolchain it needs, so no build command is allowed".to_owned();

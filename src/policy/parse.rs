@@ -136,8 +136,15 @@ fn extend(
     };
     let of = walk.chain.last().cloned().unwrap_or_default();
     let Some(name) = resolve(&of, &written.value) else {
-        let message = format!("`{}` leads out of the commit that this policy is read from", written.value);
-        wrong("outside-path", message, "name a file of the same repository, relative to this one");
+        let message = format!(
+            "`{}` leads out of the commit that this policy is read from",
+            written.value
+        );
+        wrong(
+            "outside-path",
+            message,
+            "name a file of the same repository, relative to this one",
+        );
         return None;
     };
     if walk.chain.contains(&name) {

@@ -1,7 +1,7 @@
 //! The policies inside the program that `extends` and `--policy` name, as policy text. Reads and decides nothing.
 
-use crate::diag::did_you_mean as nearest;
 use crate::diag::diagnostic::list;
+use crate::diag::did_you_mean as nearest;
 
 /// The names that a policy or the command line may use, and their texts; those of `builtin:build` and `builtin:mixed` are made for the
 /// toolchains that are asked for.
@@ -49,10 +49,7 @@ pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<Str
         format!("version: 1\nextends: [{}]\n", all.join(", "))
     };
     match name {
-        "builtin:build" => Some(extends(
-            &["builtin:edit", "builtin:look", "builtin:files"],
-            "-commands",
-        )),
+        "builtin:build" => Some(extends(&["builtin:edit", "builtin:look", "builtin:files"], "-commands")),
         "builtin:mixed" => Some(extends(&["builtin:docs"], "")),
         _ => ALL
             .iter()

@@ -59,7 +59,12 @@ pub fn of(root: &Path) -> Vec<String> {
             let Some(name) = name.to_str() else { continue };
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_file() {
-                found.extend(MARKS.iter().filter(|(mark, _)| *mark == name).map(|(_, toolchain)| *toolchain));
+                found.extend(
+                    MARKS
+                        .iter()
+                        .filter(|(mark, _)| *mark == name)
+                        .map(|(_, toolchain)| *toolchain),
+                );
             } else if kind.is_dir() && depth < DEPTH && !name.starts_with('.') && !PASSED.contains(&name) {
                 left.push_back((entry.path(), depth + 1));
             }
@@ -94,7 +99,12 @@ mod tests {
 
     #[test]
     fn files_of_a_project_tell_its_toolchain() {
-        let dir = tree(&["services/api/package.json", "Cargo.toml", "crates/a/Cargo.toml", "README.md"]);
+        let dir = tree(&[
+            "services/api/package.json",
+            "Cargo.toml",
+            "crates/a/Cargo.toml",
+            "README.md",
+        ]);
         assert_eq!(of(dir.path()), ["rust", "node"]);
         assert!(of(tree(&["README.md", "a.py"]).path()).is_empty());
     }

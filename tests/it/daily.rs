@@ -79,7 +79,11 @@ impl Refused {
         let (tool, code, what) = match first {
             "write" | "read" => {
                 let (code, path) = rest.split_once(' ').unwrap();
-                (if first == "write" { "write_file" } else { "read_file" }, code, path.trim_start())
+                (
+                    if first == "write" { "write_file" } else { "read_file" },
+                    code,
+                    path.trim_start(),
+                )
             }
             code => ("run_shell_command", code, rest),
         };
@@ -128,7 +132,12 @@ fn repository(policy: &str) -> World {
 }
 
 fn copy(from: &Path, to: &Path) {
-    let done = Command::new("cp").args(["-r", "-T", "--"]).arg(from).arg(to).status().unwrap();
+    let done = Command::new("cp")
+        .args(["-r", "-T", "--"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
     assert!(done.success(), "{} could not be copied", from.display());
 }
 
@@ -153,7 +162,10 @@ fn rulings(world: &World, policy: &str, calls: &[(&str, Value)]) -> Vec<Value> {
     let name = format!("builtin:{policy}");
     let given = world.beside("calls.jsonl", lines.join("\n"));
     let done = world.call(&["policy", "explain", &name, "--calls", &given]).exits(0);
-    done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    done.stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -187,7 +199,10 @@ fn every_row_is_ruled_as_it_says() {
         assert_eq!(ruled.len(), calls.len());
         for (command, ruling) in good.iter().map(|(command, _)| command).chain(&only).zip(&ruled) {
             if ruling["decision"] != "allow" && ruling["decision"] != "at_exec" {
-                wrong.push(format!("{policy}: `{command}` is daily work: {} {}", ruling["code"], ruling["reason"]));
+                wrong.push(format!(
+                    "{policy}: `{command}` is daily work: {} {}",
+                    ruling["code"], ruling["reason"]
+                ));
             }
         }
         for (row, ruling) in bad.iter().zip(&ruled[good.len() + only.len()..]) {
@@ -198,12 +213,23 @@ fn every_row_is_ruled_as_it_says() {
                 Some(wanted) => ruling["decision"] == "deny" && code.split(':').next() == Some(wanted),
             };
             if !right {
-                wrong.push(format!("{policy}: refused `{}`: {} {code} {}", row.text, ruling["decision"], ruling["reason"]));
+                wrong.push(format!(
+                    "{policy}: refused `{}`: {} {code} {}",
+                    row.text, ruling["decision"], ruling["reason"]
+                ));
             }
         }
     }
-    say(&format!("daily commands and refused calls that were ruled: {}", counts.join(", ")));
-    assert!(wrong.is_empty(), "{} rows are not ruled as they say:\n{}", wrong.len(), wrong.join("\n"));
+    say(&format!(
+        "daily commands and refused calls that were ruled: {}",
+        counts.join(", ")
+    ));
+    assert!(
+        wrong.is_empty(),
+        "{} rows are not ruled as they say:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Something for the reader of the test's output.
@@ -219,7 +245,10 @@ const EXTRA: [&str; 6] = ["file", "hexdump", "jq", "rg", "tree", "xxd"];
 fn lacks(command: &str) -> bool {
     let words = || command.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.' && c != '/');
     let there = |name: &&&str| Path::new("/usr/bin").join(name).exists() || Path::new("/bin").join(name).exists();
-    EXTRA.iter().filter(|name| !there(name)).any(|name| words().any(|word| word == *name))
+    EXTRA
+        .iter()
+        .filter(|name| !there(name))
+        .any(|name| words().any(|word| word == *name))
 }
 
 /// How one call of a run ended.
@@ -248,27 +277,56 @@ fn run(world: &World, policy: &str, calls: &[(&str, Value)]) -> Vec<Ended> {
     let name = format!("builtin:{policy}");
     let out = world.out().to_string_lossy().into_owned();
     let _ = std::fs::remove_dir_all(world.out());
-    let done = world.call(&["run", "-p", "daily work", "--model", &model, "--policy", &name, "--out", &out]);
+    let done = world.call(&[
+        "run",
+        "-p",
+        "daily work",
+        "--model",
+        &model,
+        "--policy",
+        &name,
+        "--out",
+        &out,
+    ]);
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl"))
         .unwrap_or_else(|error| panic!("{error}: exit code {}\n{}", done.code, done.stderr));
     let mut ended: BTreeMap<usize, Ended> = BTreeMap::new();
     for line in journal.lines() {
         let event = &serde_json::from_str::<Value>(line).unwrap()["entry"];
-        let number = |event: &Value| event["call"].as_str().and_then(|call| call.trim_start_matches('c').parse::<usize>().ok());
-        let Some(call) = number(event).filter(|call| *call > 0) else { continue };
+        let number = |event: &Value| {
+            event["call"]
+                .as_str()
+                .and_then(|call| call.trim_start_matches('c').parse::<usize>().ok())
+        };
+        let Some(call) = number(event).filter(|call| *call > 0) else {
+            continue;
+        };
         let entry = ended.entry(call - 1).or_default();
         match event["event"].as_str() {
             Some("decided") => entry.denied |= event["ruling"]["decision"] == "deny",
-            Some("executed") => entry.denied |= event["execs"].as_array().is_some_and(|execs| execs.iter().any(|exec| exec["denied"].is_object())),
+            Some("executed") => {
+                entry.denied |= event["execs"]
+                    .as_array()
+                    .is_some_and(|execs| execs.iter().any(|exec| exec["denied"].is_object()))
+            }
             Some("call_finished") => {
                 entry.exit = event["output"]["exit"]["code"].as_i64();
-                entry.text = event["output"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+                entry.text = event["output"]["content"][0]["text"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 entry.denied |= event["output"]["error"]["kind"] == "denied";
             }
             _ => {}
         }
     }
-    assert_eq!(ended.len(), calls.len(), "not every call ended: exit code {}\n{}", done.code, tail(&done.stderr, 2000));
+    assert_eq!(
+        ended.len(),
+        calls.len(),
+        "not every call ended: exit code {}\n{}",
+        done.code,
+        tail(&done.stderr, 2000)
+    );
     ended.into_values().collect()
 }
 
@@ -292,8 +350,15 @@ fn whole(policy: &str, world: World) {
         if !end.denied && lacks(command) {
             missing += 1;
         } else if end.denied || end.exit != Some(*code) {
-            let how = if end.denied { "denied".to_owned() } else { format!("exit code {:?}, not {code}", end.exit) };
-            wrong.push(format!("`{command}`: {how}\n        {}", tail(&end.text, 400).replace('\n', "\n        ")));
+            let how = if end.denied {
+                "denied".to_owned()
+            } else {
+                format!("exit code {:?}, not {code}", end.exit)
+            };
+            wrong.push(format!(
+                "`{command}`: {how}\n        {}",
+                tail(&end.text, 400).replace('\n', "\n        ")
+            ));
         }
     }
     let took = began.elapsed();
@@ -304,7 +369,12 @@ fn whole(policy: &str, world: World) {
         took.as_secs_f64(),
         refused(policy).len()
     ));
-    assert!(wrong.is_empty(), "{policy}: {} rows did not go as they say:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{policy}: {} rows did not go as they say:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Tries what must not pass, and looks whether anything came of it.
@@ -316,11 +386,17 @@ fn refusals(policy: &str, wrong: &mut Vec<String>) {
     let before = tree(world.path());
     let ended = run(&world, policy, &calls);
     let mut after = tree(world.path());
-    after.retain(|path, _| !path.starts_with("out/") && path != "daily.json" && !path.starts_with("home/.local/state/"));
+    after
+        .retain(|path, _| !path.starts_with("out/") && path != "daily.json" && !path.starts_with("home/.local/state/"));
     for (row, end) in rows.iter().zip(&ended) {
         let harmless = row.at_run() && end.exit != Some(0);
         if !end.denied && !harmless {
-            wrong.push(format!("refused `{}`: exit code {:?}\n        {}", row.text, end.exit, tail(&end.text, 400)));
+            wrong.push(format!(
+                "refused `{}`: exit code {:?}\n        {}",
+                row.text,
+                end.exit,
+                tail(&end.text, 400)
+            ));
         }
         if end.text.contains("sesame") {
             wrong.push(format!("refused `{}` showed a secret", row.text));
@@ -349,7 +425,14 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
             if kind.is_dir() {
                 left.push(path);
             } else if kind.is_symlink() {
-                found.insert(name, std::fs::read_link(path).unwrap().to_string_lossy().into_owned().into_bytes());
+                found.insert(
+                    name,
+                    std::fs::read_link(path)
+                        .unwrap()
+                        .to_string_lossy()
+                        .into_owned()
+                        .into_bytes(),
+                );
             } else {
                 found.insert(name, std::fs::read(path).unwrap_or_default());
             }
@@ -388,7 +471,9 @@ fn node_runs_whole() {
     if !have("node", succeeds(project(), "node", &["--version"])) {
         return;
     }
-    let Some(modules) = installed("node/node_modules") else { return };
+    let Some(modules) = installed("node/node_modules") else {
+        return;
+    };
     let world = repository("node");
     copy(&modules, &world.ws().join("node_modules"));
     whole("node", world);
@@ -402,9 +487,22 @@ fn python_runs_whole() {
     let Some(wheels) = installed("wheels") else { return };
     let world = repository("python");
     let wheels = wheels.to_string_lossy().into_owned();
-    assert!(succeeds(&world.ws(), "python3", &["-m", "venv", "--without-pip", ".venv"]));
+    assert!(succeeds(
+        &world.ws(),
+        "python3",
+        &["-m", "venv", "--without-pip", ".venv"]
+    ));
     let tools = ["pip", "pytest", "ruff", "mypy", "black", "isort"];
-    let mut install = vec!["-m", "pip", "--quiet", "--python", ".venv/bin/python", "install", "--no-index", "--no-compile"];
+    let mut install = vec![
+        "-m",
+        "pip",
+        "--quiet",
+        "--python",
+        ".venv/bin/python",
+        "install",
+        "--no-index",
+        "--no-compile",
+    ];
     install.extend(["--find-links", &wheels]);
     install.extend(tools);
     assert!(succeeds(&world.ws(), "python3", &install));

@@ -4,7 +4,8 @@ use super::harness::{World, calls, says, script, shell, writes};
 use serde_json::json;
 
 const TOP: &str = "version: 1\nextends: [builtin:look, shared/base.yaml]\n";
-const BASE: &str = "version: 1\nextends: [../more.yaml]\nrules:\n  - { id: docs, allow: write_file, paths: ['docs/**'] }\n";
+const BASE: &str =
+    "version: 1\nextends: [../more.yaml]\nrules:\n  - { id: docs, allow: write_file, paths: ['docs/**'] }\n";
 const MORE: &str = "version: 1\nrules:\n  - { id: asked, suspend: write_file, paths: ['docs/asked.md'] }\n";
 
 /// A world with a policy of three files beside the workspace; the path of the first.
@@ -27,11 +28,19 @@ fn decision(world: &World, policy: &str, path: &str) -> String {
 #[test]
 fn files_beside_a_policy_are_read_from_where_they_lie() {
     let (world, policy) = with_files();
-    for (path, wanted) in [("docs/a.md", "allow"), ("docs/asked.md", "suspend"), ("src/a.rs", "deny")] {
+    for (path, wanted) in [
+        ("docs/a.md", "allow"),
+        ("docs/asked.md", "suspend"),
+        ("src/a.rs", "deny"),
+    ] {
         assert_eq!(decision(&world, &policy, path), wanted, "{path}");
     }
     let told = world.call(&["policy", "check", &policy]).exits(0);
-    assert!(told.stdout.contains("[docs]") && told.stdout.contains("[builtin:look]"), "{}", told.stdout);
+    assert!(
+        told.stdout.contains("[docs]") && told.stdout.contains("[builtin:look]"),
+        "{}",
+        told.stdout
+    );
 }
 
 #[test]
@@ -41,7 +50,11 @@ fn a_wrong_name_is_told_with_the_right_one_and_its_place() {
     assert!(done.stderr.contains("did you mean `builtin:node`?"), "{}", done.stderr);
     let policy = world.beside("p.yaml", "version: 1\nextends:\n  - builtin:pyhton\n  - gone.yaml\n");
     let done = world.call(&["policy", "check", &policy]).exits(3);
-    for part in ["p.yaml:3:5: error[unknown-preset]", "did you mean `builtin:python`?", "p.yaml:4:5: error[no-file]"] {
+    for part in [
+        "p.yaml:3:5: error[unknown-preset]",
+        "did you mean `builtin:python`?",
+        "p.yaml:4:5: error[no-file]",
+    ] {
         assert!(done.stderr.contains(part), "{part} is not in\n{}", done.stderr);
     }
 }
@@ -50,11 +63,17 @@ fn a_wrong_name_is_told_with_the_right_one_and_its_place() {
 fn a_file_of_a_commit_extends_files_of_that_commit() {
     let world = World::repo(&[
         ("ci/p.yaml", "version: 1\nextends: [base.yaml]\n"),
-        ("ci/base.yaml", "version: 1\nrules:\n  - { allow: write_file, paths: ['docs/**'] }\n"),
+        (
+            "ci/base.yaml",
+            "version: 1\nrules:\n  - { allow: write_file, paths: ['docs/**'] }\n",
+        ),
         ("ci/out.yaml", "version: 1\nextends: [../../x.yaml]\n"),
     ]);
     // The change under test opens more, in the tree only.
-    world.file("ci/base.yaml", "version: 1\nrules:\n  - { allow: write_file, paths: ['**'] }\n");
+    world.file(
+        "ci/base.yaml",
+        "version: 1\nrules:\n  - { allow: write_file, paths: ['**'] }\n",
+    );
     assert_eq!(decision(&world, "git:HEAD:ci/p.yaml", "docs/a.md"), "allow");
     assert_eq!(decision(&world, "git:HEAD:ci/p.yaml", "src/a.rs"), "deny");
     assert_eq!(decision(&world, "ci/p.yaml", "src/a.rs"), "allow");
@@ -66,20 +85,35 @@ fn a_file_of_a_commit_extends_files_of_that_commit() {
 fn a_recipe_that_is_not_trusted_reads_no_file_elsewhere_through_its_policy() {
     let world = World::new();
     let secret = world.beside("secret.yaml", "password: sesame\n");
-    world.file("ci/r.yaml", "version: 1\nname: r\npolicy: p.yaml\nsteps:\n  - { id: a, prompt: go }\n");
+    world.file(
+        "ci/r.yaml",
+        "version: 1\nname: r\npolicy: p.yaml\nsteps:\n  - { id: a, prompt: go }\n",
+    );
     world.file("ci/p.yaml", format!("version: 1\nextends: [\"{secret}\"]\n"));
     world.file("ci/link.yaml", "version: 1\n");
     world.git(&["init", "-q", "-b", "main"]);
     world.commit("base");
     let model = format!("script:{}", world.beside("s.json", script(&[says("done")])));
-    let run = |world: &World| world.call(&["run", "ci/r.yaml", "--model", &model, "--policy", "builtin:edit"]).exits(3);
+    let run = |world: &World| {
+        world
+            .call(&["run", "ci/r.yaml", "--model", &model, "--policy", "builtin:edit"])
+            .exits(3)
+    };
     let done = run(&world);
-    assert!(done.stderr.contains("not trusted") && !done.stderr.contains("sesame"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("not trusted") && !done.stderr.contains("sesame"),
+        "{}",
+        done.stderr
+    );
     // Nor over a link in the tree.
     world.file("ci/p.yaml", "version: 1\nextends: [over.yaml]\n");
     std::os::unix::fs::symlink(&secret, world.ws().join("ci/over.yaml")).unwrap();
     let done = run(&world);
-    assert!(done.stderr.contains("not trusted") && !done.stderr.contains("sesame"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("not trusted") && !done.stderr.contains("sesame"),
+        "{}",
+        done.stderr
+    );
     let checked = world.call(&["recipe", "check", "ci/r.yaml"]).exits(3);
     assert!(!checked.stderr.contains("sesame"), "{}", checked.stderr);
 }
@@ -87,8 +121,14 @@ fn a_recipe_that_is_not_trusted_reads_no_file_elsewhere_through_its_policy() {
 #[test]
 fn a_run_cannot_write_the_files_that_rule_it() {
     let world = World::repo(&[
-        ("ci/p.yaml", "version: 1\nextends: [builtin:edit, builtin:files, base.yaml]\n"),
-        ("ci/base.yaml", "version: 1\nrules:\n  - { id: x, allow: write_todos }\n"),
+        (
+            "ci/p.yaml",
+            "version: 1\nextends: [builtin:edit, builtin:files, base.yaml]\n",
+        ),
+        (
+            "ci/base.yaml",
+            "version: 1\nrules:\n  - { id: x, allow: write_todos }\n",
+        ),
     ]);
     let replies = script(&[
         writes("ci/base.yaml", "version: 1\n"),
@@ -97,7 +137,19 @@ fn a_run_cannot_write_the_files_that_rule_it() {
     ]);
     let model = format!("script:{}", world.beside("s.json", replies));
     let out = world.out().to_string_lossy().into_owned();
-    world.call(&["run", "-p", "x", "--model", &model, "--policy", "ci/p.yaml", "--out", &out]).exits(4);
+    world
+        .call(&[
+            "run",
+            "-p",
+            "x",
+            "--model",
+            &model,
+            "--policy",
+            "ci/p.yaml",
+            "--out",
+            &out,
+        ])
+        .exits(4);
     assert_eq!(world.result()["denied"].as_array().unwrap().len(), 2);
     assert!(world.read("ci/base.yaml").contains("id: x"));
 }
@@ -106,7 +158,9 @@ fn a_run_cannot_write_the_files_that_rule_it() {
 fn suspended(world: &World, policy: &str, call: serde_json::Value) -> String {
     let model = format!("script:{}", world.beside("s.json", script(&[call, says("done")])));
     let out = world.out().to_string_lossy().into_owned();
-    world.call(&["run", "-p", "x", "--model", &model, "--policy", policy, "--out", &out]).exits(5);
+    world
+        .call(&["run", "-p", "x", "--model", &model, "--policy", policy, "--out", &out])
+        .exits(5);
     out
 }
 
@@ -124,7 +178,10 @@ fn a_resume_refuses_another_extended_file_and_takes_the_same() {
 
 #[test]
 fn what_a_run_puts_into_the_tree_adds_no_toolchain_to_its_resume() {
-    let world = World::repo(&[("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\n"), ("src/lib.rs", "")]);
+    let world = World::repo(&[
+        ("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\n"),
+        ("src/lib.rs", ""),
+    ]);
     let policy = world.beside(
         "p.yaml",
         "version: 1\nextends: [builtin:mixed]\nrules:\n  - { id: asked, suspend: write_file, paths: ['docs/asked.md'] }\n",
@@ -136,14 +193,20 @@ fn what_a_run_puts_into_the_tree_adds_no_toolchain_to_its_resume() {
     ]);
     let model = format!("script:{}", world.beside("s.json", replies));
     let out = world.out().to_string_lossy().into_owned();
-    world.call(&["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out]).exits(5);
+    world
+        .call(&["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out])
+        .exits(5);
     world.file("package.json", "{}\n");
     world.call(&["resume", &out, "--approve", "c1"]);
     let denied = world.result()["denied"].clone();
     assert_eq!(denied[0]["args"]["command"], "node --version", "{denied}");
     // A run that begins now has both.
     assert_eq!(
-        world.call(&["policy", "explain", &policy, "--command", "node --version"]).exits(0).stdout.contains("allow"),
+        world
+            .call(&["policy", "explain", &policy, "--command", "node --version"])
+            .exits(0)
+            .stdout
+            .contains("allow"),
         true
     );
 }

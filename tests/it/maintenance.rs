@@ -16,7 +16,10 @@ const AT_ONCE: usize = 4;
 
 fn jobs() -> Vec<PathBuf> {
     let dir = project().join("fixtures/maintenance");
-    let mut found: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     found.sort();
     assert!(found.len() >= KINDS, "only {} jobs were found", found.len());
     found
@@ -27,7 +30,12 @@ fn text(path: &Path) -> String {
 }
 
 fn copy(from: &Path, to: &Path) {
-    let done = Command::new("cp").args(["-r", "-T", "--"]).arg(from).arg(to).status().unwrap();
+    let done = Command::new("cp")
+        .args(["-r", "-T", "--"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
     assert!(done.success(), "{} could not be copied", from.display());
 }
 
@@ -42,7 +50,9 @@ fn repository(job: &Path) -> Option<World> {
     world.git(&["init", "-q", "-b", "main"]);
     world.commit("base");
     world.git(&["tag", "v1.0.0"]);
-    text(&job.join("history")).lines().for_each(|subject| world.commit(subject));
+    text(&job.join("history"))
+        .lines()
+        .for_each(|subject| world.commit(subject));
     let daily = std::env::var_os("OVERNIGHT_DAILY").map_or_else(|| project().join("target/ci/daily"), PathBuf::from);
     for need in text(&job.join("needs")).lines() {
         let from = match need {
@@ -63,12 +73,24 @@ fn repository(job: &Path) -> Option<World> {
 /// A virtual environment with one package.
 fn environment(world: &World, wheels: &Path, package: &str) {
     let python = |args: &[&str]| {
-        let output = Command::new("python3").args(args).current_dir(world.ws()).output().unwrap();
+        let output = Command::new("python3")
+            .args(args)
+            .current_dir(world.ws())
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     python(&["-m", "venv", "--without-pip", ".venv"]);
     let wheels = wheels.to_string_lossy().into_owned();
-    let mut install = vec!["-m", "pip", "--quiet", "--python", ".venv/bin/python", "install", "--no-index"];
+    let mut install = vec![
+        "-m",
+        "pip",
+        "--quiet",
+        "--python",
+        ".venv/bin/python",
+        "install",
+        "--no-index",
+    ];
     install.extend(["--find-links", &wheels, package]);
     python(&install);
 }
@@ -81,12 +103,23 @@ fn run(job: &Path, name: &str) -> Option<(String, String)> {
     let at = |file: &str| place.join(file).to_string_lossy().into_owned();
     let model = format!("script:{}", at(&format!("{name}.json")));
     let out = world.out().to_string_lossy().into_owned();
-    let args = ["run", &at("recipe.yaml"), "--policy", &at("policy.yaml"), "--model", &model, "--out", &out];
+    let args = [
+        "run",
+        &at("recipe.yaml"),
+        "--policy",
+        &at("policy.yaml"),
+        "--model",
+        &model,
+        "--out",
+        &out,
+    ];
     let done = world.call(&args);
     let result = world.result();
     let mut line = format!("{name} {} {}", done.code, result["verdict"].as_str().unwrap_or("none"));
     let steps = result["steps"].as_array().cloned().unwrap_or_default();
-    let checks = steps.iter().flat_map(|step| step["checks"].as_array().cloned().unwrap_or_default());
+    let checks = steps
+        .iter()
+        .flat_map(|step| step["checks"].as_array().cloned().unwrap_or_default());
     for check in checks.filter(|check| check["passed"] == false) {
         line.push(' ');
         line.push_str(check["name"].as_str().unwrap_or("?"));
@@ -99,9 +132,15 @@ fn differences(job: &Path) -> Vec<String> {
     let title = job.file_name().unwrap().to_string_lossy().into_owned();
     let mut found = String::new();
     let mut wrong = Vec::new();
-    assert_eq!(wanted.lines().count(), 3, "{title} has no line for each of good, wrong and cheat");
+    assert_eq!(
+        wanted.lines().count(),
+        3,
+        "{title} has no line for each of good, wrong and cheat"
+    );
     for (line, name) in wanted.lines().zip(["good", "wrong", "cheat"]) {
-        let Some((ended, stderr)) = run(job, name) else { return Vec::new() };
+        let Some((ended, stderr)) = run(job, name) else {
+            return Vec::new();
+        };
         let code = ended.split(' ').nth(1).unwrap_or_default().to_owned();
         if (name == "good") != (code == "0") {
             wrong.push(format!("{title}: {ended}: a good run ends 0 and no other\n{stderr}"));

@@ -43,8 +43,16 @@ fn names_are_relative_to_the_file_that_writes_them() {
         ("p.yaml", "/etc/o/base.yaml", Some("/etc/o/base.yaml")),
         ("-", "base.yaml", Some("base.yaml")),
         ("ci/p.yaml", "builtin:node", Some("builtin:node")),
-        ("git:origin/main:ci/p.yaml", "base.yaml", Some("git:origin/main:ci/base.yaml")),
-        ("git:origin/main:ci/p.yaml", "../base.yaml", Some("git:origin/main:base.yaml")),
+        (
+            "git:origin/main:ci/p.yaml",
+            "base.yaml",
+            Some("git:origin/main:ci/base.yaml"),
+        ),
+        (
+            "git:origin/main:ci/p.yaml",
+            "../base.yaml",
+            Some("git:origin/main:base.yaml"),
+        ),
         ("git:origin/main:ci/p.yaml", "../../base.yaml", None),
         ("git:origin/main:ci/p.yaml", "/etc/base.yaml", None),
     ] {
@@ -81,7 +89,11 @@ fn rules_and_toolchains_add_up_and_what_the_file_says_itself_wins() {
     ] {
         assert!(said.contains(part), "{part} is not in\n{said}");
     }
-    assert_eq!(said.matches("[builtin:look]").count(), 1, "a preset that is reached twice counts once:\n{said}");
+    assert_eq!(
+        said.matches("[builtin:look]").count(),
+        1,
+        "a preset that is reached twice counts once:\n{said}"
+    );
     let mut toolchains = set.sandbox().toolchains;
     toolchains.sort();
     assert_eq!(toolchains, ["node", "rust"]);
@@ -109,15 +121,24 @@ fn mixed_and_build_go_by_the_tree_unless_toolchains_are_named() {
     let tree = extended(&[], &["node", "go"]);
     let says = |policy: &str| words::describe(&loaded(policy, &tree).unwrap());
     let mixed = says("version: 1\nextends: [builtin:mixed]\n");
-    assert!(mixed.contains("[builtin:node]") && mixed.contains("[builtin:go-sources]") && !mixed.contains("[builtin:rust]"));
+    assert!(
+        mixed.contains("[builtin:node]") && mixed.contains("[builtin:go-sources]") && !mixed.contains("[builtin:rust]")
+    );
     assert!(mixed.contains("[builtin:docs-sources]"));
     let build = says("version: 1\nextends: [builtin:build]\n");
-    assert!(build.contains("[builtin:go]") && build.contains("Toolchains: node, go"), "{build}");
+    assert!(
+        build.contains("[builtin:go]") && build.contains("Toolchains: node, go"),
+        "{build}"
+    );
     let named = says("version: 1\nextends: [builtin:build]\nsandbox: { toolchains: [rust] }\n");
     assert!(named.contains("[builtin:rust]") && !named.contains("[builtin:node]"));
     let set = loaded("version: 1\nextends: [builtin:mixed]\n", &tree).unwrap();
     assert_eq!(text(&set).tree, ["node", "go"]);
-    let set = loaded("version: 1\nextends: [builtin:mixed]\nsandbox: { toolchains: [rust] }\n", &tree).unwrap();
+    let set = loaded(
+        "version: 1\nextends: [builtin:mixed]\nsandbox: { toolchains: [rust] }\n",
+        &tree,
+    )
+    .unwrap();
     assert!(text(&set).tree.is_empty(), "the tree did not matter");
 }
 
@@ -135,7 +156,8 @@ fn nothing_known_in_the_tree_is_told() {
 
 #[test]
 fn every_problem_is_told_with_its_place() {
-    let policy = "version: 1\nextends:\n  - a.yaml\n  - builtin:nodes\n  - gone.yaml\n  - pyhton\nrules:\n  - { allow: x }\n";
+    let policy =
+        "version: 1\nextends:\n  - a.yaml\n  - builtin:nodes\n  - gone.yaml\n  - pyhton\nrules:\n  - { allow: x }\n";
     let a = "version: 1\nextends: [p.yaml]\nrules:\n  - { allow: write_file, pahts: [a] }\n";
     let said = loaded(policy, &extended(&[("ci/a.yaml", a)], &[])).unwrap_err();
     for part in [
@@ -156,9 +178,17 @@ fn every_problem_is_told_with_its_place() {
 #[test]
 fn depth_is_bounded() {
     let texts: Vec<(String, String)> = (0..=MAX_DEPTH)
-        .map(|n| (format!("ci/{n}.yaml"), format!("version: 1\nextends: [{}.yaml]\n", n + 1)))
+        .map(|n| {
+            (
+                format!("ci/{n}.yaml"),
+                format!("version: 1\nextends: [{}.yaml]\n", n + 1),
+            )
+        })
         .collect();
-    let borrowed: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let borrowed: Vec<(&str, &str)> = texts
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
     let said = loaded("version: 1\nextends: [0.yaml]\n", &extended(&borrowed, &[])).unwrap_err();
     assert!(said.contains("error[extends-too-deep]"), "{said}");
 }

@@ -126,7 +126,10 @@ fn every_preset_loads_without_a_warning() {
             Ok((set, warnings)) => {
                 assert!(warnings.is_empty(), "{name}: {}", render_all(&files, &warnings));
                 assert!(lint::lint(&set).is_empty(), "{name}");
-                assert!(set.files[0].rules.iter().all(|rule| rule.name.starts_with("builtin:")), "{name}");
+                assert!(
+                    set.files[0].rules.iter().all(|rule| rule.name.starts_with("builtin:")),
+                    "{name}"
+                );
             }
             Err(problems) => panic!("{name}: {}", render_all(&files, &problems)),
         }

@@ -3,8 +3,8 @@
 use crate::base::event::{Event, EventKind, PolicyPart, PolicyText, RunStarted};
 use crate::base::ids::CallId;
 use crate::cli::args::ResumeArgs;
-use crate::cli::refusal::Refusal;
 use crate::cli::inputs::{self, Policies};
+use crate::cli::refusal::Refusal;
 use crate::cli::{out, settings};
 use crate::diag::Files;
 use crate::journal::{self, own};
