@@ -133,7 +133,7 @@ fn repository(policy: &str) -> World {
 
 fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp")
-        .args(["-r", "-T", "--"])
+        .args(["-rH", "-T", "--"])
         .arg(from)
         .arg(to)
         .status()
