@@ -143,7 +143,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// What only has to have the right name to be ruled on.
 fn name_tools(world: &World) {
-    for tool in ["eslint", "tsc", "jest", "prettier"] {
+    for tool in ["eslint", "jest", "mocha", "prettier", "tsc", "tsx", "vitest"] {
         world.file(&format!("node_modules/.bin/{tool}"), "#!/usr/bin/env node\n");
     }
     world.file("node_modules/typescript/package.json", "{}\n");
