@@ -515,6 +515,10 @@ fn python_runs_whole() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let active = world.ws().join(".venv").to_string_lossy().into_owned();
     let world = world.env("PATH", path).env("VIRTUAL_ENV", active);
+    // Toolchains are the machine's, as in `harness`: the environment may be one of a Python that pyenv made.
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+    let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
+    let world = world.env("PYENV_ROOT", pyenv.to_string_lossy().into_owned());
     whole("python", world);
 }
 
