@@ -4,7 +4,7 @@
 //! add up, and of each limit the lowest holds. Between several extended files the strictest level and `default` hold, and hosts and
 //! variables add up.
 
-use super::model::{Policy, Sandbox};
+use super::model::Sandbox;
 use super::names::tidy;
 use super::profiles::Own;
 use super::rule::Rule;
@@ -211,13 +211,6 @@ pub fn record(name: &str, text: &str, parts: Vec<PolicyPart>, tree: Vec<String>)
         narrows: false,
         extends: parts,
         tree,
-    }
-}
-
-impl Policy {
-    /// The names of the files that it extends, resolved.
-    pub fn extended_files(&self) -> impl Iterator<Item = &str> {
-        self.source.extends.iter().map(|part| part.name.as_str())
     }
 }
 

@@ -133,7 +133,7 @@ fn repository(policy: &str) -> World {
 
 fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp")
-        .args(["-r", "-T", "--"])
+        .args(["-rH", "-T", "--"])
         .arg(from)
         .arg(to)
         .status()
@@ -143,7 +143,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// What only has to have the right name to be ruled on.
 fn name_tools(world: &World) {
-    for tool in ["eslint", "tsc", "jest", "prettier"] {
+    for tool in ["eslint", "jest", "mocha", "prettier", "tsc", "tsx", "vitest"] {
         world.file(&format!("node_modules/.bin/{tool}"), "#!/usr/bin/env node\n");
     }
     world.file("node_modules/typescript/package.json", "{}\n");
@@ -177,12 +177,14 @@ fn every_row_is_ruled_as_it_says() {
         name_tools(&world);
         match policy {
             // What is in the tree says which toolchains they are for.
-            "mixed" => ["Cargo.toml", "web/package.json", "tools/pyproject.toml"]
-                .iter()
-                .for_each(|file| {
+            "mixed" => {
+                for file in ["Cargo.toml", "web/package.json", "tools/pyproject.toml"] {
                     world.file(file, "");
-                }),
-            "build" => drop(world.file("Cargo.toml", "")),
+                }
+            }
+            "build" => {
+                world.file("Cargo.toml", "");
+            }
             _ => {}
         }
         let (good, bad) = (allowed(policy), refused(policy));
@@ -513,6 +515,10 @@ fn python_runs_whole() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let active = world.ws().join(".venv").to_string_lossy().into_owned();
     let world = world.env("PATH", path).env("VIRTUAL_ENV", active);
+    // Toolchains are the machine's, as in `harness`: the environment may be one of a Python that pyenv made.
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+    let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
+    let world = world.env("PYENV_ROOT", pyenv.to_string_lossy().into_owned());
     whole("python", world);
 }
 

@@ -31,7 +31,7 @@ fn text(path: &Path) -> String {
 
 fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp")
-        .args(["-r", "-T", "--"])
+        .args(["-rH", "-T", "--"])
         .arg(from)
         .arg(to)
         .status()
