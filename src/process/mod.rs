@@ -14,6 +14,7 @@ pub mod held;
 pub mod jobs;
 mod live;
 mod own;
+pub mod placed;
 pub mod plain;
 pub mod private;
 pub mod proxy;
@@ -22,6 +23,7 @@ pub mod serve;
 mod spawn;
 pub mod toolchains;
 mod tree;
+pub mod venv;
 mod write_guard;
 
 pub use capture::OnOutput;
@@ -50,6 +52,8 @@ pub struct Confinement {
     pub readable: Vec<PathBuf>,
     /// Further directories that may be written (caches of `toolchains`).
     pub writable: Vec<PathBuf>,
+    /// What commands see elsewhere than it lies; at level `full` only.
+    pub placed: placed::Placed,
     /// Never readable: run directories. Landlock cannot take a place out of one that it grants, so at that level this holds only
     /// for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
@@ -73,6 +77,7 @@ impl Confinement {
             workspace: workspace.to_path_buf(),
             readable: Vec::new(),
             writable: Vec::new(),
+            placed: placed::Placed::default(),
             hidden: Vec::new(),
             closed: Arc::new(NothingClosed),
             memory: None,

@@ -43,6 +43,9 @@ pub struct Plan {
     pub values: BTreeMap<String, Value>,
     /// JSON from `--input`.
     pub input: Option<Value>,
+    /// Directories that git ignores and that `--isolate` brings along, relative to the workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub isolate_keep: Vec<String>,
 }
 
 impl Plan {

@@ -23,7 +23,6 @@ use crate::engine::run as engine;
 use crate::journal::store;
 use crate::policy::PolicySet;
 use crate::process::Confinement;
-use crate::process::private::Private;
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
@@ -32,6 +31,7 @@ use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
+use crate::workspace::isolate::Standing;
 use crate::workspace::patch::Shadow;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,8 @@ pub struct Session {
     pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
+    /// For a throw-away worktree: what it stands for, and what commands see in it of that.
+    pub isolated: Option<Standing>,
     pub hidden: Vec<PathBuf>,
     /// For a resume: the prompts of servers that the record has.
     pub prompts: Vec<GivenPrompt>,
@@ -133,9 +135,12 @@ async fn drive(
     // The user's own table goes before what the service is known for.
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
-    let own = Private::create()
-        .map(Arc::new)
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let mut own = wire::private(session.workspace.root())?;
+    if let Some(isolated) = &session.isolated {
+        own.brought.clone_from(&isolated.brought);
+        own.origin = Some(isolated.origin.clone());
+    }
+    let own = Arc::new(own);
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     // Context files are the repository's: what they hold is redacted as any text is that the model reads.
     let system = redactor.redact(&prompt::system(&session.plan, &context)).into_owned();
