@@ -11,6 +11,7 @@ pub mod inputs;
 pub mod meeting;
 pub mod origin;
 pub mod out;
+mod programs;
 pub mod outputs;
 pub mod places;
 pub mod prompts;

@@ -23,6 +23,7 @@ use crate::provider::Provider;
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
+use crate::provider::unasked::Unasked;
 use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
@@ -391,6 +392,10 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 
 /// The model of a run.
 pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
+    let played = |model: &str| model.starts_with("script:") || model.starts_with("replay:");
+    if !plan.asks() && !plan.model.as_deref().is_some_and(played) {
+        return Ok(Arc::new(Unasked::default()));
+    }
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(
             "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe"

@@ -184,6 +184,10 @@ pub struct Captured {
     pub cut: bool,
     /// Bytes that are neither in `keep` nor in `text`.
     pub omitted: u64,
-    /// Whether the first 4 KiB held a NUL byte.
+    /// Whether the first 4 KiB are no text.
     pub binary: bool,
+    /// NUL bytes; each is a replacement character in `text`.
+    pub nuls: u64,
+    /// Bytes that are no UTF-8.
+    pub not_utf8: u64,
 }

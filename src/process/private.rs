@@ -39,7 +39,8 @@ pub struct Private {
     pub brought: Vec<Brought>,
     /// The tree that an isolated workspace stands for.
     pub origin: Option<PathBuf>,
-    _hold: Hold,
+    _lock: Option<OwnedFd>,
+    _random: Option<TempDir>,
 }
 
 /// A directory of the user's tree that stands in an isolated one, below a private layer.
@@ -51,12 +52,6 @@ pub struct Brought {
     pub from: PathBuf,
     /// Whether commands see it there below a layer of their own; else it was copied.
     pub layered: bool,
-}
-
-#[derive(Debug)]
-enum Hold {
-    Lock(#[expect(dead_code, reason = "held, not read")] OwnedFd),
-    Random(TempDir),
 }
 
 impl Private {
@@ -90,7 +85,8 @@ impl Private {
                 kept: Some(cache.join("layers")),
                 brought: Vec::new(),
                 origin: None,
-                _hold: Hold::Lock(lock),
+                _lock: Some(lock),
+                _random: None,
             };
             // A run that was killed has left its own behind.
             private.clear()?;
@@ -106,7 +102,8 @@ impl Private {
             kept: None,
             brought: Vec::new(),
             origin: None,
-            _hold: Hold::Random(dir),
+            _lock: None,
+            _random: Some(dir),
         })
     }
 
@@ -261,13 +258,27 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
 
 /// The directories in which commands look for programs, as far as that is known before the level is; for telling what is missing.
 /// `None` for a toolchain that is none.
-pub fn program_dirs(wishes: &Wishes<'_>, origin: Option<&Path>) -> Option<Vec<PathBuf>> {
-    let user_home = user_home(wishes.parent);
-    let granted = grant(wishes.toolchains, &ground(wishes, &user_home, &user_home)).ok()?;
-    let active = venv::active(wishes.workspace, origin, wishes.parent);
+pub fn program_dirs(
+    toolchains: &[String],
+    pass: &[String],
+    parent: &[(String, String)],
+    workspace: &Path,
+    origin: Option<&Path>,
+) -> Option<Vec<PathBuf>> {
+    let home = user_home(parent);
+    let ground = Ground {
+        home: &home,
+        private_home: &home,
+        parent,
+        network: false,
+        layered: false,
+        workspace,
+    };
+    let granted = grant(toolchains, &ground).ok()?;
+    let active = venv::active(workspace, origin, parent);
     let path = search_path(&granted, &active);
-    let passed = wishes.pass.iter().any(|name| name == "PATH");
-    let own = wishes.parent.iter().find(|(name, _)| passed && name == "PATH");
+    let passed = pass.iter().any(|name| name == "PATH");
+    let own = parent.iter().find(|(name, _)| passed && name == "PATH");
     let path = own.map_or(path, |(_, path)| path.clone());
     Some(path.split(':').map(PathBuf::from).collect())
 }

@@ -49,6 +49,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether any step asks a model.
+    pub fn asks(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.work, StepWork::Prompt { .. }))
+    }
+
     /// SHA-256 of the plan's JSON in lower-case hex: the plan's name in the journal.
     pub fn digest(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();

@@ -15,4 +15,4 @@ pub mod text;
 mod unseen;
 pub mod walk;
 
-pub use root::Workspace;
+pub use root::{Changed, Workspace};

@@ -54,4 +54,5 @@ mod unseen;
 mod validators;
 mod waits;
 mod wires;
+mod workplace;
 mod write_guard;

@@ -12,7 +12,7 @@ use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
-use crate::cli::{exit, out, prompts, signals, wire};
+use crate::cli::{exit, out, programs, prompts, signals, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
@@ -135,6 +135,11 @@ async fn drive(
     // The user's own table goes before what the service is known for.
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
+    let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
+    let parent = wire::environment();
+    if let Some(missing) = programs::missing(&session.plan, &session.policies, session.workspace.root(), origin, &parent) {
+        return Err(Refusal::Environment(missing));
+    }
     let mut own = wire::private(session.workspace.root())?;
     if let Some(isolated) = &session.isolated {
         own.brought.clone_from(&isolated.brought);
@@ -245,7 +250,7 @@ fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refus
     let capped = of_steps
         .chain([&plan.budget])
         .any(|budget| budget.cost_micros.is_some());
-    if !capped || model.recorded || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
+    if !capped || model.recorded || !plan.asks() || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
         return Ok(());
     }
     Err(Refusal::Environment(format!(
