@@ -54,7 +54,9 @@ pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
         Some(name) if users && !toolchains.iter().any(|named| named == name) => {
             format!("name `toolchains: [{name}]` under `sandbox` in the policy")
         }
-        _ if users => "it is in your PATH, but in no directory that commands see: install it under /usr/local/bin".to_owned(),
+        _ if users => {
+            "it is in your PATH, but in no directory that commands see: install it under /usr/local/bin".to_owned()
+        }
         _ => "install it on this machine".to_owned(),
     }
 }
@@ -62,7 +64,8 @@ pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
 /// The commands of steps and checks with what is known of their values, and how a person calls each.
 fn commands(plan: &Plan) -> Vec<(String, String)> {
     let none = StepOutputs::new();
-    let text = |command: &str| template::render_command(command, &plan.scope(&none)).unwrap_or_else(|_| command.to_owned());
+    let text =
+        |command: &str| template::render_command(command, &plan.scope(&none)).unwrap_or_else(|_| command.to_owned());
     let mut all = Vec::new();
     for step in &plan.steps {
         if let StepWork::Run { command, .. } = &step.work {
@@ -122,14 +125,20 @@ pub(crate) fn programs(text: &str) -> Vec<String> {
 /// The program of one simple command, and whether what follows is to be looked at.
 fn program(words: &[String]) -> (Option<String>, bool) {
     let is_assignment = |word: &&String| {
-        word.split_once('=').is_some_and(|(name, _)| {
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        })
+        word.split_once('=')
+            .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
     };
-    if words.iter().take_while(is_assignment).any(|word| word.starts_with("PATH=")) {
+    if words
+        .iter()
+        .take_while(is_assignment)
+        .any(|word| word.starts_with("PATH="))
+    {
         return (None, false);
     }
-    let mut rest = words.iter().skip_while(is_assignment).skip_while(|word| matches!(word.as_str(), "!" | "time" | "command"));
+    let mut rest = words
+        .iter()
+        .skip_while(is_assignment)
+        .skip_while(|word| matches!(word.as_str(), "!" | "time" | "command"));
     let Some(word) = rest.next() else {
         return (None, true);
     };
@@ -139,9 +148,47 @@ fn program(words: &[String]) -> (Option<String>, bool) {
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     let keyword = [
-        "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function",
-        "coproc", "source", ".", "eval", "alias", "trap", "exec", "local", "return", "let", "mapfile", "readarray", "getopts",
-        "builtin", "enable", "bind", "pushd", "popd", "dirs", "jobs", "fg", "bg", "disown", "times", "shift", "break", "continue",
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "select",
+        "function",
+        "coproc",
+        "source",
+        ".",
+        "eval",
+        "alias",
+        "trap",
+        "exec",
+        "local",
+        "return",
+        "let",
+        "mapfile",
+        "readarray",
+        "getopts",
+        "builtin",
+        "enable",
+        "bind",
+        "pushd",
+        "popd",
+        "dirs",
+        "jobs",
+        "fg",
+        "bg",
+        "disown",
+        "times",
+        "shift",
+        "break",
+        "continue",
     ];
     if keyword.contains(&word.as_str()) {
         return (None, false);

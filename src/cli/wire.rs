@@ -138,7 +138,10 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], fi
 /// there would be run by its checks.
 pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: Option<&Path>) {
     let active = venv::active(workspace.root(), origin, &environment());
-    let dirs = active.programs.iter().filter_map(|dir| dir.strip_prefix(workspace.root()).ok());
+    let dirs = active
+        .programs
+        .iter()
+        .filter_map(|dir| dir.strip_prefix(workspace.root()).ok());
     policies.protect(dirs.map(|dir| dir.to_string_lossy().into_owned()));
 }
 

@@ -250,11 +250,19 @@ mod tests {
             (127, "bash: line 1: cargo: command not found", Some("`cargo`")),
             (127, "sh: 1: jest: not found", Some("`jest`")),
             (127, "env: ‘python3’: No such file or directory", Some("`python3`")),
-            (126, "bash: line 3: /root/bin/tool: Permission denied", Some("`/root/bin/tool`")),
+            (
+                126,
+                "bash: line 3: /root/bin/tool: Permission denied",
+                Some("`/root/bin/tool`"),
+            ),
             (127, "anything else", Some("a program (exit code 127)")),
             (127, "bash: line 1: ./run.sh: No such file or directory", None),
             (126, "bash: line 1: target/debug/app: Permission denied", None),
-            (126, &format!("bash: line 1: {own}: cannot execute: required file not found"), None),
+            (
+                126,
+                &format!("bash: line 1: {own}: cannot execute: required file not found"),
+                None,
+            ),
             (1, "bash: line 1: cargo: command not found", None),
         ] {
             assert_eq!(missing(code, line).as_deref(), expected, "{line}");

@@ -223,7 +223,11 @@ fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Res
         "{what} could not run: {program} is not there for commands, or cannot be executed; install it on this machine, name its \
          toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
     );
-    Err(Stop::Ended(Outcome::new(Verdict::Environment, "program_missing", message)))
+    Err(Stop::Ended(Outcome::new(
+        Verdict::Environment,
+        "program_missing",
+        message,
+    )))
 }
 
 /// The end that an author's own command brings when it changed what a deny rule closes, or when a change could not be undone.

@@ -48,7 +48,10 @@ impl PolicySet {
             level: level.unwrap_or_default(),
             network: self.network().iter().map(ToString::to_string).collect(),
             toolchains: toolchains.unwrap_or_default(),
-            keep_caches: self.files.iter().all(|file| file.sandbox.keep_caches.unwrap_or(file.narrows))
+            keep_caches: self
+                .files
+                .iter()
+                .all(|file| file.sandbox.keep_caches.unwrap_or(file.narrows))
                 && self.files.iter().any(|file| !file.narrows),
         }
     }

@@ -125,11 +125,7 @@ fn join_cut(head: &[u8], missing: u64, tail: &[u8]) -> String {
         .count();
     let tail = &tail[skip..];
     let missing = missing + skip as u64;
-    format!(
-        "{}\n[... {missing} bytes left out ...]\n{}",
-        shown(head),
-        shown(tail)
-    )
+    format!("{}\n[... {missing} bytes left out ...]\n{}", shown(head), shown(tail))
 }
 
 /// As text, with a replacement character for each NUL byte and each part that is no UTF-8.

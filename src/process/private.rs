@@ -246,7 +246,11 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         workspace: wishes.workspace.to_path_buf(),
         env,
         readable,
-        writable: if full { Vec::new() } else { vec![private.home(), private.tmp()] },
+        writable: if full {
+            Vec::new()
+        } else {
+            vec![private.home(), private.tmp()]
+        },
         placed,
         hidden: wishes.hidden.to_vec(),
         closed: Arc::clone(wishes.closed),
@@ -301,8 +305,11 @@ fn ground<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> Gr
 
 /// Where commands see their home at level `full`: where the user has the own one, so that no path differs from a build by hand.
 fn seen_home(user: &Path, workspace: &Path) -> PathBuf {
-    let plain = user.is_absolute() && user.components().count() > 1 && user.canonicalize().is_ok_and(|real| real == user);
-    let system = super::confine::SYSTEM.iter().chain(&["/etc", "/proc", "/dev", "/sys", "/tmp", "/var/tmp"]);
+    let plain =
+        user.is_absolute() && user.components().count() > 1 && user.canonicalize().is_ok_and(|real| real == user);
+    let system = super::confine::SYSTEM
+        .iter()
+        .chain(&["/etc", "/proc", "/dev", "/sys", "/tmp", "/var/tmp"]);
     let taken = system.map(Path::new).any(|dir| user == dir || dir.starts_with(user));
     // The home of a user may hold the workspace, but not lie in it.
     match plain && !taken && !user.starts_with(workspace) {
@@ -311,7 +318,12 @@ fn seen_home(user: &Path, workspace: &Path) -> PathBuf {
     }
 }
 
-fn placed(wishes: &Wishes<'_>, private: &Private, (layers, active): (Vec<Layer>, &venv::Active), home: &Path) -> Placed {
+fn placed(
+    wishes: &Wishes<'_>,
+    private: &Private,
+    (layers, active): (Vec<Layer>, &venv::Active),
+    home: &Path,
+) -> Placed {
     let layered = || private.brought.iter().filter(|brought| brought.layered);
     let brought = layered().enumerate().map(|(number, brought)| Layer {
         name: format!("tree-{number}"),
@@ -343,7 +355,10 @@ fn search_path(granted: &Grant, active: &venv::Active) -> String {
     let own = active.programs.iter().map(|dir| dir.display().to_string());
     // One that is not there could be made by a command, and would then hide programs of the system.
     let tools = granted.path.iter().filter(|dir| Path::new(dir).is_dir()).cloned();
-    own.chain(tools).chain([SYSTEM_PATH.to_owned()]).collect::<Vec<_>>().join(":")
+    own.chain(tools)
+        .chain([SYSTEM_PATH.to_owned()])
+        .collect::<Vec<_>>()
+        .join(":")
 }
 
 fn environment(

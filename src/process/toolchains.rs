@@ -13,7 +13,7 @@
 //! | `java` | sdkman | Maven's repository, Gradle's home | Maven's repository tail, Gradle's read-only cache |
 //!
 //! Settings of cargo that name a token or a password are not shown to commands; they find no such file at `full`, and a private
-//! `CARGO_HOME` elsewhere.
+//! `CARGO_HOME` elsewhere. So does level `none`, where everything could be written and fetched.
 
 use super::placed::Layer;
 use std::path::{Path, PathBuf};
@@ -161,10 +161,12 @@ fn rust(ground: &Ground<'_>) -> Grant {
     let cargo = ground.place("CARGO_HOME", ".cargo");
     let rustup = ground.place("RUSTUP_HOME", ".rustup");
     let settings: Vec<PathBuf> = ["config.toml", "config"].map(|name| cargo.join(name)).to_vec();
-    let there = settings.into_iter().filter(|path| std::fs::symlink_metadata(path).is_ok());
+    let there = settings
+        .into_iter()
+        .filter(|path| std::fs::symlink_metadata(path).is_ok());
     let (open, secret): (Vec<PathBuf>, Vec<PathBuf>) = there.partition(|path| names_no_secret(path));
-    // Where files cannot be hidden, cargo would fail at one that it may not read.
-    let private = !ground.layered && !secret.is_empty();
+    // Where files cannot be hidden, cargo would fail at one that it may not read; where it has network, it would write the user's own.
+    let private = !ground.layered && (ground.network || !secret.is_empty());
     let home = match private {
         true => ground.private_home.join(".cargo"),
         false => cargo.clone(),
@@ -193,7 +195,11 @@ fn rust(ground: &Ground<'_>) -> Grant {
         readable,
         path: vec![shown(&cargo.join("bin"))],
         env,
-        links: if private { links.to_vec() } else { Vec::new() },
+        links: if private && !ground.network {
+            links.to_vec()
+        } else {
+            Vec::new()
+        },
         layers: caches
             .iter()
             .filter_map(|name| ground.layer(&format!("cargo-{name}"), cargo.join(name), false))
@@ -207,7 +213,15 @@ fn names_no_secret(path: &Path) -> bool {
         return false;
     };
     let text = text.to_ascii_lowercase();
-    let words = ["token", "password", "passwd", "secret", "credential", "authorization", "@"];
+    let words = [
+        "token",
+        "password",
+        "passwd",
+        "secret",
+        "credential",
+        "authorization",
+        "@",
+    ];
     !words.iter().any(|word| text.contains(word))
 }
 
@@ -281,7 +295,11 @@ fn python(ground: &Ground<'_>) -> Grant {
         pair("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
         pair("PIP_NO_INPUT", "1"),
     ];
-    for (name, variable) in [("pip", "PIP_CACHE_DIR"), ("uv", "UV_CACHE_DIR"), ("poetry", "POETRY_CACHE_DIR")] {
+    for (name, variable) in [
+        ("pip", "PIP_CACHE_DIR"),
+        ("uv", "UV_CACHE_DIR"),
+        ("poetry", "POETRY_CACHE_DIR"),
+    ] {
         let layer = layers.iter().find(|layer| layer.name == name);
         env.extend(layer.map(|layer| pair(variable, shown(&layer.place))));
     }
@@ -470,7 +488,11 @@ mod tests {
     fn caches_in_or_around_the_workspace_are_not_layered() {
         for place in ["/nonexistent/ws/.cargo", "/nonexistent"] {
             let granted = granted(&["rust"], &[("CARGO_HOME", place)], ("/nonexistent", true)).unwrap();
-            let around: Vec<_> = granted.layers.iter().filter(|layer| layer.place.starts_with("/nonexistent/ws")).collect();
+            let around: Vec<_> = granted
+                .layers
+                .iter()
+                .filter(|layer| layer.place.starts_with("/nonexistent/ws"))
+                .collect();
             assert!(around.is_empty(), "{place}: {around:?}");
         }
     }

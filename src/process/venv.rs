@@ -42,7 +42,10 @@ pub fn active(workspace: &Path, origin: Option<&Path>, parent: &[(String, String
         }
     }
     let environment = var("VIRTUAL_ENV").and_then(inside);
-    if let Some(bin) = environment.as_ref().map(|env| env.join("bin")).filter(|bin| bin.is_dir())
+    if let Some(bin) = environment
+        .as_ref()
+        .map(|env| env.join("bin"))
+        .filter(|bin| bin.is_dir())
         && !programs.contains(&bin)
     {
         programs.insert(0, bin);
@@ -80,7 +83,10 @@ fn installation(program: &Path) -> Option<PathBuf> {
     let prefix = prefix.canonicalize().ok()?;
     let libraries = std::fs::read_dir(prefix.join("lib")).ok()?;
     let library = libraries.flatten().any(|entry| {
-        let named = entry.file_name().to_str().is_some_and(|name| name.starts_with("python3."));
+        let named = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with("python3."));
         named && entry.path().join("os.py").is_file()
     });
     let is_python = name.starts_with("python") && program.is_file();
@@ -93,7 +99,10 @@ mod tests {
     use super::*;
 
     fn vars(pairs: &[(&str, String)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect()
     }
 
     #[test]
@@ -143,7 +152,12 @@ mod tests {
             std::fs::create_dir_all(root.join(name)).unwrap();
         }
         let file = |name: &str| std::fs::write(root.join(name), "").unwrap();
-        for name in ["ws/.venv/pyvenv.cfg", "py/bin/python3.12", "py/lib/python3.12/os.py", "home/bin/python3"] {
+        for name in [
+            "ws/.venv/pyvenv.cfg",
+            "py/bin/python3.12",
+            "py/lib/python3.12/os.py",
+            "home/bin/python3",
+        ] {
             file(name);
         }
         let python = root.join("ws/.venv/bin/python");

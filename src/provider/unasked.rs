@@ -26,8 +26,15 @@ impl Provider for Unasked {
         &self.0
     }
 
-    fn ask<'a>(&'a self, _request: &'a Request<'a>, _cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
-        let error = ProviderError::new(ProviderClass::Rejected, "this run names no model: name one with --model");
+    fn ask<'a>(
+        &'a self,
+        _request: &'a Request<'a>,
+        _cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        let error = ProviderError::new(
+            ProviderClass::Rejected,
+            "this run names no model: name one with --model",
+        );
         Box::pin(async { Err(error) })
     }
 }

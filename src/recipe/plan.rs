@@ -51,7 +51,9 @@ pub struct Plan {
 impl Plan {
     /// Whether any step asks a model.
     pub fn asks(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.work, StepWork::Prompt { .. }))
+        self.steps
+            .iter()
+            .any(|step| matches!(step.work, StepWork::Prompt { .. }))
     }
 
     /// SHA-256 of the plan's JSON in lower-case hex: the plan's name in the journal.

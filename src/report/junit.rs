@@ -65,7 +65,9 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
 
 /// Without the total of skipped cases, which the schema of Jenkins (`junit-10.xsd`) has for a suite and not for all of them.
 fn without_total(mut xml: String) -> String {
-    let Some(from) = xml.find("<testsuites ") else { return xml };
+    let Some(from) = xml.find("<testsuites ") else {
+        return xml;
+    };
     let to = xml[from..].find('>').map_or(xml.len(), |end| from + end);
     let found = xml[from..to].find(" skipped=\"").map(|at| from + at);
     if let Some(at) = found

@@ -9,9 +9,9 @@ use super::schema::{object, string};
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Display, FileDiff, Kind, Location, ToolOutput};
-use crate::workspace::{Changed, Workspace};
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
+use crate::workspace::{Changed, Workspace};
 use std::sync::Arc;
 
 /// Lines of the change that the model is shown.
@@ -118,7 +118,9 @@ fn old(place: &Place, workspace: &Workspace) -> Result<Option<Vec<u8>>, ToolErro
 fn write(place: &Place, content: &str, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let path = &place.path;
     let before = old(place, workspace)?;
-    let changed = before.as_ref().map_or(Changed::No, |bytes| workspace.changed_since(path, bytes));
+    let changed = before
+        .as_ref()
+        .map_or(Changed::No, |bytes| workspace.changed_since(path, bytes));
     if changed != Changed::No {
         let by = match changed {
             Changed::ByCommand => "by a command of yours",

@@ -38,14 +38,20 @@ fn policy(level: &str, toolchains: &str, more: &str) -> String {
 
 /// A recipe of one command.
 fn recipe(command: &str) -> String {
-    format!("version: 1\nname: build\nsteps:\n  - {{ id: build, run: {} }}\n", json!(command))
+    format!(
+        "version: 1\nname: build\nsteps:\n  - {{ id: build, run: {} }}\n",
+        json!(command)
+    )
 }
 
 /// One run of a command in a fresh run directory; `None` where the level cannot be had.
 fn build(world: &World, level: &str, toolchains: &str, command: &str) -> Option<String> {
     let _ = std::fs::remove_dir_all(world.out());
     let done = world.recipe(&recipe(command), "replies: []\n", &policy(level, toolchains, ""), &[]);
-    if !have(&format!("sandbox level {level}"), !done.stderr.contains("cannot be had here")) {
+    if !have(
+        &format!("sandbox level {level}"),
+        !done.stderr.contains("cannot be had here"),
+    ) {
         return None;
     }
     let journal = std::fs::read_to_string(journal(world)).unwrap();
@@ -86,7 +92,13 @@ fn by_hand(world: &World, command: &str) -> String {
 }
 
 /// Two runs and a build by hand; `is_new` says whether an output tells of work that was done.
-fn built_once(world: &World, (level, toolchains): (&str, &str), command: &str, results: &str, is_new: fn(&str) -> bool) {
+fn built_once(
+    world: &World,
+    (level, toolchains): (&str, &str),
+    command: &str,
+    results: &str,
+    is_new: fn(&str) -> bool,
+) {
     let Some(first) = build(world, level, toolchains, command) else {
         return;
     };
@@ -112,14 +124,26 @@ fn a_cargo_project_is_compiled_once() {
             "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\nlibc = \"0.2\"\n",
         );
         world.file("build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); println!(\"cargo:rerun-if-env-changed=HOME\"); }\n");
-        world.file("src/main.rs", "fn main() { println!(\"{}\", unsafe { libc::getpid() } > 0); }\n");
+        world.file(
+            "src/main.rs",
+            "fn main() { println!(\"{}\", unsafe { libc::getpid() } > 0); }\n",
+        );
         // The developer has fetched what is needed.
         by_hand(&world, "cargo fetch --quiet");
         // At `landlock` a private home has a path of its own; the rest is the developer's.
         if level == "landlock" {
-            world.file("build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n");
+            world.file(
+                "build.rs",
+                "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n",
+            );
         }
-        built_once(&world, (level, "rust"), "cargo build 2>&1", "target/debug/deps", |text| text.contains("Compiling"));
+        built_once(
+            &world,
+            (level, "rust"),
+            "cargo build 2>&1",
+            "target/debug/deps",
+            |text| text.contains("Compiling"),
+        );
     }
 }
 
@@ -149,14 +173,20 @@ fn an_npm_project_is_installed_from_the_users_cache_and_compiled_once() {
     }
     for level in LEVELS {
         let _ = std::fs::remove_dir_all(world.ws().join("dist"));
-        built_once(&world, (level, "node"), "npm run build", "dist", |text| text.contains("TSFILE"));
+        built_once(&world, (level, "node"), "npm run build", "dist", |text| {
+            text.contains("TSFILE")
+        });
         // Only where the cache can be layered is it there.
         if level == "full" {
             std::fs::remove_dir_all(world.ws().join("node_modules")).unwrap();
             let cache = written(&world.path().join("home/.npm/_cacache"));
             let text = build(&world, level, "node", "npm ci && npm run build").unwrap();
             assert!(text.contains("added 1 package"), "{text}");
-            assert_eq!(written(&world.path().join("home/.npm/_cacache")), cache, "the user's own is not written");
+            assert_eq!(
+                written(&world.path().join("home/.npm/_cacache")),
+                cache,
+                "the user's own is not written"
+            );
         }
     }
 }
@@ -166,7 +196,10 @@ fn a_python_extension_is_compiled_once() {
     let ready = Command::new("bash")
         .args(["-c", "python3 -c 'import setuptools, sysconfig, os; assert os.path.exists(sysconfig.get_path(\"include\") + \"/Python.h\")' && cc --version"])
         .output();
-    if !have("python3 with setuptools, its headers and a C compiler", ready.is_ok_and(|output| output.status.success())) {
+    if !have(
+        "python3 with setuptools, its headers and a C compiler",
+        ready.is_ok_and(|output| output.status.success()),
+    ) {
         return;
     }
     for level in LEVELS {
@@ -179,16 +212,21 @@ fn a_python_extension_is_compiled_once() {
             "small.c",
             "#include <Python.h>\nstatic struct PyModuleDef m = { PyModuleDef_HEAD_INIT, \"small\", 0, -1, 0 };\nPyMODINIT_FUNC PyInit_small(void) { return PyModule_Create(&m); }\n",
         );
-        let world = ["PYENV_ROOT", "PYENV_VERSION"].iter().fold(world, |world, name| match std::env::var(name) {
-            Ok(value) => world.env(name, value),
-            Err(_) => world,
-        });
+        // The interpreter of the machine is no secret.
+        let world = ["PYENV_ROOT", "PYENV_VERSION"]
+            .iter()
+            .fold(world, |world, name| match std::env::var(name) {
+                Ok(value) => world.env(name, value),
+                Err(_) => world,
+            });
         let world = match std::env::var("HOME").map(|home| format!("{home}/.pyenv")) {
             Ok(root) if Path::new(&root).is_dir() => world.env("PYENV_ROOT", root),
             _ => world,
         };
         let command = "python3 setup.py build_ext --inplace 2>&1 && python3 -c 'import small'";
-        built_once(&world, (level, "python"), command, "build", |text| text.contains("small.c"));
+        built_once(&world, (level, "python"), command, "build", |text| {
+            text.contains("small.c")
+        });
     }
 }
 
@@ -202,10 +240,16 @@ fn homes_and_caches_lie_at_the_same_place_in_every_run() {
             continue;
         };
         assert_eq!(build(&world, level, all, command).unwrap(), first, "{level}");
-        assert!(!first.contains("left\n"), "what a command leaves at home goes with the run: {first}");
+        assert!(
+            !first.contains("left\n"),
+            "what a command leaves at home goes with the run: {first}"
+        );
         let home = world.path().canonicalize().unwrap().join("home").display().to_string();
         if level == "full" {
-            assert!(first.contains(&format!("HOME={home}\n")) && first.contains("TMPDIR=/tmp\n"), "{first}");
+            assert!(
+                first.contains(&format!("HOME={home}\n")) && first.contains("TMPDIR=/tmp\n"),
+                "{first}"
+            );
             assert!(first.contains(&format!("npm_config_cache={home}/.npm\n")), "{first}");
         } else {
             assert!(first.contains(&format!("HOME={home}/.cache/overnight/")), "{first}");
@@ -242,7 +286,12 @@ fn what_a_run_adds_to_a_cache_is_kept_on_request_and_never_in_the_users_own() {
     assert_eq!(run(&sandbox(", caches: discard"), read).0, 1);
     // Another repository has its own.
     let other = World::repo(&[("b.txt", "two\n")]).env("HOME", world.path().join("home").display().to_string());
-    let done = other.recipe(&recipe("test ! -e ~/.npm/added"), "replies: []\n", &sandbox(", caches: keep"), &[]);
+    let done = other.recipe(
+        &recipe("test ! -e ~/.npm/added"),
+        "replies: []\n",
+        &sandbox(", caches: keep"),
+        &[],
+    );
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert_eq!(std::fs::read_to_string(at("users")).unwrap(), "the user's\n");
     assert!(!at("added").exists());
@@ -257,23 +306,29 @@ fn commands_at_the_same_time_have_caches_too() {
         "run_shell_command",
         json!({"command": "python3 -c 'import time; time.sleep(30)'", "is_background": true}),
     );
+    world.file("show.py", "import os\nprint(open(os.path.expanduser('~/.npm/users')).read())\nopen(os.path.expanduser('~/.npm/mine'), 'w')\n");
     let replies = script(&[
         background,
-        shell("cat ~/.npm/users"),
+        shell("python3 show.py"),
         json!({"calls": [
-            {"tool": "run_shell_command", "args": {"command": "cat ~/.npm/users"}},
-            {"tool": "run_shell_command", "args": {"command": "cat ~/.npm/users"}},
+            {"tool": "run_shell_command", "args": {"command": "python3 show.py"}},
+            {"tool": "run_shell_command", "args": {"command": "python3 show.py"}},
         ]}),
         says("done"),
     ]);
-    let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [cat, python3], args: any }\nsandbox: { level: full, toolchains: [node] }\n";
+    let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [python3], args: any }\nsandbox: { level: full, toolchains: [node] }\n";
     let done = world.run(&replies, policy, &["-p", "x"]);
     if !have("sandbox level full", !done.stderr.contains("cannot be had here")) {
         return;
     }
     let done = done.exits(0);
     let journal = std::fs::read_to_string(journal(&world)).unwrap();
-    assert_eq!(journal.matches("\"text\":\"the user's").count(), 3 * 2, "{}{journal}", done.stderr);
+    let shown = journal
+        .lines()
+        .filter(|line| line.contains("call_finished") && line.contains("the user's"))
+        .count();
+    assert_eq!(shown, 3, "{}{journal}", done.stderr);
+    assert!(!world.path().join("home/.npm/mine").exists());
 }
 
 /// A virtual environment as `python -m venv` lays it out, with one program.
@@ -308,14 +363,24 @@ fn an_activated_environment_of_the_workspace_holds_for_commands_and_is_not_writt
             "version: 1\nrules:\n  - {{ allow: write_file, paths: ['**'] }}\n  - {{ allow: run_shell_command, commands: [tool, python3], args: any }}\nsandbox: {{ level: {level} }}\n"
         );
         let done = world.recipe(recipe, &replies, &policy, &[]);
-        if !have(&format!("sandbox level {level}"), !done.stderr.contains("cannot be had here")) {
+        if !have(
+            &format!("sandbox level {level}"),
+            !done.stderr.contains("cannot be had here"),
+        ) {
             continue;
         }
         let result = world.result();
         let journal = std::fs::read_to_string(journal(&world)).unwrap();
-        assert!(journal.contains(&format!("tool of {}", ws.join(".venv").display())), "{level}: {journal}");
+        assert!(
+            journal.contains(&format!("tool of {}", ws.join(".venv").display())),
+            "{level}: {journal}"
+        );
         assert!(!ws.join(".venv/bin/grep").exists(), "{level}: a program was planted");
-        let failed = result["checks"].as_array().into_iter().flatten().any(|check| check["name"] == "honest");
+        let failed = result["checks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|check| check["name"] == "honest");
         assert!(done.code != 0 && (failed || done.code == 4), "{level}: {result}");
     }
 }
@@ -324,7 +389,10 @@ fn an_activated_environment_of_the_workspace_holds_for_commands_and_is_not_writt
 fn an_isolated_run_has_what_its_recipe_keeps() {
     for level in LEVELS {
         let world = World::repo(&[(".gitignore", "node_modules/\ntarget/\n.venv/\n"), ("a.txt", "one\n")]);
-        world.file("node_modules/.bin/tool", "#!/bin/sh\necho from-$(basename $(cat node_modules/dep/name))\n");
+        world.file(
+            "node_modules/.bin/tool",
+            "#!/bin/sh\necho from-$(basename $(cat node_modules/dep/name))\n",
+        );
         let tool = world.ws().join("node_modules/.bin/tool");
         std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         world.file("node_modules/dep/name", "kept\n");
@@ -332,17 +400,39 @@ fn an_isolated_run_has_what_its_recipe_keeps() {
         venv(&world, ".venv");
         let recipe = "version: 1\nname: x\nisolate: { keep: [node_modules, target] }\nsteps:\n  - id: use\n    run: |\n      node_modules/.bin/tool > out.txt\n      grep built target/debug/x\n      echo more > target/debug/y\n      echo changed > node_modules/dep/name\n      grep from-kept out.txt\n  - { id: again, run: grep changed node_modules/dep/name }\n";
         let done = world.recipe(recipe, "replies: []\n", &policy(level, "node", ""), &["--isolate"]);
-        if !have(&format!("sandbox level {level}"), !done.stderr.contains("cannot be had here")) {
+        if !have(
+            &format!("sandbox level {level}"),
+            !done.stderr.contains("cannot be had here"),
+        ) {
             continue;
         }
         let done = done.exits(0);
-        assert!(done.stderr.contains("overnight: node_modules: "), "{level}: {}", done.stderr);
-        let missing = done.stderr.lines().find(|line| line.contains("which git ignores")).unwrap_or_default();
-        assert!(missing.contains(".venv") && !missing.contains("target"), "{level}: {}", done.stderr);
-        assert_eq!(world.read("node_modules/dep/name"), "kept\n", "{level}: the user's own stays");
+        assert!(
+            done.stderr.contains("overnight: node_modules: "),
+            "{level}: {}",
+            done.stderr
+        );
+        let missing = done
+            .stderr
+            .lines()
+            .find(|line| line.contains("which git ignores"))
+            .unwrap_or_default();
+        assert!(
+            missing.contains(".venv") && !missing.contains("target"),
+            "{level}: {}",
+            done.stderr
+        );
+        assert_eq!(
+            world.read("node_modules/dep/name"),
+            "kept\n",
+            "{level}: the user's own stays"
+        );
         assert!(!world.ws().join("target/debug/y").exists(), "{level}");
         let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
-        assert!(patch.contains("out.txt") && !patch.contains("node_modules/dep"), "{level}: {patch}");
+        assert!(
+            patch.contains("out.txt") && !patch.contains("node_modules/dep"),
+            "{level}: {patch}"
+        );
         let left = git_in(&world.ws(), &["worktree", "list"]);
         assert_eq!(left.lines().count(), 1, "{left}");
     }
@@ -352,15 +442,27 @@ fn an_isolated_run_has_what_its_recipe_keeps() {
 fn nothing_waits_for_a_network_that_is_not_there() {
     for level in LEVELS {
         let world = World::new();
+        let pyenv = format!("{}/.pyenv", std::env::var("HOME").unwrap_or_default());
+        let world = if Path::new(&pyenv).is_dir() {
+            world.env("PYENV_ROOT", pyenv)
+        } else {
+            world
+        };
         world.file("package.json", "{\"name\": \"x\", \"version\": \"1.0.0\"}");
         for (program, toolchain, command) in [
             ("npx", "node", "npx --yes cowsay-that-nobody-has hello"),
             ("npm", "node", "npm install left-pad-that-nobody-has"),
-            ("python3", "python", "python3 -m venv v && v/bin/pip install package-that-nobody-has"),
+            (
+                "python3",
+                "python",
+                "python3 -m pip install --target t package-that-nobody-has",
+            ),
             ("cargo", "rust", "cargo install crate-that-nobody-has"),
             ("mvn", "java", "mvn -q dependency:get -Dartifact=nobody:has:1"),
         ] {
-            let found = Command::new("bash").args(["-c", &format!("command -v {program}")]).output();
+            let found = Command::new("bash")
+                .args(["-c", &format!("command -v {program}")])
+                .output();
             let there = found.is_ok_and(|output| output.status.success());
             if !there && program == "mvn" || !have(program, there) {
                 continue;
@@ -372,12 +474,22 @@ fn nothing_waits_for_a_network_that_is_not_there() {
                 json!(format!("{command} 2>&1"))
             );
             let done = world.recipe(&text, "replies: []\n", &policy(level, toolchain, ""), &[]);
-            if !have(&format!("sandbox level {level}"), !done.stderr.contains("cannot be had here")) {
+            if !have(
+                &format!("sandbox level {level}"),
+                !done.stderr.contains("cannot be had here"),
+            ) {
                 break;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "{level}: {command} took {:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() < Duration::from_secs(40),
+                "{level}: {command} took {:?}",
+                begun.elapsed()
+            );
             let journal = std::fs::read_to_string(journal(&world)).unwrap();
-            assert!(!journal.contains("\"timed_out\":true") && !journal.contains("\"code\":0,\"timed_out\""), "{level} {command}: {journal}");
+            assert!(
+                !journal.contains("\"timed_out\":true") && !journal.contains("\"code\":0,\"timed_out\""),
+                "{level} {command}: {journal}"
+            );
         }
     }
 }
@@ -388,11 +500,22 @@ fn a_program_that_is_not_there_ends_the_run_before_any_request() {
     let recipe = "version: 1\nname: x\nsteps:\n  - id: work\n    prompt: go\n    checks:\n      - { name: lint, run: no-such-linter --strict }\n      - { name: unit, run: 'cargo test && no-such-linter' }\n";
     let policy = "version: 1\nextends: [builtin:edit]\n";
     let done = world.recipe(recipe, &script(&[says("done")]), policy, &[]).exits(8);
-    assert!(done.stderr.contains("check `lint` runs `no-such-linter`, which is not there"), "{}", done.stderr);
+    assert!(
+        done.stderr
+            .contains("check `lint` runs `no-such-linter`, which is not there"),
+        "{}",
+        done.stderr
+    );
     assert_eq!(done.stderr.matches("no-such-linter").count(), 1, "{}", done.stderr);
-    let in_system = ["/usr/bin/cargo", "/usr/local/bin/cargo", "/bin/cargo"].iter().any(|path| Path::new(path).exists());
+    let in_system = ["/usr/bin/cargo", "/usr/local/bin/cargo", "/bin/cargo"]
+        .iter()
+        .any(|path| Path::new(path).exists());
     if !in_system {
-        assert!(done.stderr.contains("check `unit` runs `cargo`") && done.stderr.contains("toolchains: [rust]"), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("check `unit` runs `cargo`") && done.stderr.contains("toolchains: [rust]"),
+            "{}",
+            done.stderr
+        );
     }
     let result = world.result();
     assert_eq!(result["verdict"], "environment");
@@ -415,9 +538,13 @@ fn a_check_that_cannot_run_ends_the_run_and_costs_no_second_turn() {
         let replies = script(&[says("done"), says("done again")]);
         world.recipe(&recipe, &replies, &open_policy(&[]), &[]).exits(code);
         let result = world.result();
-        assert_eq!(result["verdict"], if code == 8 { "environment" } else { "failed" }, "{command}: {result}");
+        assert_eq!(
+            result["verdict"],
+            if code == 8 { "environment" } else { "failed" },
+            "{command}: {result}"
+        );
         let turns = if code == 8 { 1 } else { 2 };
-        assert_eq!(result["turns"], turns, "{command}: {result}");
+        assert_eq!(result["usage"]["turns"], turns, "{command}: {result}");
     }
 }
 
@@ -426,13 +553,18 @@ fn a_command_of_several_lines_ends_with_the_first_that_fails() {
     for (command, code) in [
         ("false\necho went on\n", 1),
         ("false | cat\necho went on\n", 1),
-        ("echo $unset_name\n", 1),
+        ("echo $unset_name\ntrue\n", 1),
         ("false; true", 0),
         ("test -f nothing || true\ntrue\n", 0),
     ] {
         let world = World::new();
-        let recipe = format!("version: 1\nname: x\nsteps:\n  - {{ id: s, run: {} }}\n  - {{ id: t, run: 'true' }}\n", json!(command));
-        world.recipe(&recipe, "replies: []\n", &open_policy(&[]), &[]).exits(code);
+        let recipe = format!(
+            "version: 1\nname: x\nsteps:\n  - {{ id: s, run: {} }}\n  - {{ id: t, run: 'true' }}\n",
+            json!(command)
+        );
+        world
+            .recipe(&recipe, "replies: []\n", &open_policy(&[]), &[])
+            .exits(code);
     }
 }
 
@@ -441,10 +573,15 @@ fn a_recipe_of_commands_needs_no_model_and_no_key() {
     let world = World::new();
     for model in ["", "model: gemini/gemini-2.5-pro\nbudget: { cost: 1.00 }\n"] {
         let _ = std::fs::remove_dir_all(world.out());
-        let recipe = world.beside("r.yaml", format!("version: 1\nname: x\n{model}steps:\n  - {{ id: s, run: echo hi > out.txt }}\n"));
+        let recipe = world.beside(
+            "r.yaml",
+            format!("version: 1\nname: x\n{model}steps:\n  - {{ id: s, run: echo hi > out.txt }}\n"),
+        );
         let policy = world.beside("p.yaml", open_policy(&[]));
         let out = world.out().display().to_string();
-        let done: Done = world.call(&["run", &recipe, "--policy", &policy, "--out", &out]).exits(0);
+        let done: Done = world
+            .call(&["run", &recipe, "--policy", &policy, "--out", &out])
+            .exits(0);
         assert_eq!(world.read("out.txt"), "hi\n", "{}", done.stderr);
         world.call(&["report", &out]).exits(0);
     }
@@ -475,12 +612,18 @@ fn looking_with_git_leaves_the_index_alone_at_every_level() {
         ]);
         let policy = policy(level, "", "").replace("toolchains: []", "network: none");
         let done = world.run(&replies, &policy, &["-p", "x"]);
-        if !have(&format!("sandbox level {level}"), !done.stderr.contains("cannot be had here")) {
+        if !have(
+            &format!("sandbox level {level}"),
+            !done.stderr.contains("cannot be had here"),
+        ) {
             continue;
         }
         done.exits(0);
         let journal = std::fs::read_to_string(journal(&world)).unwrap();
-        assert!(journal.contains(" M b.txt") && journal.contains("+three"), "{level}: {journal}");
+        assert!(
+            journal.contains(" M b.txt") && journal.contains("+three"),
+            "{level}: {journal}"
+        );
         assert!(!journal.contains("\"decision\":\"deny\""), "{level}: {journal}");
         let after = (std::fs::read(&index).unwrap(), index.metadata().unwrap().ino());
         assert_eq!(after, before, "{level}: the index");

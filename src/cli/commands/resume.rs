@@ -168,9 +168,16 @@ async fn go_on(
     wire::guard(&mut policies, &workspace, &hidden, &own);
     let isolated = match tree {
         Tree::Own { .. } => None,
-        Tree::Isolated { made, origin } => {
-            Some(wire::bring(origin, made.workspace(), &plan.isolate_keep, &policies, args.shared.quiet).await?)
-        }
+        Tree::Isolated { made, origin } => Some(
+            wire::bring(
+                origin,
+                made.workspace(),
+                &plan.isolate_keep,
+                &policies,
+                args.shared.quiet,
+            )
+            .await?,
+        ),
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     wire::guard_programs(&mut policies, &workspace, origin);

@@ -111,7 +111,13 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
             out::tell(&lacks);
         }
         let keep = settings.plan.isolate_keep.clone();
-        let standing = wire::bring(&place.workspace, isolated.workspace(), &keep, &settings.policies, args.shared.quiet);
+        let standing = wire::bring(
+            &place.workspace,
+            isolated.workspace(),
+            &keep,
+            &settings.policies,
+            args.shared.quiet,
+        );
         let ended = match standing.await {
             Ok(standing) => begin(&args.shared, settings, place, Some((&isolated, standing)), started).await,
             Err(refusal) => Err(refusal),
@@ -138,7 +144,9 @@ async fn begin(
         files,
         ..
     } = settings;
-    let tree = isolated.as_ref().map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
+    let tree = isolated
+        .as_ref()
+        .map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
     let hidden = vec![place.settled.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
@@ -164,7 +172,9 @@ async fn begin(
         model: provider.info().id.clone(),
         replays: provider.recorded().map(|recorded| recorded.model.clone()),
         workspace: workspace.root().to_string_lossy().into_owned(),
-        isolated_from: isolated.as_ref().map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
+        isolated_from: isolated
+            .as_ref()
+            .map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
         base: Base {
             commit: commit(&workspace).await?,
         },

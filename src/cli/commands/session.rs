@@ -137,7 +137,13 @@ async fn drive(
     let window = known.or(model.info().window);
     let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
     let parent = wire::environment();
-    if let Some(missing) = programs::missing(&session.plan, &session.policies, session.workspace.root(), origin, &parent) {
+    if let Some(missing) = programs::missing(
+        &session.plan,
+        &session.policies,
+        session.workspace.root(),
+        origin,
+        &parent,
+    ) {
         return Err(Refusal::Environment(missing));
     }
     let mut own = wire::private(session.workspace.root())?;

@@ -56,16 +56,30 @@ fn a_cut_never_splits_a_character() {
 
 #[test]
 fn only_what_is_no_text_is_binary() {
-    let elf: Vec<u8> = std::fs::read("/proc/self/exe").unwrap().into_iter().take(4096).collect();
-    let random: Vec<u8> = (0..512_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let elf: Vec<u8> = std::fs::read("/proc/self/exe")
+        .unwrap()
+        .into_iter()
+        .take(4096)
+        .collect();
+    let random: Vec<u8> = (0..512_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
     for (name, bytes, binary) in [
         ("a program", elf.as_slice(), true),
         ("nothing but NUL", &[0; 100], true),
         ("noise", &random, true),
-        ("names", b"src/a.rs\0src/b.rs\0Cargo.toml\0".repeat(20).as_slice(), false),
+        (
+            "names",
+            b"src/a.rs\0src/b.rs\0Cargo.toml\0".repeat(20).as_slice(),
+            false,
+        ),
         ("short names", b"a\0b\0c\0d\0e\0f\0g\0h\0i\0j\0", false),
         ("one NUL", b"a\0b", false),
-        ("another encoding", b"caf\xe9 au lait, cr\xe8me br\xfbl\xe9e\n".repeat(9).as_slice(), false),
+        (
+            "another encoding",
+            b"caf\xe9 au lait, cr\xe8me br\xfbl\xe9e\n".repeat(9).as_slice(),
+            false,
+        ),
         ("colours", b"\x1b[1;31merror\x1b[0m: x\r\n".repeat(9).as_slice(), false),
         ("another script", "日本語のテキスト\n".repeat(50).as_bytes(), false),
         ("nothing", b"", false),

@@ -69,9 +69,7 @@ fn piece(at: &Path, layer: &Layer, writable: bool) -> Option<Piece> {
     if there && let Ok(tree) = overlay(&layer.below, &upper, &work) {
         return Some(Piece::made(tree, writable));
     }
-    (layer.alone || !there)
-        .then(|| Piece::of(&upper, writable))
-        .flatten()
+    (layer.alone || !there).then(|| Piece::of(&upper, writable)).flatten()
 }
 
 /// An overlay that is mounted nowhere yet. The directories are named by descriptors: a name may hold what the options' own

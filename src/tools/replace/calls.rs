@@ -125,5 +125,8 @@ fn what_a_command_of_the_model_changed_is_read_again_and_said() {
     told("read_file", &json!({"file_path": "a.txt"}));
     told("run_shell_command", &json!({"command": "sed -i s/4/6/ a.txt"}));
     let whole = told("write_file", &json!({"file_path": "a.txt", "content": "1\n5\n"}));
-    assert!(whole.starts_with("file_changed: a.txt was changed by a command of yours"), "{whole}");
+    assert!(
+        whole.starts_with("file_changed: a.txt was changed by a command of yours"),
+        "{whole}"
+    );
 }

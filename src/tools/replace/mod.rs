@@ -36,9 +36,9 @@ use super::write_file::refuse_large;
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Display, Kind, Location, ToolOutput};
-use crate::workspace::{Changed, Workspace};
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
+use crate::workspace::{Changed, Workspace};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -98,12 +98,20 @@ fn first(names: &[String]) -> String {
 }
 
 fn relative(path: &str) -> Result<PathBuf, String> {
-    let path: PathBuf = Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
+    let path: PathBuf = Path::new(path)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect();
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    let own = path.components().any(|part| matches!(part.as_os_str().to_str(), Some(".git" | ".overnight")));
+    let own = path
+        .components()
+        .any(|part| matches!(part.as_os_str().to_str(), Some(".git" | ".overnight")));
     match plain && !own && path.components().next().is_some() {
         true => Ok(path),
-        false => Err(format!("isolate.keep: {} is no directory of the workspace", path.display())),
+        false => Err(format!(
+            "isolate.keep: {} is no directory of the workspace",
+            path.display()
+        )),
     }
 }
 
@@ -327,16 +335,34 @@ mod tests {
         let file = origin.join("target/debug/a");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink("debug/a", origin.join("target/link")).unwrap();
-        File::options().write(true).open(&file).unwrap()
+        File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
             .set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000, 5))
             .unwrap();
         let (standing, told) = bring(&origin, &tree, &kept(&["./target/", "web/node_modules"]), false).unwrap();
         assert_eq!(standing.brought.len(), 2);
-        assert!(matches!(&told[0], Told::Note(text) if text.contains("target: ") && text.contains(" s")), "{told:?}");
-        let (was, is) = (file.metadata().unwrap(), tree.join("target/debug/a").metadata().unwrap());
-        assert_eq!((was.mode(), was.mtime_nsec(), was.mtime()), (is.mode(), is.mtime_nsec(), is.mtime()));
-        assert_eq!(std::fs::read_link(tree.join("target/link")).unwrap(), Path::new("debug/a"));
-        assert_eq!(std::fs::read_to_string(tree.join("web/node_modules/x/index.js")).unwrap(), "web/node_modules/x/index.js");
+        assert!(
+            matches!(&told[0], Told::Note(text) if text.contains("target: ") && text.contains(" s")),
+            "{told:?}"
+        );
+        let (was, is) = (
+            file.metadata().unwrap(),
+            tree.join("target/debug/a").metadata().unwrap(),
+        );
+        assert_eq!(
+            (was.mode(), was.mtime_nsec(), was.mtime()),
+            (is.mode(), is.mtime_nsec(), is.mtime())
+        );
+        assert_eq!(
+            std::fs::read_link(tree.join("target/link")).unwrap(),
+            Path::new("debug/a")
+        );
+        assert_eq!(
+            std::fs::read_to_string(tree.join("web/node_modules/x/index.js")).unwrap(),
+            "web/node_modules/x/index.js"
+        );
     }
 
     #[test]
@@ -347,9 +373,15 @@ mod tests {
         // A file system that clones needs no layer.
         if brought.layered {
             assert!(tree.join(".venv/bin").is_dir() && !tree.join(".venv/lib").exists());
-            assert!(matches!(&told[0], Told::Note(text) if text.contains("2 files") || text.contains("4 files")), "{told:?}");
+            assert!(
+                matches!(&told[0], Told::Note(text) if text.contains("2 files") || text.contains("4 files")),
+                "{told:?}"
+            );
         }
-        assert_eq!((&brought.from, brought.path.as_path()), (&origin.join(".venv"), Path::new(".venv")));
+        assert_eq!(
+            (&brought.from, brought.path.as_path()),
+            (&origin.join(".venv"), Path::new(".venv"))
+        );
     }
 
     #[test]
@@ -368,12 +400,18 @@ mod tests {
         std::fs::write(origin.join(".gitignore"), "node_modules/\n/target\n").unwrap();
         std::fs::write(origin.join(".venv/.gitignore"), "*\n").unwrap();
         let (_, told) = bring(&origin, &tree, &kept(&["target", "gone"]), false).unwrap();
-        let warnings: Vec<_> = told.iter().filter_map(|told| match told {
-            Told::Warning(text) => Some(text.as_str()),
-            Told::Note(_) => None,
-        }).collect();
+        let warnings: Vec<_> = told
+            .iter()
+            .filter_map(|told| match told {
+                Told::Warning(text) => Some(text.as_str()),
+                Told::Note(_) => None,
+            })
+            .collect();
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].contains("names gone"), "{warnings:?}");
-        assert!(warnings[1].contains("has no .venv, node_modules, which git ignores"), "{warnings:?}");
+        assert!(
+            warnings[1].contains("has no .venv, node_modules, which git ignores"),
+            "{warnings:?}"
+        );
     }
 }

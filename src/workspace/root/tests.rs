@@ -132,7 +132,11 @@ fn changes_by_others_are_noticed() {
     assert_eq!((since(b"b"), since(b"c")), (Changed::No, Changed::ByOthers));
     workspace.note_command(true);
     workspace.note_read("src/a.rs", b"c");
-    assert_eq!(since(b"d"), Changed::ByCommand, "a command in the background may write at any time");
+    assert_eq!(
+        since(b"d"),
+        Changed::ByCommand,
+        "a command in the background may write at any time"
+    );
 }
 
 /// A directory is swapped for a link that leads outside, over and over, while a file below it is read and written.
