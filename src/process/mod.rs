@@ -53,7 +53,7 @@ pub struct Confinement {
     /// Further directories that may be written (caches of `toolchains`).
     pub writable: Vec<PathBuf>,
     /// What commands see elsewhere than it lies; at level `full` only.
-    pub placed: placed::Placed,
+    pub placed: Arc<placed::Placed>,
     /// Never readable: run directories. Landlock cannot take a place out of one that it grants, so at that level this holds only
     /// for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
@@ -77,7 +77,7 @@ impl Confinement {
             workspace: workspace.to_path_buf(),
             readable: Vec::new(),
             writable: Vec::new(),
-            placed: placed::Placed::default(),
+            placed: Arc::default(),
             hidden: Vec::new(),
             closed: Arc::new(NothingClosed),
             memory: None,

@@ -251,7 +251,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         } else {
             vec![private.home(), private.tmp()]
         },
-        placed,
+        placed: Arc::new(placed),
         hidden: wishes.hidden.to_vec(),
         closed: Arc::clone(wishes.closed),
         memory: None,
@@ -430,7 +430,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let closed = dir.path().join("home/closed");
         std::fs::create_dir_all(closed.join("deeper")).unwrap();
-        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
         remove(&dir.path().join("home")).unwrap();
         assert!(!dir.path().join("home").exists());
         remove(&dir.path().join("home")).unwrap();

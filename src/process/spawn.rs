@@ -13,7 +13,6 @@ use rustix::process::Signal;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use std::time::{Duration, Instant};
@@ -188,19 +187,10 @@ impl Pipes {
     }
 }
 
-/// The shell of the system: not one that the tree has in a directory of `PATH`.
-fn shell() -> &'static str {
-    let places = ["/usr/bin/bash", "/bin/bash"];
-    places
-        .into_iter()
-        .find(|place| Path::new(place).is_file())
-        .unwrap_or("bash")
-}
-
 /// The words to execute. A text that begins with a dash stays a text.
 pub(crate) fn argv(program: &Program) -> Vec<String> {
     match program {
-        Program::Shell(text) => [shell(), "--noprofile", "--norc", "-c", "--", text]
+        Program::Shell(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
             .map(str::to_owned)
             .to_vec(),
         Program::Argv(words) if words.is_empty() => vec![String::new()],

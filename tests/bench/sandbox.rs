@@ -33,7 +33,7 @@ fn sandbox(bench: &mut Criterion) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return;
     };
-    let Ok(private) = Private::create() else { return };
+    let Ok(private) = Private::create(None) else { return };
     let mut group = bench.benchmark_group("sandbox");
     group.sample_size(20);
     group.bench_function("plain spawn", |bench| {
@@ -82,6 +82,7 @@ async fn run(level: Level, writes: Writes, top: &Path, private: &Private) -> boo
         network: &network,
         witness: true,
         toolchains: &[],
+        keep_caches: false,
         pass: &[],
         parent: &[],
     };

@@ -141,7 +141,7 @@ fn house(level: Level) -> House {
         workspace: at("ws").canonicalize().unwrap(),
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
-        placed: overnight::process::placed::Placed::default(),
+        placed: Arc::default(),
         hidden: Vec::new(),
         closed: std::sync::Arc::new(overnight::base::grant::NothingClosed),
         memory: None,
