@@ -227,6 +227,8 @@ impl Look<'_> {
             private_home: Path::new("/nonexistent"),
             parent: self.secrets.vars(),
             network: false,
+            layered: false,
+            workspace: self.workspace,
         };
         let granted = toolchains::grant(&self.policies.sandbox().toolchains, &ground);
         granted.map(|granted| granted.readable).unwrap_or_default()

@@ -364,7 +364,7 @@ pub async fn standalone(
             _own: None,
         });
     }
-    let own = Private::create().map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let own = wire::private(workspace.root())?;
     let made = wire::confinement(policies, workspace.root(), &own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
     let tested = crate::process::self_test(&confinement).await;

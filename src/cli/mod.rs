@@ -18,6 +18,7 @@ pub mod out;
 pub mod outputs;
 pub mod places;
 pub mod problems;
+mod programs;
 pub mod prompts;
 pub mod refusal;
 pub mod search;

@@ -1,6 +1,7 @@
 //! Builds what a run works with; the only place that knows every concrete type. Runs nothing of the plan.
 
 use super::inputs;
+use super::out;
 use super::refusal::Refusal;
 use super::search;
 use super::unseen;
@@ -17,16 +18,18 @@ use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
-use crate::process::{self, Confinement, Level, Network, proxy};
+use crate::process::{self, Confinement, Level, Network, proxy, venv};
 use crate::provider::Provider;
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
+use crate::provider::unasked::Unasked;
 use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
 use crate::tools::{Registry, Scope, save_memory, web_search};
+use crate::workspace::isolate::{self, Standing, Told};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -131,6 +134,63 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], fi
     }
 }
 
+/// What `PATH` and `VIRTUAL_ENV` name in the workspace holds for commands too, so that nothing in it is written: what a run puts
+/// there would be run by its checks.
+pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: Option<&Path>) {
+    let active = venv::active(workspace.root(), origin, &environment());
+    let dirs = active
+        .programs
+        .iter()
+        .filter_map(|dir| dir.strip_prefix(workspace.root()).ok());
+    policies.protect(dirs.map(|dir| dir.to_string_lossy().into_owned()));
+}
+
+/// The directories that commands of a run may write beside the workspace: at the same place for every run in a repository.
+pub fn private(root: &Path) -> Result<Private, Refusal> {
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let cache = cache.filter(|cache| cache.is_absolute() && !absolute(cache).starts_with(root));
+    let cache = cache.map(|cache| cache.join("overnight").join(repository_key(root)));
+    Private::create(cache.as_deref()).map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))
+}
+
+/// Brings what the recipe keeps into a throw-away worktree, and tells what is there and what is missing.
+pub async fn bring(
+    origin: &Path,
+    tree: &Path,
+    keep: &[String],
+    policies: &PolicySet,
+    quiet: bool,
+) -> Result<Standing, Refusal> {
+    let layers = match policies.sandbox().level {
+        WishedLevel::Auto | WishedLevel::Full => process::probe().await.full.is_ok(),
+        WishedLevel::Landlock | WishedLevel::None => false,
+    };
+    let (origin, tree, keep) = (origin.to_owned(), tree.to_owned(), keep.to_vec());
+    let brought = tokio::task::spawn_blocking(move || isolate::bring(&origin, &tree, &keep, layers)).await;
+    let (standing, told) = brought
+        .map_err(|error| error.to_string())
+        .flatten()
+        .map_err(Refusal::Environment)?;
+    for told in told {
+        match told {
+            Told::Note(_) if quiet => {}
+            Told::Note(text) => out::tell(&text),
+            Told::Warning(text) => out::tell(&format!("warning: {text}")),
+        }
+    }
+    Ok(standing)
+}
+
+/// Names the repository of a workspace, or the workspace where it lies in none; the same for all of its worktrees.
+fn repository_key(root: &Path) -> String {
+    let repository = patch::repository(root).map_or_else(|| root.to_owned(), |found| found.common_dir);
+    let repository = repository.canonicalize().unwrap_or(repository);
+    let mut key = crate::base::ids::sha256_hex(&[repository.to_string_lossy().as_bytes()]);
+    key.truncate(16);
+    key
+}
+
 /// The sandbox of a run. `own` holds the home and the temporary files of its commands.
 pub async fn confinement(
     policies: &PolicySet,
@@ -186,6 +246,7 @@ pub async fn confinement(
         network: &network,
         witness,
         toolchains: &wish.toolchains,
+        keep_caches: wish.keep_caches,
         pass: &policies.env_pass(),
         parent: &without_model_keys(environment()),
     };
@@ -334,6 +395,10 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 
 /// The model of a run.
 pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
+    let played = |model: &str| model.starts_with("script:") || model.starts_with("replay:");
+    if !plan.asks() && !plan.model.as_deref().is_some_and(played) {
+        return Ok(Arc::new(Unasked::default()));
+    }
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(
             "no model is named: write --model PROVIDER/NAME, as gemini/gemini-2.5-pro, or `model:` in the recipe"

@@ -10,6 +10,7 @@ use crate::process::{self, Finished, Program, Spawn};
 use crate::recipe::plan::{Changed, CheckWhat};
 use crate::workspace::Workspace;
 use globset::{Glob, GlobSet, GlobSetBuilder};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,20 @@ pub const OUTPUT_BYTES: usize = 16 * 1024;
 /// The largest file that a `file` check reads.
 const FILE_BYTES: u64 = 8 << 20;
 
-/// Runs a command of the recipe's author: no rule judges it, the sandbox confines it.
+/// What comes before a command of several lines: any of them that fails ends it, as in the scripts of CI systems.
+const STRICT: &str = "set -euo pipefail; ";
+
+/// Runs a command of the recipe's author: no rule judges it, the sandbox confines it. One of several lines ends with the first
+/// that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duration) -> Result<Finished, Stop> {
+    let program = match text.trim().contains('\n') {
+        // On the first line, so that the shell's own messages keep their numbers.
+        true => format!("{STRICT}{text}"),
+        false => text.to_owned(),
+    };
     let left = deps.deadline.saturating_duration_since(Instant::now());
     let spawn = Spawn {
-        program: Program::Shell(text.to_owned()),
+        program: Program::Shell(program),
         dir: deps.workspace.root().to_owned(),
         env: Vec::new(),
         stdin: None,
@@ -82,6 +92,38 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
         exit: Some(exit.clone()),
         took_ms: finished.took.as_millis() as u64,
     }
+}
+
+/// The program that a command of the author did not find, or that could not be executed: then nothing was tried, and its failure
+/// tells nothing about the task. A path in the workspace is the run's own affair: the model makes such a program, or breaks it.
+pub fn program_missing(finished: &Finished, workspace: &Workspace) -> Option<String> {
+    let code = finished.exit.code.filter(|code| matches!(code, 126 | 127))?;
+    let lines = || finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
+    let Some(named) = lines().find_map(|line| not_executed(line)) else {
+        return Some(format!("a program (exit code {code})"));
+    };
+    let inside = named.contains('/') && (!named.starts_with('/') || Path::new(named).starts_with(workspace.root()));
+    (!inside).then(|| format!("`{named}`"))
+}
+
+/// The program of a line in which a shell says that it could not execute it.
+fn not_executed(line: &str) -> Option<&str> {
+    let ends = [
+        ": command not found",
+        ": not found",
+        ": No such file or directory",
+        ": Permission denied",
+    ];
+    let before = ends.iter().find_map(|end| line.strip_suffix(end)).or_else(|| {
+        let (before, _) = line.split_once(": cannot execute")?;
+        Some(before)
+    })?;
+    let shells = ["bash", "sh", "dash", "/bin/sh", "/bin/bash", "env", "/usr/bin/env"];
+    let mut parts = before.split(": ");
+    let shell = parts.next().filter(|shell| shells.contains(shell))?;
+    let name = parts.last()?;
+    let name = name.trim_matches(|c| matches!(c, '\'' | '‘' | '’' | '"'));
+    (!name.is_empty() && !name.contains(char::is_whitespace) && !shell.is_empty()).then_some(name)
 }
 
 fn describe(bounds: &Changed) -> String {
@@ -188,6 +230,40 @@ mod tests {
         assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
         let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
         assert_eq!(moved, Err("lib/a.rs was changed".to_owned()));
+    }
+
+    #[test]
+    fn what_was_not_there_is_told_from_what_the_run_makes_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(dir.path()).unwrap();
+        let missing = |code: i32, line: &str| {
+            let mut finished = Finished::default();
+            finished.exit.code = Some(code);
+            finished.stdout.text = format!("before\n{line}\n");
+            program_missing(&finished, &workspace)
+        };
+        let own = workspace.root().join("tool").display().to_string();
+        for (code, line, expected) in [
+            (127, "bash: line 1: cargo: command not found", Some("`cargo`")),
+            (127, "sh: 1: jest: not found", Some("`jest`")),
+            (127, "env: ‘python3’: No such file or directory", Some("`python3`")),
+            (
+                126,
+                "bash: line 3: /root/bin/tool: Permission denied",
+                Some("`/root/bin/tool`"),
+            ),
+            (127, "anything else", Some("a program (exit code 127)")),
+            (127, "bash: line 1: ./run.sh: No such file or directory", None),
+            (126, "bash: line 1: target/debug/app: Permission denied", None),
+            (
+                126,
+                &format!("bash: line 1: {own}: cannot execute: required file not found"),
+                None,
+            ),
+            (1, "bash: line 1: cargo: command not found", None),
+        ] {
+            assert_eq!(missing(code, line).as_deref(), expected, "{line}");
+        }
     }
 
     #[test]

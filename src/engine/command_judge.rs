@@ -48,7 +48,13 @@ impl CommandJudge {
                     .map(PathBuf::from)
                     .filter(|dir| dir.is_absolute() && dir.is_dir())
                     .collect(),
-                writable: confinement.writable.clone(),
+                writable: confinement
+                    .writable
+                    .iter()
+                    .chain(confinement.placed.seen())
+                    .cloned()
+                    .collect(),
+                read_only: confinement.readable.clone(),
                 ruled,
                 activates,
             },

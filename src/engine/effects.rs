@@ -202,7 +202,27 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         output: format!("{}{}", finished.stdout.text, finished.stderr.text),
         took_ms: finished.took.as_millis() as u64,
     })?;
-    Ok(ledger.sync_behind()?)
+    ledger.sync_behind()?;
+    stop_if_missing(deps, &format!("step {}", step.id), &finished)
+}
+
+/// A command whose program is not there says nothing about the task: the run ends, and names what to add.
+fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), Stop> {
+    if !finished.undone.is_empty() {
+        return Ok(());
+    }
+    let Some(program) = checks::program_missing(finished, &deps.workspace) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{what} could not run: {program} is not there for commands, or cannot be executed; install it on this machine, name its \
+         toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
+    );
+    Err(Stop::Ended(Outcome::new(
+        Verdict::Environment,
+        "program_missing",
+        message,
+    )))
 }
 
 /// A wait that was cut short by the end of the run tells nothing about what was waited for.
@@ -273,6 +293,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
     let Some(check) = step.checks.get(index) else {
         return Err(Stop::Environment(format!("step {} has no check {index}", step.id)));
     };
+    let mut ran = None;
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } => {
             ground.prepare_for_commands(deps, ledger).await?;
@@ -281,7 +302,9 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
             let finished = checks::command(deps, ledger, &text, Duration::from_millis(*timeout_ms)).await?;
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
-            checks::of_command(&check.name, &text, &finished)
+            let result = checks::of_command(&check.name, &text, &finished);
+            ran = Some(finished);
+            result
         }
         what => checks::look(&check.name, what, ledger.state.patch.as_ref(), &deps.workspace),
     };
@@ -290,7 +313,11 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
         attempt: ledger.state.attempt,
         check: result,
     })?;
-    Ok(ledger.sync_behind()?)
+    ledger.sync_behind()?;
+    match ran {
+        Some(finished) => stop_if_missing(deps, &format!("check {}", check.name), &finished),
+        None => Ok(()),
+    }
 }
 
 /// Judges the answer against the response schema.

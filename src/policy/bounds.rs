@@ -187,7 +187,9 @@ pub(super) fn protects(
         return Some(stop("protected_path", reason, fix(path)));
     }
     if set.is_run_file(&place.path) {
-        let reason = format!("{path} is the policy or recipe of this run");
+        let reason = format!(
+            "{path} is the policy or recipe of this run, or lies in its PATH, where checks find programs by their names"
+        );
         return Some(stop("protected_path", reason, "change it outside the run".to_owned()));
     }
     None

@@ -22,6 +22,8 @@ pub struct Setting {
     pub path: Vec<PathBuf>,
     /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
     pub writable: Vec<PathBuf>,
+    /// Directories in those that it may only read.
+    pub read_only: Vec<PathBuf>,
     /// The commands of the text that were ruled before it started.
     pub ruled: Vec<RuledCommand>,
     /// Whether the command sources a virtual environment's `activate`, which asks for the system's name.
@@ -115,10 +117,24 @@ fn shown(exec: &Exec) -> String {
 fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
     let path = lexical(&exec.path);
     if let Ok(below) = path.strip_prefix(&setting.root) {
-        return vec![format!("./{}", below.display())];
+        let inside = format!("./{}", below.display());
+        // A directory of the workspace in which commands look for programs is written by none of them.
+        let named = path.file_name().filter(|_| {
+            let dir = path.parent();
+            dir.is_some_and(|dir| setting.path.iter().any(|known| known == dir))
+        });
+        let name = named.map(|name| name.to_string_lossy().into_owned());
+        return name.into_iter().chain([inside]).collect();
     }
     let absolute = path.display().to_string();
-    let in_any = |of: &Path| setting.writable.iter().any(|dir| of.starts_with(dir));
+    let in_any = |of: &Path| {
+        let dirs = setting.writable.iter().filter(|dir| of.starts_with(dir));
+        let kept = |dir: &Path| {
+            let parts = setting.read_only.iter().filter(|part| of.starts_with(part));
+            parts.into_iter().any(|part| part.starts_with(dir))
+        };
+        dirs.into_iter().any(|dir| !kept(dir))
+    };
     if in_any(&path) || in_any(&exec.real) || exec.real.starts_with(&setting.root) {
         return vec![absolute];
     }

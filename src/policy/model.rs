@@ -46,6 +46,8 @@ pub struct Sandbox {
     pub level: Option<WishedLevel>,
     pub network: Option<Vec<HostPattern>>,
     pub toolchains: Option<Vec<String>>,
+    /// `caches: keep`, or `discard`.
+    pub keep_caches: Option<bool>,
 }
 
 /// The sandbox level asked for, from the mildest to the strictest.
@@ -79,6 +81,8 @@ pub struct SandboxWish {
     pub network: Vec<String>,
     /// Names of toolchain presets.
     pub toolchains: Vec<String>,
+    /// Whether what commands add to the caches of toolchains stays for the next run in the same repository.
+    pub keep_caches: bool,
 }
 
 /// What a rule does with what it matches.

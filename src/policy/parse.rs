@@ -301,11 +301,13 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> Sandbox {
         Shape::List(items) if items.is_empty() => Vec::new(),
         _ => toolchains(strings(node, "toolchains", problems), problems),
     });
+    let caches = block.choice("caches", &[("keep", true), ("discard", false)], problems);
     block.finish(problems);
     Sandbox {
         level,
         network,
         toolchains,
+        keep_caches: caches.map(|caches| caches.value),
     }
 }
 

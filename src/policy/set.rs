@@ -35,7 +35,8 @@ pub struct Protected {
 impl PolicySet {
     /// What all files ask of the sandbox: the strictest level, only hosts and toolchains that all agree on.
     ///
-    /// A file that says nothing of `network` grants none; one that says nothing of `toolchains` leaves them to the others.
+    /// A file that says nothing of `network` grants none; one that says nothing of `toolchains` leaves them to the others. Caches
+    /// are kept where every file says so; a recipe's own policy may only speak against it.
     pub fn sandbox(&self) -> SandboxWish {
         let spoken = self
             .files
@@ -49,6 +50,11 @@ impl PolicySet {
             level: level.unwrap_or_default(),
             network: self.network().iter().map(ToString::to_string).collect(),
             toolchains: toolchains.unwrap_or_default(),
+            keep_caches: self
+                .files
+                .iter()
+                .all(|file| file.sandbox.keep_caches.unwrap_or(file.narrows))
+                && self.files.iter().any(|file| !file.narrows),
         }
     }
 

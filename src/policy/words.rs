@@ -30,6 +30,12 @@ pub fn describe(set: &PolicySet) -> String {
     );
     if !wish.toolchains.is_empty() {
         let _ = writeln!(out, "Toolchains: {}.", wish.toolchains.join(", "));
+        if wish.keep_caches {
+            let _ = writeln!(
+                out,
+                "What commands add to the caches of toolchains is kept for the next run in this repository."
+            );
+        }
     }
     let pass = set.env_pass();
     if !pass.is_empty() {

@@ -12,8 +12,10 @@ use std::sync::Arc;
 const KEEP_SIDE: u64 = 16 << 20;
 /// Bytes that the outputs in one directory may have together.
 const KEEP_ALL: u64 = 64 << 20;
-/// How far a NUL byte is looked for.
-const SNIFF: u64 = 4096;
+/// How much of an output tells whether it is text.
+const SNIFF: usize = 4096;
+/// Bytes that no text has, from which on an output can be binary.
+const FEW: usize = 8;
 
 /// Told each piece of text, redacted, as it comes; must not block.
 pub type OnOutput = Arc<dyn Fn(&str) + Send + Sync>;
@@ -27,7 +29,8 @@ pub(crate) struct Capture {
     tail: VecDeque<u8>,
     tail_room: usize,
     bytes: u64,
-    binary: bool,
+    sniffed: Vec<u8>,
+    odd: Odd,
     /// Bytes after redaction.
     passed: u64,
     keep: Keep,
@@ -44,7 +47,8 @@ impl Capture {
             tail: VecDeque::new(),
             tail_room: shown / 2,
             bytes: 0,
-            binary: false,
+            sniffed: Vec::new(),
+            odd: Odd::default(),
             passed: 0,
             keep: keep.map_or(Keep::Nowhere, Keep::Ready),
         }
@@ -52,10 +56,9 @@ impl Capture {
 
     /// Takes the next bytes of the program.
     pub fn push(&mut self, piece: &[u8]) {
-        if self.bytes < SNIFF {
-            let room = usize::try_from(SNIFF - self.bytes).unwrap_or(0).min(piece.len());
-            self.binary |= piece[..room].contains(&0);
-        }
+        let room = (SNIFF - self.sniffed.len()).min(piece.len());
+        self.sniffed.extend_from_slice(&piece[..room]);
+        self.odd.count(piece);
         self.bytes += piece.len() as u64;
         let safe = self.redact.push(piece);
         self.take(&safe);
@@ -90,6 +93,7 @@ impl Capture {
         if let Some((tell, carry)) = &mut self.live {
             pass_on(tell, carry, &[], true);
         }
+        self.odd.end();
         let tail: Vec<u8> = self.tail.into();
         let cut = self.passed > (self.head.len() + tail.len()) as u64;
         let missing = self.passed - (self.head.len() + tail.len()) as u64;
@@ -97,14 +101,16 @@ impl Capture {
             join_cut(&self.head, missing, &tail)
         } else {
             self.head.extend_from_slice(&tail);
-            String::from_utf8_lossy(&self.head).into_owned()
+            shown(&self.head)
         };
         Captured {
             text,
             bytes: self.bytes,
             cut,
             omitted: self.keep.close().unwrap_or(missing).min(missing),
-            binary: self.binary,
+            binary: is_binary(&self.sniffed),
+            nuls: self.odd.nuls,
+            not_utf8: self.odd.not_utf8,
         }
     }
 }
@@ -119,11 +125,61 @@ fn join_cut(head: &[u8], missing: u64, tail: &[u8]) -> String {
         .count();
     let tail = &tail[skip..];
     let missing = missing + skip as u64;
-    format!(
-        "{}\n[... {missing} bytes left out ...]\n{}",
-        String::from_utf8_lossy(head),
-        String::from_utf8_lossy(tail)
-    )
+    format!("{}\n[... {missing} bytes left out ...]\n{}", shown(head), shown(tail))
+}
+
+/// As text, with a replacement character for each NUL byte and each part that is no UTF-8.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    match text.contains('\0') {
+        true => text.replace('\0', "\u{fffd}"),
+        false => text.into_owned(),
+    }
+}
+
+/// Bytes of an output that no text has.
+#[derive(Default)]
+struct Odd {
+    nuls: u64,
+    not_utf8: u64,
+    /// The beginning of a character whose rest is still to come.
+    carry: Vec<u8>,
+}
+
+impl Odd {
+    fn count(&mut self, piece: &[u8]) {
+        let joined;
+        let piece = match self.carry.is_empty() {
+            true => piece,
+            false => {
+                joined = [&std::mem::take(&mut self.carry), piece].concat();
+                &joined
+            }
+        };
+        let (piece, rest) = piece.split_at(piece.len() - unfinished(piece));
+        self.carry.extend_from_slice(rest);
+        self.nuls += memchr::memchr_iter(0, piece).count() as u64;
+        if std::str::from_utf8(piece).is_err() {
+            let invalid = piece.utf8_chunks().map(|chunk| chunk.invalid().len() as u64);
+            self.not_utf8 += invalid.sum::<u64>();
+        }
+    }
+
+    fn end(&mut self) {
+        self.not_utf8 += std::mem::take(&mut self.carry).len() as u64;
+    }
+}
+
+/// Whether an output that begins so is no text: mostly NUL bytes, or many control characters or bytes that are no UTF-8. A list
+/// with NUL bytes between its names, or a few bytes in another encoding, is text.
+fn is_binary(begin: &[u8]) -> bool {
+    let count = |odd: fn(u8) -> bool| begin.iter().filter(|byte| odd(**byte)).count();
+    let nuls = count(|byte| byte == 0);
+    let control = count(|byte| matches!(byte, 0x01..=0x06 | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f));
+    let cut = begin.len() - unfinished(begin);
+    let invalid: usize = begin[..cut].utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    let many = |odd: usize, share: usize| odd >= FEW && odd * 100 > begin.len() * share;
+    many(nuls, 50) || many(control, 10) || many(invalid, 30) || many(control + invalid, 20)
 }
 
 /// Bytes at the end that begin a character and do not finish it.
@@ -151,7 +207,7 @@ fn pass_on(tell: &OnOutput, carry: &mut Vec<u8>, piece: &[u8], last: bool) {
         carry.len() - unfinished(carry)
     };
     if end > 0 {
-        tell(&String::from_utf8_lossy(&carry[..end]));
+        tell(&shown(&carry[..end]));
         carry.drain(..end);
     }
 }

@@ -12,6 +12,7 @@
 pub(crate) mod cgroup;
 mod filter;
 mod init;
+mod layers;
 mod limits;
 mod listener;
 pub(crate) mod mediate;
@@ -23,6 +24,7 @@ pub(crate) mod spec;
 mod trial;
 mod view;
 
+pub(crate) use rules::SYSTEM;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
@@ -162,7 +164,8 @@ fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl 
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)),
     )
     .and_then(|()| view::build(spec, channel))
-    .and_then(|()| init::run(spec, channel, groups));
+    // What the view holds is let go when the last process of the tree has ended.
+    .and_then(|_held| init::run(spec, channel, groups));
     match done {
         Ok(()) => 0,
         Err(error) => {

@@ -14,6 +14,7 @@ pub mod held;
 pub mod jobs;
 mod live;
 mod own;
+pub mod placed;
 pub mod plain;
 pub mod private;
 pub mod proxy;
@@ -22,6 +23,7 @@ pub mod serve;
 mod spawn;
 pub mod toolchains;
 mod tree;
+pub mod venv;
 mod write_guard;
 
 pub use capture::OnOutput;
@@ -50,6 +52,8 @@ pub struct Confinement {
     pub readable: Vec<PathBuf>,
     /// Further directories that may be written (caches of `toolchains`).
     pub writable: Vec<PathBuf>,
+    /// What commands see elsewhere than it lies; at level `full` only.
+    pub placed: Arc<placed::Placed>,
     /// Never readable: run directories. Landlock cannot take a place out of one that it grants, so at that level this holds only
     /// for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
@@ -73,6 +77,7 @@ impl Confinement {
             workspace: workspace.to_path_buf(),
             readable: Vec::new(),
             writable: Vec::new(),
+            placed: Arc::default(),
             hidden: Vec::new(),
             closed: Arc::new(NothingClosed),
             memory: None,
@@ -179,6 +184,10 @@ pub struct Captured {
     pub cut: bool,
     /// Bytes that are neither in `keep` nor in `text`.
     pub omitted: u64,
-    /// Whether the first 4 KiB held a NUL byte.
+    /// Whether the first 4 KiB are no text.
     pub binary: bool,
+    /// NUL bytes; each is a replacement character in `text`.
+    pub nuls: u64,
+    /// Bytes that are no UTF-8.
+    pub not_utf8: u64,
 }

@@ -2,39 +2,196 @@
 //! wishes. Runs nothing.
 
 use super::env::{SYSTEM_PATH, base_env, set};
-use super::toolchains::{Grant, Ground, grant};
+use super::placed::{Layer, Placed};
+use super::toolchains::{GRADLE_OFFLINE, Grant, Ground, grant, offline};
+use super::venv;
 use super::{Confinement, Level, Network};
 use crate::base::grant::ClosedPaths;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A home and a directory for temporary files, empty at first; gone when dropped.
+/// Runs in one repository at the same time that each have a home at a place of its own. A further one has a random place.
+const MOST_RUNS: u32 = 64;
+
+/// What kept caches of one repository may hold. More is thrown away before the next run.
+const MOST_KEPT: u64 = 20 << 30;
+/// Names that are counted for it.
+const MOST_COUNTED: usize = 1_000_000;
+
+/// Where commands see their home at level `full` when the user's own place cannot be theirs.
+const ELSEWHERE: &str = "/home/overnight";
+
+/// A home, a directory for temporary files and the written parts of caches, empty at first; emptied when dropped.
+///
+/// They lie at the same place in every run in a repository, since build tools make paths part of what they compare; a lock tells
+/// runs apart that live at the same time.
 #[derive(Debug)]
 pub struct Private {
-    dir: TempDir,
+    dir: PathBuf,
+    /// What other runs in this repository find again, when the policy says so.
+    kept: Option<PathBuf>,
+    /// Directories of the original tree that commands of an isolated run see in theirs.
+    pub brought: Vec<Brought>,
+    /// The tree that an isolated workspace stands for.
+    pub origin: Option<PathBuf>,
+    _lock: Option<OwnedFd>,
+    _random: Option<TempDir>,
+}
+
+/// A directory of the user's tree that stands in an isolated one, below a private layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Relative to both trees.
+    pub path: PathBuf,
+    /// Where it lies.
+    pub from: PathBuf,
+    /// Whether commands see it there below a layer of their own; else it was copied.
+    pub layered: bool,
 }
 
 impl Private {
-    /// Makes both below the machine's directory for temporary files, for this user only.
-    pub fn create() -> io::Result<Self> {
+    /// Makes them in `cache`, a directory of this user for this repository; where that cannot be, at a random place below the
+    /// machine's directory for temporary files.
+    pub fn create(cache: Option<&Path>) -> io::Result<Self> {
+        let held = cache.and_then(|cache| Self::stable(cache).ok().flatten());
+        let private = match held {
+            Some(held) => held,
+            None => Self::random()?,
+        };
+        for dir in [private.home(), private.tmp(), private.dir.join("layers")] {
+            make(&dir)?;
+        }
+        Ok(private)
+    }
+
+    fn stable(cache: &Path) -> io::Result<Option<Self>> {
+        make(cache)?;
+        let cache = cache.canonicalize()?;
+        for number in 0..MOST_RUNS {
+            let dir = cache.join(format!("run-{number}"));
+            make(&dir)?;
+            let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let lock = rustix::fs::open(dir.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
+            let private = Self {
+                dir,
+                kept: Some(cache.join("layers")),
+                brought: Vec::new(),
+                origin: None,
+                _lock: Some(lock),
+                _random: None,
+            };
+            // A run that was killed has left its own behind.
+            private.clear()?;
+            return Ok(Some(private));
+        }
+        Ok(None)
+    }
+
+    fn random() -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("overnight-").tempdir()?;
-        let dir = Self { dir };
-        std::fs::create_dir(dir.home())?;
-        std::fs::create_dir(dir.tmp())?;
-        Ok(dir)
+        Ok(Self {
+            dir: dir.path().to_path_buf(),
+            kept: None,
+            brought: Vec::new(),
+            origin: None,
+            _lock: None,
+            _random: Some(dir),
+        })
     }
 
-    /// `HOME` of the children.
+    fn clear(&self) -> io::Result<()> {
+        for name in ["home", "tmp", "layers"] {
+            remove(&self.dir.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// `HOME` of the children; at level `full` they see it elsewhere.
     pub fn home(&self) -> PathBuf {
-        self.dir.path().join("home")
+        self.dir.join("home")
     }
 
-    /// `TMPDIR` of the children; at level `full` also `/tmp`.
+    /// `TMPDIR` of the children; at level `full` they see it as `/tmp`.
     pub fn tmp(&self) -> PathBuf {
-        self.dir.path().join("tmp")
+        self.dir.join("tmp")
     }
+
+    /// Where the written parts of caches lie.
+    fn layers(&self, keep: bool) -> PathBuf {
+        match &self.kept {
+            Some(kept) if keep => {
+                if size(kept) > MOST_KEPT {
+                    // What cannot be removed now is met again by the next run.
+                    let _ = remove(kept);
+                }
+                kept.clone()
+            }
+            _ => self.dir.join("layers"),
+        }
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        // Whoever has the place next clears it again.
+        let _ = self.clear();
+    }
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Removes a tree that commands have made; nothing of them lives. A directory that its owner may not enter is opened first.
+fn remove(dir: &Path) -> io::Result<()> {
+    let gone = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    match gone(std::fs::remove_dir_all(dir)) {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            open_up(dir);
+            gone(std::fs::remove_dir_all(dir))
+        }
+    }
+}
+
+fn open_up(dir: &Path) {
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        let _ = std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700));
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        left.extend(dirs.map(|entry| entry.path()));
+    }
+}
+
+/// Bytes of the files below a directory, as far as they are counted.
+fn size(dir: &Path) -> u64 {
+    let (mut left, mut bytes, mut seen) = (vec![dir.to_path_buf()], 0, 0);
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            seen += 1;
+            match entry.metadata() {
+                Ok(data) if data.is_dir() => left.push(entry.path()),
+                Ok(data) => bytes += data.len(),
+                Err(_) => {}
+            }
+            if seen > MOST_COUNTED {
+                return u64::MAX;
+            }
+        }
+    }
+    bytes
 }
 
 /// What a policy and a run want of the sandbox.
@@ -52,6 +209,8 @@ pub struct Wishes<'a> {
     pub witness: bool,
     /// Names of `toolchains::NAMES`.
     pub toolchains: &'a [String],
+    /// Whether what commands add to caches stays for the next run in this repository.
+    pub keep_caches: bool,
     /// Names of variables that the policy passes on.
     pub pass: &'a [String],
     /// The environment of this program.
@@ -60,22 +219,39 @@ pub struct Wishes<'a> {
 
 /// The confinement of one run. An error names a toolchain that is none, or a link that could not be made.
 pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
-    let home = private.home();
-    let user_home = wishes.parent.iter().find(|(name, _)| name == "HOME");
-    let ground = Ground {
-        home: Path::new(user_home.map_or("/nonexistent", |(_, home)| home.as_str())),
-        private_home: &home,
-        parent: wishes.parent,
-        network: *wishes.network != Network::None,
+    let full = wishes.level == Level::Full;
+    let user_home = user_home(wishes.parent);
+    let home = match full {
+        true => seen_home(&user_home, wishes.workspace),
+        false => private.home(),
     };
-    let granted = grant(wishes.toolchains, &ground).map_err(|name| format!("there is no toolchain `{name}`"))?;
-    link(&granted, &home).map_err(|error| format!("the private home cannot be filled: {error}"))?;
+    let granted = grant(wishes.toolchains, &ground(wishes, &user_home, &home))
+        .map_err(|name| format!("there is no toolchain `{name}`"))?;
+    fill(&granted, &private.home(), *wishes.network == Network::None)
+        .map_err(|error| format!("the private home cannot be filled: {error}"))?;
+    let active = venv::active(wishes.workspace, private.origin.as_deref(), wishes.parent);
+    let tmp = match full {
+        true => PathBuf::from("/tmp"),
+        false => private.tmp(),
+    };
+    let env = environment(wishes, &granted, (&home, &tmp), &active);
+    let mut readable = granted.readable;
+    readable.extend(private.brought.iter().map(|brought| brought.from.clone()));
+    let placed = match full {
+        true => placed(wishes, private, (granted.layers, &active), &home),
+        false => Placed::default(),
+    };
     Ok(Confinement {
         level: wishes.level,
         workspace: wishes.workspace.to_path_buf(),
-        env: environment(wishes, &granted, private),
-        readable: granted.readable,
-        writable: vec![home, private.tmp()],
+        env,
+        readable,
+        writable: if full {
+            Vec::new()
+        } else {
+            vec![private.home(), private.tmp()]
+        },
+        placed: Arc::new(placed),
         hidden: wishes.hidden.to_vec(),
         closed: Arc::clone(wishes.closed),
         memory: None,
@@ -84,22 +260,132 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     })
 }
 
-fn environment(wishes: &Wishes<'_>, granted: &Grant, private: &Private) -> Vec<(String, String)> {
-    let mut path: Vec<&str> = granted.path.iter().map(String::as_str).collect();
-    path.push(SYSTEM_PATH);
-    let (home, tmp) = (
-        private.home().display().to_string(),
-        private.tmp().display().to_string(),
-    );
-    let mut env = base_env(&home, &tmp, &path.join(":"), wishes.pass, wishes.parent);
+/// The directories in which commands look for programs, as far as that is known before the level is; for telling what is missing.
+/// `None` for a toolchain that is none.
+pub fn program_dirs(
+    toolchains: &[String],
+    pass: &[String],
+    parent: &[(String, String)],
+    workspace: &Path,
+    origin: Option<&Path>,
+) -> Option<Vec<PathBuf>> {
+    let home = user_home(parent);
+    let ground = Ground {
+        home: &home,
+        private_home: &home,
+        parent,
+        network: false,
+        layered: false,
+        workspace,
+    };
+    let granted = grant(toolchains, &ground).ok()?;
+    let active = venv::active(workspace, origin, parent);
+    let path = search_path(&granted, &active);
+    let passed = pass.iter().any(|name| name == "PATH");
+    let own = parent.iter().find(|(name, _)| passed && name == "PATH");
+    let path = own.map_or(path, |(_, path)| path.clone());
+    Some(path.split(':').map(PathBuf::from).collect())
+}
+
+fn user_home(parent: &[(String, String)]) -> PathBuf {
+    let found = parent.iter().find(|(name, _)| name == "HOME");
+    PathBuf::from(found.map_or("/nonexistent", |(_, home)| home.as_str()))
+}
+
+fn ground<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> Ground<'a> {
+    Ground {
+        home,
+        private_home,
+        parent: wishes.parent,
+        network: *wishes.network != Network::None,
+        layered: wishes.level == Level::Full,
+        workspace: wishes.workspace,
+    }
+}
+
+/// Where commands see their home at level `full`: where the user has the own one, so that no path differs from a build by hand.
+fn seen_home(user: &Path, workspace: &Path) -> PathBuf {
+    let plain =
+        user.is_absolute() && user.components().count() > 1 && user.canonicalize().is_ok_and(|real| real == user);
+    let system = super::confine::SYSTEM
+        .iter()
+        .chain(&["/etc", "/proc", "/dev", "/sys", "/tmp", "/var/tmp"]);
+    let taken = system.map(Path::new).any(|dir| user == dir || dir.starts_with(user));
+    // The home of a user may hold the workspace, but not lie in it.
+    match plain && !taken && !user.starts_with(workspace) {
+        true => user.to_path_buf(),
+        false => PathBuf::from(ELSEWHERE),
+    }
+}
+
+fn placed(
+    wishes: &Wishes<'_>,
+    private: &Private,
+    (layers, active): (Vec<Layer>, &venv::Active),
+    home: &Path,
+) -> Placed {
+    let layered = || private.brought.iter().filter(|brought| brought.layered);
+    let brought = layered().enumerate().map(|(number, brought)| Layer {
+        name: format!("tree-{number}"),
+        below: brought.from.clone(),
+        place: wishes.workspace.join(&brought.path),
+        alone: false,
+        of_tree: true,
+    });
+    // Programs that commands find by their names are written by none of them, in what was brought along too.
+    let read_only = active.programs.iter().filter_map(|dir| {
+        let below = |brought: &&Brought| dir.starts_with(wishes.workspace.join(&brought.path));
+        let brought = layered().find(below)?;
+        let rest = dir.strip_prefix(wishes.workspace.join(&brought.path)).ok()?;
+        Some((brought.from.join(rest), dir.clone()))
+    });
+    Placed {
+        writable: vec![
+            (private.home(), home.to_path_buf()),
+            (private.tmp(), PathBuf::from("/tmp")),
+            (private.tmp(), PathBuf::from("/var/tmp")),
+        ],
+        read_only: read_only.collect(),
+        layers: layers.into_iter().chain(brought).collect(),
+        slots: private.layers(wishes.keep_caches),
+    }
+}
+
+fn search_path(granted: &Grant, active: &venv::Active) -> String {
+    let own = active.programs.iter().map(|dir| dir.display().to_string());
+    // One that is not there could be made by a command, and would then hide programs of the system.
+    let tools = granted.path.iter().filter(|dir| Path::new(dir).is_dir()).cloned();
+    own.chain(tools)
+        .chain([SYSTEM_PATH.to_owned()])
+        .collect::<Vec<_>>()
+        .join(":")
+}
+
+fn environment(
+    wishes: &Wishes<'_>,
+    granted: &Grant,
+    (home, tmp): (&Path, &Path),
+    active: &venv::Active,
+) -> Vec<(String, String)> {
+    let path = search_path(granted, active);
+    let (home, tmp) = (home.display().to_string(), tmp.display().to_string());
+    let mut env = base_env(&home, &tmp, &path, wishes.pass, wishes.parent);
+    if *wishes.network == Network::None {
+        for (name, value) in offline() {
+            set(&mut env, &name, &value);
+        }
+    }
     for (name, value) in &granted.env {
         set(&mut env, name, value);
+    }
+    if let Some(dir) = &active.environment {
+        set(&mut env, "VIRTUAL_ENV", &dir.display().to_string());
     }
     env
 }
 
-/// Links that lead nowhere are left out.
-fn link(granted: &Grant, home: &Path) -> io::Result<()> {
+/// Puts into the private home what must be there from the beginning. Links that lead nowhere are left out.
+fn fill(granted: &Grant, home: &Path, offline: bool) -> io::Result<()> {
     for (name, target) in granted.links.iter().filter(|(_, target)| target.exists()) {
         let at = home.join(name);
         if let Some(parent) = at.parent() {
@@ -109,5 +395,75 @@ fn link(granted: &Grant, home: &Path) -> io::Result<()> {
             std::os::unix::fs::symlink(target, at)?;
         }
     }
+    if offline {
+        let (name, text) = GRADLE_OFFLINE;
+        let at = home.join(name);
+        if let Some(parent) = at.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(at, text)?;
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_the_same_in_every_run_and_clean() {
+        let cache = tempfile::tempdir().unwrap();
+        let first = Private::create(Some(cache.path())).unwrap();
+        let home = first.home();
+        std::fs::write(home.join("left"), "x").unwrap();
+        let beside = Private::create(Some(cache.path())).unwrap();
+        assert_ne!(beside.home(), home, "two runs at a time have two homes");
+        drop((first, beside));
+        assert!(!home.exists());
+        let again = Private::create(Some(cache.path())).unwrap();
+        assert_eq!(again.home(), home);
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_may_not_be_entered_is_removed_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("home/closed");
+        std::fs::create_dir_all(closed.join("deeper")).unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
+        remove(&dir.path().join("home")).unwrap();
+        assert!(!dir.path().join("home").exists());
+        remove(&dir.path().join("home")).unwrap();
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_made_is_no_obstacle() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let private = Private::create(Some(&file.path().join("x"))).unwrap();
+        assert!(private.home().is_dir() && private.tmp().is_dir());
+        let home = private.home();
+        drop(private);
+        assert!(!home.exists());
+    }
+
+    #[test]
+    fn the_home_is_seen_where_the_user_has_it_unless_that_hides_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap();
+        let inside = home.join("ws");
+        std::fs::create_dir(&inside).unwrap();
+        let elsewhere = PathBuf::from(ELSEWHERE);
+        assert_eq!(seen_home(&home, &inside), home);
+        assert_eq!(seen_home(&home, Path::new("/nonexistent")), home);
+        for (user, workspace) in [
+            (home.as_path(), home.as_path()),
+            (&inside, &home),
+            (Path::new("/"), &inside),
+            (Path::new("/usr"), &inside),
+            (Path::new("relative"), &inside),
+            (Path::new("/nonexistent"), &inside),
+        ] {
+            assert_eq!(seen_home(user, workspace), elsewhere, "{}", user.display());
+        }
+    }
 }

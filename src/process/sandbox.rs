@@ -260,6 +260,7 @@ pub(super) fn command(
         readable: confinement.readable.clone(),
         writable: confinement.writable.clone(),
         hidden: confinement.hidden.clone(),
+        placed: confinement.placed.as_ref().clone(),
         reach,
         tmp: private_tmp(confinement),
         proxy: proxy.is_some(),

@@ -1,18 +1,21 @@
-//! What builds need outside the workspace: places to read, variables, links in the private home. Pure: looks at no file.
+//! What builds need outside the workspace: places to read, variables, caches. Looks at no file but to see whether it is there.
 //!
-//! What a command may write outlives the run, so nothing shared is writable. Caches of fetched packages are read-only and are
-//! reached in the way that each tool has for that; what a tool adds lands in the private home and goes with the run.
+//! At level `full` a tool finds its cache at its real path, so that nothing is built again only because a path differs: the
+//! machine's own below, and above it a layer that takes what a command adds. The layer goes with the run unless the policy keeps it
+//! for the repository. At the other levels nothing can be layered, and what is shared is not writable:
 //!
-//! | name | read | how builds find it |
-//! | --- | --- | --- |
-//! | `rust` | toolchains of rustup, fetched crates | private `CARGO_HOME` whose `registry` and `git` are links; offline without network |
-//! | `node` | version managers | `PATH`; the package cache is private |
-//! | `python` | pyenv, uv, the user's packages | `PYTHONUSERBASE`; the pip cache is private |
-//! | `go` | fetched modules | as a file proxy; module and build caches are private |
-//! | `java` | sdkman, fetched artefacts | Maven's repository tail, Gradle's read-only cache |
+//! | name | read | cache at `full` | cache at `landlock` and `none` |
+//! | --- | --- | --- | --- |
+//! | `rust` | toolchains of rustup, settings of cargo | `registry` and `git` of `CARGO_HOME` | the same, read-only |
+//! | `node` | version managers | npm, yarn, pnpm, node-gyp | private |
+//! | `python` | pyenv, uv, the user's packages, the base of a virtual environment | pip, uv, poetry | private |
+//! | `go` | toolchain, programs | modules and builds | modules as a file proxy, builds private |
+//! | `java` | sdkman | Maven's repository, Gradle's home | Maven's repository tail, Gradle's read-only cache |
 //!
-//! With network hosts granted, cargo gets an empty registry of its own instead of links, since it must be able to add to it.
+//! Settings of cargo that name a token or a password are not shown to commands; they find no such file at `full`, and a private
+//! `CARGO_HOME` elsewhere. So does level `none`, where everything could be written and fetched.
 
+use super::placed::Layer;
 use std::path::{Path, PathBuf};
 
 /// The names that a policy may use.
@@ -28,6 +31,8 @@ pub struct Grant {
     pub env: Vec<(String, String)>,
     /// Links in the private home: its name there, and where it leads.
     pub links: Vec<(PathBuf, PathBuf)>,
+    /// Caches at their real paths; only where the ground can be layered.
+    pub layers: Vec<Layer>,
 }
 
 /// Where the user's own things lie, and the private home that children get.
@@ -35,11 +40,16 @@ pub struct Grant {
 pub struct Ground<'a> {
     /// The user's home; children never see it.
     pub home: &'a Path,
+    /// As children see it.
     pub private_home: &'a Path,
     /// The environment of this program.
     pub parent: &'a [(String, String)],
     /// Whether any host is granted.
     pub network: bool,
+    /// Whether caches can be layered.
+    pub layered: bool,
+    /// Canonical; whose virtual environments are looked at.
+    pub workspace: &'a Path,
 }
 
 impl Ground<'_> {
@@ -63,6 +73,20 @@ impl Ground<'_> {
         let below = dirs.filter(|dir| roots.iter().any(|root| Path::new(dir).starts_with(root)));
         below.map(str::to_owned).collect()
     }
+
+    /// A cache with a layer above it. Nothing in or around the workspace is layered: that has its own rules. A cache that is not
+    /// there needs a place that we may make.
+    fn layer(&self, name: &str, place: PathBuf, alone: bool) -> Option<Layer> {
+        let apart = !place.starts_with(self.workspace) && !self.workspace.starts_with(&place);
+        let possible = place.is_dir() || place.starts_with(self.private_home);
+        (self.layered && place.is_absolute() && apart && possible).then(|| Layer {
+            name: name.to_owned(),
+            below: place.clone(),
+            place,
+            alone,
+            of_tree: false,
+        })
+    }
 }
 
 /// What the named toolchains need. `Err` is a name that is not one of `NAMES`.
@@ -81,9 +105,49 @@ pub fn grant(names: &[String], ground: &Ground<'_>) -> Result<Grant, String> {
         all.path.extend(one.path);
         all.env.extend(one.env);
         all.links.extend(one.links);
+        all.layers.extend(one.layers);
     }
     Ok(all)
 }
+
+/// The toolchain that brings a program, for advice.
+pub fn bringing(program: &str) -> Option<&'static str> {
+    match program {
+        "cargo" | "rustc" | "rustup" | "rustfmt" | "rustdoc" | "cargo-clippy" | "cargo-fmt" => Some("rust"),
+        "node" | "npm" | "npx" | "yarn" | "pnpm" | "corepack" | "bun" | "bunx" => Some("node"),
+        "python" | "python3" | "pip" | "pip3" | "uv" | "uvx" | "poetry" | "pytest" | "tox" | "ruff" | "mypy" => {
+            Some("python")
+        }
+        "go" | "gofmt" => Some("go"),
+        "java" | "javac" | "mvn" | "gradle" => Some("java"),
+        _ => None,
+    }
+}
+
+/// Variables under which package managers do not try the network, so that what is missing is told at once instead of after the
+/// retries of a name that nothing resolves. For commands without network, whatever toolchains are named; those may say it better.
+pub fn offline() -> Vec<(String, String)> {
+    [
+        ("CARGO_NET_OFFLINE", "true"),
+        ("npm_config_offline", "true"),
+        ("YARN_ENABLE_NETWORK", "0"),
+        ("COREPACK_ENABLE_NETWORK", "0"),
+        ("PIP_NO_INDEX", "1"),
+        ("UV_OFFLINE", "1"),
+        ("GOPROXY", "off"),
+        ("GOSUMDB", "off"),
+        ("GOTOOLCHAIN", "local"),
+        ("MAVEN_ARGS", "-B -o"),
+    ]
+    .map(|(name, value)| pair(name, value))
+    .to_vec()
+}
+
+/// Gradle has no variable for it; it reads this from `init.d` in its home.
+pub const GRADLE_OFFLINE: (&str, &str) = (
+    ".gradle/init.d/overnight-offline.gradle",
+    "gradle.startParameter.offline = true\n",
+);
 
 fn pair(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
@@ -96,30 +160,69 @@ fn shown(path: &Path) -> String {
 fn rust(ground: &Ground<'_>) -> Grant {
     let cargo = ground.place("CARGO_HOME", ".cargo");
     let rustup = ground.place("RUSTUP_HOME", ".rustup");
-    let private = ground.private_home.join(".cargo");
+    let settings: Vec<PathBuf> = ["config.toml", "config"].map(|name| cargo.join(name)).to_vec();
+    let there = settings
+        .into_iter()
+        .filter(|path| std::fs::symlink_metadata(path).is_ok());
+    let (open, secret): (Vec<PathBuf>, Vec<PathBuf>) = there.partition(|path| names_no_secret(path));
+    // Where files cannot be hidden, cargo would fail at one that it may not read; where it has network, it would write the user's own.
+    let private = !ground.layered && (ground.network || !secret.is_empty());
+    let home = match private {
+        true => ground.private_home.join(".cargo"),
+        false => cargo.clone(),
+    };
     let mut env = vec![
-        pair("CARGO_HOME", shown(&private)),
+        pair("CARGO_HOME", shown(&home)),
         pair("RUSTUP_HOME", shown(&rustup)),
         pair("CARGO_TERM_COLOR", "never"),
+        // A wrapper in the user's settings is a program outside of what commands see; its name is in no fingerprint.
+        pair("RUSTC_WRAPPER", ""),
     ];
     env.extend(
         ground
             .var("RUSTUP_TOOLCHAIN")
             .map(|name| pair("RUSTUP_TOOLCHAIN", name)),
     );
-    let mut links = Vec::new();
-    if !ground.network {
-        env.push(pair("CARGO_NET_OFFLINE", "true"));
-        for name in ["registry", "git"] {
-            links.push((PathBuf::from(".cargo").join(name), cargo.join(name)));
-        }
+    let caches = ["registry", "git"];
+    let mut readable = vec![cargo.join("bin"), rustup];
+    readable.extend(open);
+    if !ground.layered {
+        readable.extend(caches.map(|name| cargo.join(name)));
+        readable.push(cargo.join(".package-cache"));
     }
+    let links = caches.map(|name| (PathBuf::from(".cargo").join(name), cargo.join(name)));
     Grant {
-        readable: vec![cargo.join("bin"), cargo.join("registry"), cargo.join("git"), rustup],
+        readable,
         path: vec![shown(&cargo.join("bin"))],
         env,
-        links,
+        links: if private && !ground.network {
+            links.to_vec()
+        } else {
+            Vec::new()
+        },
+        layers: caches
+            .iter()
+            .filter_map(|name| ground.layer(&format!("cargo-{name}"), cargo.join(name), false))
+            .collect(),
     }
+}
+
+/// Whether settings can be shown to commands: nothing in them looks like a secret.
+fn names_no_secret(path: &Path) -> bool {
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return false;
+    };
+    let text = text.to_ascii_lowercase();
+    let words = [
+        "token",
+        "password",
+        "passwd",
+        "secret",
+        "credential",
+        "authorization",
+        "@",
+    ];
+    !words.iter().any(|word| text.contains(word))
 }
 
 fn node(ground: &Ground<'_>) -> Grant {
@@ -133,18 +236,34 @@ fn node(ground: &Ground<'_>) -> Grant {
         ground.home.join(".asdf"),
         ground.home.join(".local/share/mise"),
     ];
+    let npm = ground.place("npm_config_cache", ".npm");
+    let layers: Vec<Layer> = [
+        ("npm", npm.clone()),
+        ("yarn", ground.home.join(".cache/yarn")),
+        ("yarn-berry", ground.home.join(".yarn/berry")),
+        ("pnpm", ground.home.join(".local/share/pnpm/store")),
+        ("node-gyp", ground.home.join(".cache/node-gyp")),
+    ]
+    .into_iter()
+    .filter_map(|(name, place)| ground.layer(name, place, true))
+    .collect();
+    let npm = match layers.iter().any(|layer| layer.place == npm) {
+        true => shown(&npm),
+        false => ground.private(".npm"),
+    };
     let mut env = vec![
         pair("npm_config_update_notifier", "false"),
         pair("npm_config_fund", "false"),
         pair("npm_config_audit", "false"),
-        pair("npm_config_cache", ground.private(".npm")),
+        pair("npm_config_cache", npm),
     ];
     env.extend(ground.var("VOLTA_HOME").map(|home| pair("VOLTA_HOME", home)));
     Grant {
         path: ground.programs_below(&roots),
         readable: roots,
         env,
-        links: Vec::new(),
+        layers,
+        ..Grant::default()
     }
 }
 
@@ -161,16 +280,35 @@ fn python(ground: &Ground<'_>) -> Grant {
     path.push(shown(&user.join("bin")));
     let mut readable = roots;
     readable.extend([user.join("bin"), user.join("lib")]);
+    readable.extend(super::venv::bases(ground.workspace));
+    let layers: Vec<Layer> = [
+        ("pip", ground.place("PIP_CACHE_DIR", ".cache/pip")),
+        ("uv", ground.place("UV_CACHE_DIR", ".cache/uv")),
+        ("poetry", ground.place("POETRY_CACHE_DIR", ".cache/pypoetry")),
+    ]
+    .into_iter()
+    .filter_map(|(name, place)| ground.layer(name, place, true))
+    .collect();
+    let mut env = vec![
+        pair("PYENV_ROOT", shown(&pyenv)),
+        pair("PYTHONUSERBASE", shown(&user)),
+        pair("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+        pair("PIP_NO_INPUT", "1"),
+    ];
+    for (name, variable) in [
+        ("pip", "PIP_CACHE_DIR"),
+        ("uv", "UV_CACHE_DIR"),
+        ("poetry", "POETRY_CACHE_DIR"),
+    ] {
+        let layer = layers.iter().find(|layer| layer.name == name);
+        env.extend(layer.map(|layer| pair(variable, shown(&layer.place))));
+    }
     Grant {
         readable,
         path,
-        env: vec![
-            pair("PYENV_ROOT", shown(&pyenv)),
-            pair("PYTHONUSERBASE", shown(&user)),
-            pair("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
-            pair("PIP_NO_INPUT", "1"),
-        ],
-        links: Vec::new(),
+        env,
+        layers,
+        ..Grant::default()
     }
 }
 
@@ -179,33 +317,55 @@ fn go(ground: &Ground<'_>) -> Grant {
     let modules = ground
         .var("GOMODCACHE")
         .map_or_else(|| gopath.join("pkg/mod"), PathBuf::from);
-    let fetched = modules.join("cache/download");
     let root = ground.place("GOROOT", ".local/go");
-    let rest = if ground.network {
-        ",https://proxy.golang.org"
-    } else {
-        ",off"
-    };
-    let mut env = vec![
-        pair("GOPATH", ground.private("go")),
-        pair("GOMODCACHE", ground.private("go/pkg/mod")),
-        pair("GOCACHE", ground.private(".cache/go-build")),
-        pair("GOPROXY", format!("file://{}{rest}", fetched.display())),
-        pair("GOFLAGS", "-modcacherw"),
-        pair("GOTOOLCHAIN", "local"),
+    let path = vec![
+        shown(&root.join("bin")),
+        "/usr/local/go/bin".to_owned(),
+        shown(&gopath.join("bin")),
     ];
+    let mut readable = vec![gopath.join("bin"), root];
+    let builds = ground.place("GOCACHE", ".cache/go-build");
+    let layers: Vec<Layer> = [("go-modules", modules.clone()), ("go-builds", builds.clone())]
+        .into_iter()
+        .filter_map(|(name, place)| ground.layer(name, place, true))
+        .collect();
+    let mut env = match layers.len() {
+        2 => {
+            let proxy = ground.var("GOPROXY").unwrap_or("https://proxy.golang.org");
+            vec![
+                pair("GOPATH", shown(&gopath)),
+                pair("GOMODCACHE", shown(&modules)),
+                pair("GOCACHE", shown(&builds)),
+                pair("GOPROXY", if ground.network { proxy } else { "off" }),
+            ]
+        }
+        _ => {
+            let fetched = modules.join("cache/download");
+            let rest = match ground.network {
+                true => ",https://proxy.golang.org",
+                false => ",off",
+            };
+            let proxy = format!("file://{}{rest}", fetched.display());
+            readable.push(fetched);
+            vec![
+                pair("GOPATH", ground.private("go")),
+                pair("GOMODCACHE", ground.private("go/pkg/mod")),
+                pair("GOCACHE", ground.private(".cache/go-build")),
+                pair("GOPROXY", proxy),
+            ]
+        }
+    };
+    // What lies in a read-only directory could not be taken away after the run.
+    env.extend([pair("GOFLAGS", "-modcacherw"), pair("GOTOOLCHAIN", "local")]);
     if !ground.network {
         env.push(pair("GOSUMDB", "off"));
     }
     Grant {
-        path: vec![
-            shown(&root.join("bin")),
-            "/usr/local/go/bin".to_owned(),
-            shown(&gopath.join("bin")),
-        ],
-        readable: vec![fetched, gopath.join("bin"), root],
+        readable,
+        path,
         env,
-        links: Vec::new(),
+        layers: if layers.len() == 2 { layers } else { Vec::new() },
+        ..Grant::default()
     }
 }
 
@@ -215,22 +375,36 @@ fn java(ground: &Ground<'_>) -> Grant {
     let sdkman = ground.place("SDKMAN_DIR", ".sdkman");
     let user_home = format!("-Duser.home={}", ground.private_home.display());
     let offline = if ground.network { "" } else { " -o" };
-    let mut readable = vec![
-        maven.clone(),
-        gradle.join("caches"),
-        gradle.join("wrapper"),
-        sdkman.clone(),
-    ];
+    let layers: Vec<Layer> = [
+        ("maven", maven.clone()),
+        ("gradle-caches", gradle.join("caches")),
+        ("gradle-wrapper", gradle.join("wrapper")),
+    ]
+    .into_iter()
+    .filter_map(|(name, place)| ground.layer(name, place, true))
+    .collect();
+    let mut readable = vec![sdkman.clone()];
     let mut env = vec![
         pair("MAVEN_OPTS", user_home.clone()),
-        pair(
+        pair("GRADLE_OPTS", format!("{user_home} -Dorg.gradle.daemon=false")),
+    ];
+    let mut links = Vec::new();
+    if layers.len() == 3 {
+        env.push(pair(
+            "MAVEN_ARGS",
+            format!("-B{offline} -Dmaven.repo.local={}", maven.display()),
+        ));
+        env.push(pair("GRADLE_USER_HOME", shown(&gradle)));
+    } else {
+        readable.extend([maven.clone(), gradle.join("caches"), gradle.join("wrapper")]);
+        env.push(pair(
             "MAVEN_ARGS",
             format!("-B{offline} -Dmaven.repo.local.tail={}", maven.display()),
-        ),
-        pair("GRADLE_OPTS", format!("{user_home} -Dorg.gradle.daemon=false")),
-        pair("GRADLE_USER_HOME", ground.private(".gradle")),
-        pair("GRADLE_RO_DEP_CACHE", shown(&gradle.join("caches"))),
-    ];
+        ));
+        env.push(pair("GRADLE_USER_HOME", ground.private(".gradle")));
+        env.push(pair("GRADLE_RO_DEP_CACHE", shown(&gradle.join("caches"))));
+        links.push((PathBuf::from(".gradle/wrapper"), gradle.join("wrapper")));
+    }
     let mut path = ground.programs_below(&[sdkman]);
     if let Some(home) = ground.var("JAVA_HOME") {
         readable.push(PathBuf::from(home));
@@ -241,7 +415,8 @@ fn java(ground: &Ground<'_>) -> Grant {
         readable,
         path,
         env,
-        links: vec![(PathBuf::from(".gradle/wrapper"), gradle.join("wrapper"))],
+        links,
+        layers: if layers.len() == 3 { layers } else { Vec::new() },
     }
 }
 
@@ -249,43 +424,90 @@ fn java(ground: &Ground<'_>) -> Grant {
 mod tests {
     use super::*;
 
-    fn granted(names: &[&str], parent: &[(&str, &str)], network: bool) -> Result<Grant, String> {
+    fn granted(names: &[&str], parent: &[(&str, &str)], (home, layered): (&str, bool)) -> Result<Grant, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let parent: Vec<(String, String)> = parent.iter().map(|(name, value)| pair(name, *value)).collect();
         let ground = Ground {
-            home: Path::new("/home/u"),
-            private_home: Path::new("/p"),
+            home: Path::new(home),
+            private_home: Path::new(if layered { home } else { "/p" }),
             parent: &parent,
-            network,
+            network: false,
+            layered,
+            workspace: Path::new("/nonexistent/ws"),
         };
         grant(&names, &ground)
     }
 
+    const AT_HOME: (&str, bool) = ("/home/u", true);
+    const ELSEWHERE: (&str, bool) = ("/home/u", false);
+
     #[test]
     fn every_name_is_known_and_others_are_not() {
         for name in NAMES {
-            assert!(!granted(&[name], &[], false).unwrap().readable.is_empty(), "{name}");
+            for at in [AT_HOME, ELSEWHERE] {
+                assert!(!granted(&[name], &[], at).unwrap().readable.is_empty(), "{name}");
+            }
         }
-        assert_eq!(granted(&["rust", "cobol"], &[], false), Err("cobol".to_owned()));
+        assert_eq!(granted(&["rust", "cobol"], &[], AT_HOME), Err("cobol".to_owned()));
     }
 
     #[test]
-    fn shared_crates_are_linked_without_network_and_left_alone_with_it() {
-        let offline = granted(&["rust"], &[("CARGO_HOME", "/c")], false).unwrap();
-        assert_eq!(
-            offline.links[0],
-            (PathBuf::from(".cargo/registry"), PathBuf::from("/c/registry"))
-        );
-        assert!(offline.env.contains(&pair("CARGO_HOME", "/p/.cargo")));
-        assert!(offline.env.contains(&pair("CARGO_NET_OFFLINE", "true")));
-        assert!(granted(&["rust"], &[], true).unwrap().links.is_empty());
+    fn cargo_finds_its_home_at_its_real_path_at_every_level() {
+        for at in [AT_HOME, ELSEWHERE] {
+            let rust = granted(&["rust"], &[], at).unwrap();
+            assert!(rust.env.contains(&pair("CARGO_HOME", "/home/u/.cargo")));
+            assert!(rust.links.is_empty());
+            assert_eq!(rust.layers.len(), if at.1 { 2 } else { 0 });
+            assert_eq!(rust.readable.contains(&PathBuf::from("/home/u/.cargo/registry")), !at.1);
+        }
+    }
+
+    #[test]
+    fn settings_of_cargo_with_a_secret_are_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().to_str().unwrap();
+        std::fs::create_dir(dir.path().join(".cargo")).unwrap();
+        let config = dir.path().join(".cargo/config.toml");
+        for (text, open) in [
+            ("[build]\nrustflags = [\"-Ctarget-cpu=native\"]\n", true),
+            ("[registries.own]\ntoken = \"abc\"\n", false),
+            ("[http]\nproxy = \"user:pw@host:1\"\n", false),
+        ] {
+            std::fs::write(&config, text).unwrap();
+            let full = granted(&["rust"], &[], (home, true)).unwrap();
+            assert_eq!(full.readable.contains(&config), open, "{text}");
+            let landlock = granted(&["rust"], &[], (home, false)).unwrap();
+            assert_eq!(landlock.readable.contains(&config), open, "{text}");
+            // Cargo must not come upon a file that it may not read.
+            assert_eq!(landlock.env.contains(&pair("CARGO_HOME", "/p/.cargo")), !open, "{text}");
+            assert_eq!(landlock.links.is_empty(), open, "{text}");
+        }
+    }
+
+    #[test]
+    fn caches_in_or_around_the_workspace_are_not_layered() {
+        for place in ["/nonexistent/ws/.cargo", "/nonexistent"] {
+            let granted = granted(&["rust"], &[("CARGO_HOME", place)], ("/nonexistent", true)).unwrap();
+            let around: Vec<_> = granted
+                .layers
+                .iter()
+                .filter(|layer| layer.place.starts_with("/nonexistent/ws"))
+                .collect();
+            assert!(around.is_empty(), "{place}: {around:?}");
+        }
+    }
+
+    #[test]
+    fn a_cache_that_is_not_there_is_made_in_the_private_home_only() {
+        let granted = granted(&["rust"], &[("CARGO_HOME", "/usr/lib/no-cargo")], AT_HOME).unwrap();
+        assert!(granted.layers.is_empty());
     }
 
     #[test]
     fn programs_of_a_version_manager_come_from_the_parents_path() {
         let path = [("PATH", "/usr/bin:/home/u/.nvm/versions/node/v22/bin:/home/u/bin")];
         assert_eq!(
-            granted(&["node"], &path, false).unwrap().path,
+            granted(&["node"], &path, AT_HOME).unwrap().path,
             ["/home/u/.nvm/versions/node/v22/bin"]
         );
     }
@@ -293,7 +515,10 @@ mod tests {
     #[test]
     fn the_home_itself_is_never_granted() {
         let all: Vec<&str> = NAMES.to_vec();
-        let grant = granted(&all, &[], false).unwrap();
-        assert!(grant.readable.iter().all(|path| path != Path::new("/home/u")));
+        for at in [AT_HOME, ELSEWHERE] {
+            let grant = granted(&all, &[], at).unwrap();
+            assert!(grant.readable.iter().all(|path| path != Path::new("/home/u")));
+            assert!(grant.layers.iter().all(|layer| layer.place != Path::new("/home/u")));
+        }
     }
 }

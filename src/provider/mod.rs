@@ -10,6 +10,7 @@ mod prefix;
 pub mod pricing;
 pub mod replay;
 pub mod scripted;
+pub mod unasked;
 pub mod wire;
 
 use crate::base::call::ToolSpec;

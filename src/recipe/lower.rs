@@ -108,6 +108,7 @@ pub fn lower(
         fallback: Vec::new(),
         values: BTreeMap::new(),
         input: given.input.cloned(),
+        isolate_keep: recipe.isolate_keep.iter().map(|path| render.path(path)).collect(),
     };
     if !given.sketch {
         trial::try_templates(recipe, &mut render);
@@ -176,6 +177,7 @@ impl Plan {
             fallback: Vec::new(),
             values: BTreeMap::from([("prompt".to_owned(), Value::String(text.to_owned()))]),
             input,
+            isolate_keep: Vec::new(),
         };
         set_models(&mut plan, std::iter::empty(), overrides);
         plan

@@ -30,6 +30,8 @@ pub struct Recipe {
     pub skills: Vec<Spanned<String>>,
     /// Whether saved memory goes into the context.
     pub memory: bool,
+    /// `isolate.keep`: directories relative to the workspace.
+    pub isolate_keep: Vec<Spanned<String>>,
     pub tools: ToolsSpec,
     pub steps: Vec<Step>,
     pub response: Option<ResponseSpec>,

@@ -60,6 +60,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let (context, required_context) = context(&mut reader, problems);
     let skills = inside(reader.texts("skills", problems), problems);
     let memory = reader.bool("memory", problems).is_some_and(|flag| flag.value);
+    let isolate_keep = isolate_keep(&mut reader, problems);
     let tools = tools::read(&mut reader, problems);
     let steps = steps::read(&mut reader, problems);
     let response_at = reader.entry("response").map(|entry| entry.key_span);
@@ -86,6 +87,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
         required_context,
         skills,
         memory,
+        isolate_keep,
         tools,
         steps,
         response,
@@ -166,6 +168,19 @@ fn context(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<Str
         all.extend(path);
     }
     (inside(Some(all), problems), required)
+}
+
+/// `isolate: { keep: [node_modules] }`.
+fn isolate_keep(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Spanned<String>> {
+    let Some(mut map) = reader.map("isolate", "`isolate`", problems) else {
+        return Vec::new();
+    };
+    if map.node("keep").is_none() {
+        map.missing("keep", problems);
+    }
+    let keep = inside(map.texts("keep", problems), problems);
+    map.finish(problems);
+    keep
 }
 
 fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter> {

@@ -46,9 +46,19 @@ pub struct Plan {
     pub values: BTreeMap<String, Value>,
     /// JSON from `--input`.
     pub input: Option<Value>,
+    /// Directories that git ignores and that `--isolate` brings along, relative to the workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub isolate_keep: Vec<String>,
 }
 
 impl Plan {
+    /// Whether any step asks a model.
+    pub fn asks(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step.work, StepWork::Prompt { .. }))
+    }
+
     /// SHA-256 of the plan's JSON in lower-case hex: the plan's name in the journal.
     pub fn digest(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();

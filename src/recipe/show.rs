@@ -38,6 +38,7 @@ pub fn text(plan: &Plan) -> String {
     }
     list(&mut out, "context", &plan.context);
     list(&mut out, "skills", &plan.skills);
+    list(&mut out, "kept by --isolate", &plan.isolate_keep);
     if let Some(only) = &plan.tools.include {
         list(&mut out, "only the tools", only);
     }

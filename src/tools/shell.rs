@@ -10,7 +10,7 @@ use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, Found, Place};
 use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
 use crate::base::event::Live;
-use crate::base::grant::{Judged, JudgedExec, NOT_RESTORED, Undone, codes, described};
+use crate::base::grant::{Judged, JudgedExec, NOT_RESTORED, Undone, Writes, codes, described};
 use crate::process::{Captured, Finished, Program, Spawn, SpawnError};
 use crate::workspace::Workspace;
 use std::sync::Arc;
@@ -156,6 +156,9 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     let spawn = spawn(&asked, &context);
     let scope = &context.scope;
     if let Some(delay) = asked.background {
+        if context.writes != Writes::Nothing {
+            context.workspace.note_command(true);
+        }
         let started = scope
             .jobs
             .start(&asked.command, spawn, scope.confinement()?, delay)
@@ -165,6 +168,9 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     let finished = crate::process::run(spawn, scope.confinement()?)
         .await
         .map_err(not_started)?;
+    if context.writes != Writes::Nothing || !finished.granted.is_empty() {
+        context.workspace.note_command(false);
+    }
     if context.cancel.is_cancelled() {
         return Err(ToolError::model(
             "cancelled",
@@ -245,6 +251,7 @@ fn output(finished: Finished, call: &str) -> ToolOutput {
     } = finished;
     let kept = kept(&stdout, call);
     let mut lines = vec![said(&stdout)];
+    lines.extend(replaced(&stdout));
     lines.extend(kept.as_ref().map(rest_notice));
     let denied = finished.denied.as_ref();
     let denied = denied.map(|denied| denial::failure(denied, &finished.execs, finished.execs_omitted));
@@ -279,6 +286,21 @@ fn said(stdout: &Captured) -> String {
         "" => "(no output)".to_owned(),
         text => text.to_owned(),
     }
+}
+
+/// What stands as a replacement character in what is shown.
+fn replaced(stdout: &Captured) -> Option<String> {
+    let counted = |count: u64, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
+    };
+    let parts = [
+        counted(stdout.nuls, "NUL byte", "NUL bytes"),
+        counted(stdout.not_utf8, "byte that is no UTF-8", "bytes that are no UTF-8"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().filter(|_| !stdout.binary).collect();
+    (!parts.is_empty()).then(|| format!("[{} of the output: shown as \u{fffd}]", parts.join(" and ")))
 }
 
 /// The whole lies in a file unless the disk or the limit of the run refused it.

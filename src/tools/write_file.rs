@@ -9,9 +9,9 @@ use super::schema::{object, string};
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Display, FileDiff, Kind, Location, ToolOutput};
-use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
+use crate::workspace::{Changed, Workspace};
 use std::sync::Arc;
 
 /// Lines of the change that the model is shown.
@@ -118,11 +118,15 @@ fn old(place: &Place, workspace: &Workspace) -> Result<Option<Vec<u8>>, ToolErro
 fn write(place: &Place, content: &str, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let path = &place.path;
     let before = old(place, workspace)?;
-    if let Some(bytes) = &before
-        && workspace.changed_since(path, bytes)
-    {
-        let message =
-            format!("{path} was changed by something else since you read it; nothing was written. Read it again first");
+    let changed = before
+        .as_ref()
+        .map_or(Changed::No, |bytes| workspace.changed_since(path, bytes));
+    if changed != Changed::No {
+        let by = match changed {
+            Changed::ByCommand => "by a command of yours",
+            _ => "by something else",
+        };
+        let message = format!("{path} was changed {by} since you read it; nothing was written. Read it again first");
         return Err(ToolError::model("file_changed", message));
     }
     let text = before.as_deref().and_then(|bytes| decode(bytes).ok());

@@ -1,5 +1,9 @@
 //! A throw-away git worktree, so that the user's tree is left alone. Gone at the end.
 
+mod keep;
+
+pub use keep::{Standing, Told, bring};
+
 use super::patch;
 use crate::process::held::{self, May};
 use std::path::{Path, PathBuf};

@@ -16,4 +16,4 @@ pub mod toolchains;
 mod unseen;
 pub mod walk;
 
-pub use root::Workspace;
+pub use root::{Changed, Workspace};

@@ -11,6 +11,7 @@ use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Links followed before a path counts as a loop, as in Linux.
@@ -31,7 +32,26 @@ pub struct Workspace {
     hidden: Vec<String>,
     ignore: Vec<String>,
     unreadable: Option<Unreadable>,
-    seen: Mutex<HashMap<String, [u8; 32]>>,
+    seen: Mutex<HashMap<String, Seen>>,
+    /// Commands of the model that could write so far.
+    commands: AtomicU64,
+    /// Whether one of them may still run.
+    background: AtomicBool,
+}
+
+/// What a tool has last seen of a file, and how many commands had run by then.
+struct Seen {
+    digest: [u8; 32],
+    commands: u64,
+}
+
+/// Who changed a file since a tool saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    No,
+    /// Commands of the model could write in between, so that it was probably one of them.
+    ByCommand,
+    ByOthers,
 }
 
 impl fmt::Debug for Workspace {
@@ -53,6 +73,8 @@ impl Workspace {
             ignore: Vec::new(),
             unreadable: None,
             seen: Mutex::new(HashMap::new()),
+            commands: AtomicU64::new(0),
+            background: AtomicBool::new(false),
         })
     }
 
@@ -170,22 +192,36 @@ impl Workspace {
 
     /// Remembers what the model has seen of a relative path.
     pub fn note_read(&self, path: &str, bytes: &[u8]) {
-        let digest = Sha256::digest(bytes).into();
+        let seen = Seen {
+            digest: Sha256::digest(bytes).into(),
+            commands: self.commands.load(Ordering::SeqCst),
+        };
         self.seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(path.to_owned(), digest);
+            .insert(path.to_owned(), seen);
     }
 
-    /// Whether `bytes`, read just now, differ from what was last read or written by a tool. A path that no tool has
-    /// touched has not changed.
-    pub fn changed_since(&self, path: &str, bytes: &[u8]) -> bool {
+    /// A command of the model that could write has begun in the background, or has ended.
+    pub fn note_command(&self, background: bool) {
+        self.commands.fetch_add(1, Ordering::SeqCst);
+        self.background.fetch_or(background, Ordering::SeqCst);
+    }
+
+    /// Whether `bytes`, read just now, differ from what was last read or written by a tool, and through whom. A path that no tool
+    /// has touched has not changed.
+    pub fn changed_since(&self, path: &str, bytes: &[u8]) -> Changed {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(path)
-            .is_some_and(|seen| *seen != digest)
+        let all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(path).filter(|seen| seen.digest != digest) {
+            None => Changed::No,
+            Some(seen)
+                if self.background.load(Ordering::SeqCst) || seen.commands < self.commands.load(Ordering::SeqCst) =>
+            {
+                Changed::ByCommand
+            }
+            Some(_) => Changed::ByOthers,
+        }
     }
 }
 

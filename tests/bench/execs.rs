@@ -34,7 +34,7 @@ fn execs(bench: &mut Criterion) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return;
     };
-    let (Ok(top), Ok(private)) = (tempfile::tempdir(), Private::create()) else {
+    let (Ok(top), Ok(private)) = (tempfile::tempdir(), Private::create(None)) else {
         return;
     };
     let closed: Arc<dyn ClosedPaths> = Arc::new(NothingClosed);
@@ -51,6 +51,7 @@ fn execs(bench: &mut Criterion) {
             network: &Network::None,
             witness: true,
             toolchains: &[],
+            keep_caches: false,
             pass: &[],
             parent: &[],
         };

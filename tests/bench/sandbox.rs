@@ -35,7 +35,7 @@ fn sandbox(bench: &mut Criterion) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return;
     };
-    let Ok(private) = Private::create() else { return };
+    let Ok(private) = Private::create(None) else { return };
     // What a real run closes: protected names, and the tests.
     let source = Source {
         name: "bench.yaml".to_owned(),
@@ -92,6 +92,7 @@ async fn run(level: Level, writes: Writes, top: &Path, private: &Private, closed
         network: &network,
         witness: true,
         toolchains: &[],
+        keep_caches: false,
         pass: &[],
         parent: &[],
     };

@@ -133,6 +133,7 @@ fn house(level: Level) -> House {
         workspace: at("ws").canonicalize().unwrap(),
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
+        placed: Arc::default(),
         hidden: Vec::new(),
         closed: std::sync::Arc::new(overnight::base::grant::NothingClosed),
         memory: None,

@@ -59,4 +59,5 @@ mod unseen;
 mod validators;
 mod waits;
 mod wires;
+mod workplace;
 mod write_guard;

@@ -45,6 +45,7 @@ fn house(level: Level) -> House {
         workspace: at("ws"),
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
+        placed: Arc::default(),
         hidden: vec![at("ws/.overnight")],
         closed: Arc::new(process::Names::new(
             &[".git", ".github", ".envrc", "**/.npmrc"].map(str::to_owned),

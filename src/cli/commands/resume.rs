@@ -75,8 +75,8 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
     let plan = trust::plan(&first, journal.keyed || known)?;
     let tree = Tree::find(&args, &first).await?;
     let ended = go_on(&args, &dir, (events, &state), (*first, plan), approvals, &tree, started).await;
-    if let Tree::Isolated(isolated) = tree {
-        isolated.remove().await;
+    if let Tree::Isolated { made, .. } = tree {
+        made.remove().await;
     }
     ended
 }
@@ -101,7 +101,7 @@ fn is_final(outcome: &Outcome) -> bool {
 /// The tree that the run goes on in.
 enum Tree {
     Own { path: PathBuf, _held: std::fs::File },
-    Isolated(isolate::Isolated),
+    Isolated { made: isolate::Isolated, origin: PathBuf },
 }
 
 impl Tree {
@@ -127,10 +127,8 @@ impl Tree {
             ));
         }
         if first.isolated_from.is_some() {
-            return isolate::make(&path)
-                .await
-                .map(Tree::Isolated)
-                .map_err(Refusal::Environment);
+            let made = isolate::make(&path).await.map_err(Refusal::Environment)?;
+            return Ok(Tree::Isolated { made, origin: path });
         }
         let held = store::hold_workspace(&path)
             .map_err(|_| Refusal::Environment(format!("another run holds the workspace {}", path.display())))?;
@@ -140,7 +138,7 @@ impl Tree {
     fn path(&self) -> &Path {
         match self {
             Tree::Own { path, .. } => path,
-            Tree::Isolated(isolated) => isolated.workspace(),
+            Tree::Isolated { made, .. } => made.workspace(),
         }
     }
 }
@@ -190,6 +188,21 @@ async fn go_on(
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
     wire::guard(&mut policies, &workspace, &hidden, &own);
+    let isolated = match tree {
+        Tree::Own { .. } => None,
+        Tree::Isolated { made, origin } => Some(
+            wire::bring(
+                origin,
+                made.workspace(),
+                &plan.isolate_keep,
+                &policies,
+                args.shared.quiet,
+            )
+            .await?,
+        ),
+    };
+    let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
+    wire::guard_programs(&mut policies, &workspace, origin);
     let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
     out::tell(&limits::line(&plan, &wire::pricing()?));
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
@@ -211,6 +224,7 @@ async fn go_on(
         search,
         provider,
         workspace,
+        isolated,
         hidden,
         prompts: state.prompts.clone(),
         started,

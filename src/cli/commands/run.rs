@@ -137,7 +137,18 @@ async fn attempt(args: RunArgs, place: &mut Result<Place, Refusal>, started: Ins
         if let Some(lacks) = isolated.lacks() {
             out::tell(&lacks);
         }
-        let ended = begin(&args.shared, settings, place, Some(&isolated), started).await;
+        let keep = settings.plan.isolate_keep.clone();
+        let standing = wire::bring(
+            &place.workspace,
+            isolated.workspace(),
+            &keep,
+            &settings.policies,
+            args.shared.quiet,
+        );
+        let ended = match standing.await {
+            Ok(standing) => begin(&args.shared, settings, place, Some((&isolated, standing)), started).await,
+            Err(refusal) => Err(refusal),
+        };
         isolated.remove().await;
         return ended;
     }
@@ -150,7 +161,7 @@ async fn begin(
     shared: &Shared,
     settings: Settings,
     place: &Place,
-    isolated: Option<&isolate::Isolated>,
+    isolated: Option<(&isolate::Isolated, isolate::Standing)>,
     started: Instant,
 ) -> Result<u8, Refusal> {
     let Settings {
@@ -160,12 +171,16 @@ async fn begin(
         files,
         ..
     } = settings;
-    let tree = isolated.map_or(place.workspace.as_path(), isolate::Isolated::workspace);
+    let tree = isolated
+        .as_ref()
+        .map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
     let hidden = vec![place.settled.clone()];
     let workspace = wire::workspace(tree, &hidden, Some(&plan))?;
     let search = wire::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
     wire::guard(&mut policies, &workspace, &hidden, &source.files);
+    let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
+    wire::guard_programs(&mut policies, &workspace, origin);
     let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
     // Two models at one task have one plan.
@@ -184,7 +199,9 @@ async fn begin(
         model: provider.info().id.clone(),
         replays: provider.recorded().map(|recorded| recorded.model.clone()),
         workspace: workspace.root().to_string_lossy().into_owned(),
-        isolated_from: isolated.map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
+        isolated_from: isolated
+            .as_ref()
+            .map(|_| wire::absolute(&place.workspace).to_string_lossy().into_owned()),
         base: Base {
             commit: commit(&workspace).await?,
         },
@@ -207,6 +224,7 @@ async fn begin(
         search,
         provider,
         workspace,
+        isolated: isolated.map(|(_, standing)| standing),
         hidden,
         prompts: Vec::new(),
         started,

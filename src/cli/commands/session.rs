@@ -12,7 +12,7 @@ use crate::cli::equip::{self, Equipment};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
-use crate::cli::{exit, foresee, limits, out, prompts, signals, unread, wire};
+use crate::cli::{exit, foresee, limits, out, programs, prompts, signals, unread, wire};
 use crate::diag::Files;
 use crate::engine::deps::{Baseline, Deps, Interrupt, Sandbox};
 use crate::engine::effects::Ground;
@@ -23,7 +23,6 @@ use crate::engine::run as engine;
 use crate::journal::{JournalError, output_lock, store};
 use crate::policy::PolicySet;
 use crate::process::Confinement;
-use crate::process::private::Private;
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
@@ -32,6 +31,7 @@ use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
+use crate::workspace::isolate::Standing;
 use crate::workspace::patch::Shadow;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -57,6 +57,8 @@ pub struct Session {
     pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
+    /// For a throw-away worktree: what it stands for, and what commands see in it of that.
+    pub isolated: Option<Standing>,
     pub hidden: Vec<PathBuf>,
     /// For a resume: the prompts of servers that the record has.
     pub prompts: Vec<GivenPrompt>,
@@ -143,9 +145,23 @@ async fn drive(
     // The user's own table goes before what the service is known for.
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
-    let own = Private::create()
-        .map(Arc::new)
-        .map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))?;
+    let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
+    let parent = wire::environment();
+    if let Some(missing) = programs::missing(
+        &session.plan,
+        &session.policies,
+        session.workspace.root(),
+        origin,
+        &parent,
+    ) {
+        return Err(Refusal::Environment(missing));
+    }
+    let mut own = wire::private(session.workspace.root())?;
+    if let Some(isolated) = &session.isolated {
+        own.brought.clone_from(&isolated.brought);
+        own.origin = Some(isolated.origin.clone());
+    }
+    let own = Arc::new(own);
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
     // Context files are the repository's: what they hold is redacted as any text is that the model reads.
@@ -256,7 +272,7 @@ fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refus
     let capped = of_steps
         .chain([&plan.budget])
         .any(|budget| budget.cost_micros.is_some());
-    if !capped || model.recorded || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
+    if !capped || model.recorded || !plan.asks() || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
         return Ok(());
     }
     Err(Refusal::Environment(format!(

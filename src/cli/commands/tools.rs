@@ -185,6 +185,7 @@ async fn gate(args: &CallArgs, arguments: &Value) -> Result<Answer, Refusal> {
         .filter_map(|name| settings::own_file(name, &args.workspace));
     let own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     wire::guard(&mut policies, &tree, &[], &own);
+    wire::guard_programs(&mut policies, &tree, None);
     let searches = search_of(plan.as_ref().map(|(plan, _)| plan)).is_some();
     let standalone = match &plan {
         Some((plan, trusted)) => equip::standalone(plan, searches, &policies, &tree, *trusted).await?,
@@ -301,7 +302,7 @@ async fn execute(
 ) -> Result<ToolOutput, Refusal> {
     let args = asked.args;
     let no_dir = |error| Refusal::Environment(format!("no temporary directory: {error}"));
-    let own = Private::create().map_err(no_dir)?;
+    let own = wire::private(workspace.root())?;
     let results = tempfile::Builder::new()
         .prefix("overnight-")
         .tempdir()

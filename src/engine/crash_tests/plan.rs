@@ -58,6 +58,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         tools: ToolPlan::default(),
         response: None,
         response_retries: 0,
+        isolate_keep: Vec::new(),
         model: None,
         fallback: Vec::new(),
         values: BTreeMap::new(),

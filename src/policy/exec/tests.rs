@@ -38,6 +38,7 @@ fn setting() -> Setting {
         root: PathBuf::from("/ws"),
         path: vec![PathBuf::from("/home/u/.cargo/bin"), PathBuf::from("/usr/local/bin")],
         writable: vec![PathBuf::from("/private/home")],
+        read_only: vec![PathBuf::from("/private/home/.cargo/bin")],
         ruled: Vec::new(),
         activates: false,
     }

@@ -133,6 +133,29 @@ fn names_that_turn_up_later() {
 }
 
 #[test]
+fn caches_are_kept_where_every_file_says_so() {
+    let said = |caches: &str| format!("version: 1\nsandbox: {{ toolchains: [rust]{caches} }}\n");
+    let (keep, discard, silent) = (said(", caches: keep"), said(", caches: discard"), said(""));
+    for (files, expected) in [
+        (vec![&keep], true),
+        (vec![&silent], false),
+        (vec![&discard], false),
+        (vec![&keep, &keep], true),
+        (vec![&keep, &silent], false),
+        (vec![&keep, &discard], false),
+    ] {
+        let texts: Vec<&str> = files.iter().map(|text| text.as_str()).collect();
+        assert_eq!(loaded(&texts).sandbox().keep_caches, expected, "{texts:?}");
+    }
+    for (recipe, expected) in [(&silent, true), (&keep, true), (&discard, false)] {
+        let both = loaded(&[&keep]).narrowed_by(&loaded(&[recipe]));
+        assert_eq!(both.sandbox().keep_caches, expected, "{recipe}");
+        let widened = loaded(&[&silent]).narrowed_by(&loaded(&[recipe]));
+        assert!(!widened.sandbox().keep_caches, "{recipe}");
+    }
+}
+
+#[test]
 fn several_files_grant_only_what_all_grant() {
     let wide = "version: 1\nsandbox: { level: none, network: ['*.example.org', docs.rs], toolchains: [rust, node] }\nlimits: { turns: 9 }\nenv: { pass: [A, B] }\n";
     let narrow = "version: 1\nsandbox: { level: landlock, network: [a.example.org], toolchains: [node] }\nlimits: { turns: 5, cost: 0.5 }\nenv: { pass: [B] }\n";

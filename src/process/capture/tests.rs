@@ -55,11 +55,50 @@ fn a_cut_never_splits_a_character() {
 }
 
 #[test]
-fn binary_is_seen_in_the_first_4096_bytes_only() {
-    assert!(captured(&[b"a\0b"], 10).binary);
+fn only_what_is_no_text_is_binary() {
+    let elf: Vec<u8> = std::fs::read("/proc/self/exe")
+        .unwrap()
+        .into_iter()
+        .take(4096)
+        .collect();
+    let random: Vec<u8> = (0..512_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    for (name, bytes, binary) in [
+        ("a program", elf.as_slice(), true),
+        ("nothing but NUL", &[0; 100], true),
+        ("noise", &random, true),
+        (
+            "names",
+            b"src/a.rs\0src/b.rs\0Cargo.toml\0".repeat(20).as_slice(),
+            false,
+        ),
+        ("short names", b"a\0b\0c\0d\0e\0f\0g\0h\0i\0j\0", false),
+        ("one NUL", b"a\0b", false),
+        (
+            "another encoding",
+            b"caf\xe9 au lait, cr\xe8me br\xfbl\xe9e\n".repeat(9).as_slice(),
+            false,
+        ),
+        ("colours", b"\x1b[1;31merror\x1b[0m: x\r\n".repeat(9).as_slice(), false),
+        ("another script", "日本語のテキスト\n".repeat(50).as_bytes(), false),
+        ("nothing", b"", false),
+    ] {
+        assert_eq!(captured(&[bytes], 100).binary, binary, "{name}");
+    }
     let mut late = vec![b'x'; 4096];
-    late.push(0);
+    late.extend([0; 4096]);
     assert!(!captured(&[&late], 10).binary);
+}
+
+#[test]
+fn what_no_text_has_is_replaced_and_counted() {
+    let bytes = b"a\0\xff\xe2\x82b\0\xc3";
+    for cut in 0..=bytes.len() {
+        let got = captured(&[&bytes[..cut], &bytes[cut..]], 100);
+        assert_eq!(got.text, "a\u{fffd}\u{fffd}\u{fffd}b\u{fffd}\u{fffd}", "at {cut}");
+        assert_eq!((got.nuls, got.not_utf8, got.binary), (2, 4, false), "at {cut}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -77,8 +78,15 @@ fn command(
             let (name, words) = argv
                 .split_first()
                 .map_or(("", argv.as_slice()), |(name, rest)| (name.as_str(), rest));
-            let mut program = Command::new(name);
+            // The shell is the system's, not one that the tree has in a directory of `PATH`.
+            let shells = ["/usr/bin/bash", "/bin/bash"].into_iter().filter(|_| name == "bash");
+            let file = shells
+                .into_iter()
+                .find(|place| Path::new(place).is_file())
+                .unwrap_or(name);
+            let mut program = Command::new(file);
             program
+                .arg0(name)
                 .args(words)
                 .env_clear()
                 .envs(env.iter().map(|(name, value)| (name, value)))

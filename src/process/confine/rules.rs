@@ -14,7 +14,7 @@ use std::path::Path;
 const NEWEST: ABI = ABI::V6;
 
 /// Programs, libraries and settings of the machine.
-pub(super) const SYSTEM: [&str; 12] = [
+pub(crate) const SYSTEM: [&str; 12] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -92,6 +92,12 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
         rules = allow(rules, path, all)?;
     }
     if spec.level == Level::Full {
+        for path in spec.placed.seen() {
+            rules = allow(rules, path, all)?;
+        }
+        for (_, path) in &spec.placed.read_only {
+            rules = allow(rules, path, AccessFs::from_read(NEWEST))?;
+        }
         for path in ["/tmp", "/var/tmp", "/dev/shm", "/dev/pts"] {
             rules = allow(rules, path.as_ref(), all)?;
         }

@@ -1,6 +1,7 @@
 //! What parent and confined child tell each other. Pure data.
 
 use crate::process::Level;
+use crate::process::placed::Placed;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -16,6 +17,8 @@ pub(crate) struct Spec {
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub hidden: Vec<PathBuf>,
+    /// What stands elsewhere than on the machine; at `full` only.
+    pub placed: Placed,
     /// What the command may write in the workspace.
     pub reach: Reach,
     /// The private directory for temporary files.

@@ -2,7 +2,7 @@
 
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{Message, PROXY_PORT, Spec};
-use super::{limits, step, tell_with};
+use super::{layers, limits, step, tell_with};
 use crate::process::write_guard::at;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,22 +18,45 @@ use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
 /// A tree taken from the old root, and where it goes.
-struct Piece {
+pub(super) struct Piece {
     tree: OwnedFd,
     dir: bool,
     attributes: u64,
+}
+
+impl Piece {
+    /// A directory or file, if it is there.
+    pub fn of(from: &Path, writable: bool) -> Option<Self> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let tree = open_tree(CWD, from, flags).ok()?;
+        Some(Self {
+            tree,
+            dir: from.is_dir(),
+            attributes: if writable { WRITABLE } else { READ_ONLY },
+        })
+    }
+
+    /// A new mount of a directory.
+    pub fn made(tree: OwnedFd, writable: bool) -> Self {
+        Self {
+            tree,
+            dir: true,
+            attributes: if writable { WRITABLE } else { READ_ONLY },
+        }
+    }
 }
 
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const WRITABLE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
-/// Builds the new root and moves in; brings up the loopback; hands the proxy's socket to the parent when one is wanted.
-pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
+/// Builds the new root and moves in; brings up the loopback; hands the proxy's socket to the parent when one is wanted. What is
+/// returned holds what the view needs for as long as it is used.
+pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, String> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     step("leaving the machine's mounts", mount_change("/", private))?;
     let descriptors = step("descriptor limit", limits::many_descriptors())?;
-    let pieces = collect(spec)?;
+    let (pieces, held) = collect(spec)?;
     let base = &spec.workspace;
     step("new root", tmpfs(base, c"mode=755,size=16m"))?;
     for (target, piece) in &pieces {
@@ -70,11 +93,11 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<(), String> {
     if spec.proxy {
         step("proxy", hand_over_listener(channel))?;
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Everything that is taken along, by its place; a deeper place comes after the one that holds it.
-fn collect(spec: &Spec) -> Result<BTreeMap<PathBuf, Piece>, String> {
+fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), String> {
     let mut pieces = BTreeMap::new();
     let mut take = |path: &Path, attributes: u64| {
         if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
@@ -90,6 +113,15 @@ fn collect(spec: &Spec) -> Result<BTreeMap<PathBuf, Piece>, String> {
     for path in &spec.readable {
         take(path, READ_ONLY);
     }
+    for (from, to) in &spec.placed.writable {
+        take_along(&mut pieces, from, to, WRITABLE);
+    }
+    let held = layers::take(spec, &mut pieces);
+    let mut take = |path: &Path, attributes: u64| {
+        if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
+            take_along(&mut pieces, path, path, attributes);
+        }
+    };
     for path in &spec.writable {
         take(path, WRITABLE);
     }
@@ -113,8 +145,11 @@ fn collect(spec: &Spec) -> Result<BTreeMap<PathBuf, Piece>, String> {
             }
         }
     }
+    for (from, to) in &spec.placed.read_only {
+        take_along(&mut pieces, from, to, READ_ONLY);
+    }
     if pieces.contains_key(&spec.workspace) {
-        Ok(pieces)
+        Ok((pieces, held))
     } else {
         Err("the workspace cannot be mounted".to_owned())
     }

@@ -29,6 +29,7 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
         workspace: dir.path().to_path_buf(),
         readable: Vec::new(),
         writable: Vec::new(),
+        placed: Arc::default(),
         hidden: Vec::new(),
         closed: closed(protected),
         memory: None,

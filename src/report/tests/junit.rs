@@ -267,3 +267,26 @@ proptest! {
         prop_assert!(!xml.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
     }
 }
+
+#[test]
+fn all_suites_together_have_only_the_totals_that_jenkins_knows() {
+    let text = xml(&build::suspended());
+    let head = text.find("<testsuites ").map(|at| &text[at..]).unwrap();
+    let head = &head[..head.find('>').unwrap()];
+    let names: Vec<&str> = head
+        .split('"')
+        .step_by(2)
+        .filter_map(|part| part.trim().strip_suffix('='))
+        .collect();
+    let names: Vec<&str> = names.iter().map(|name| name.rsplit(' ').next().unwrap()).collect();
+    // The attributes of `testsuites` in junit-10.xsd.
+    let known = ["name", "time", "tests", "failures", "disabled", "errors"];
+    assert!(
+        names.len() > 3 && names.iter().all(|name| known.contains(name)),
+        "{names:?}"
+    );
+    assert!(
+        text.contains("<testsuite ") && text.contains(" skipped=\""),
+        "a suite says it itself"
+    );
+}

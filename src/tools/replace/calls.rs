@@ -104,3 +104,29 @@ fn what_may_not_be_read_is_not_shown_before_the_ruling() {
             .is_none()
     );
 }
+
+#[test]
+fn what_a_command_of_the_model_changed_is_read_again_and_said() {
+    let bench = Bench::new(&[("a.txt", b"one\ntwo\n")]);
+    bench.told("read_file", &json!({"file_path": "a.txt"}));
+    let told = |tool: &str, args: &Value| bench.told(tool, args);
+    told("run_shell_command", &json!({"command": "sed -i s/one/1/ a.txt"}));
+    let missed = told("replace", &args("a.txt", "one\n", "x\n"));
+    assert!(missed.contains("a command of yours had changed the file"), "{missed}");
+    let edited = told("replace", &args("a.txt", "1\ntwo\n", "1\n2\n"));
+    assert!(edited.starts_with("Edited a.txt (exact match"), "{edited}");
+    assert!(edited.contains("a command of yours had changed the file"), "{edited}");
+    assert_eq!(on_disk(&bench, "a.txt"), b"1\n2\n");
+    let again = told("replace", &args("a.txt", "2\n", "3\n"));
+    assert!(again.starts_with("Edited") && !again.contains("had changed"), "{again}");
+    // What nobody of the run did is still refused, and so is a whole file that rests on an old one.
+    std::fs::write(bench.path("a.txt"), "1\n4\n").unwrap();
+    assert_eq!(kind(&bench, &args("a.txt", "4", "5")), "file_changed");
+    told("read_file", &json!({"file_path": "a.txt"}));
+    told("run_shell_command", &json!({"command": "sed -i s/4/6/ a.txt"}));
+    let whole = told("write_file", &json!({"file_path": "a.txt", "content": "1\n5\n"}));
+    assert!(
+        whole.starts_with("file_changed: a.txt was changed by a command of yours"),
+        "{whole}"
+    );
+}

@@ -36,9 +36,9 @@ use super::write_file::refuse_large;
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Display, Kind, Location, ToolOutput};
-use crate::workspace::Workspace;
 use crate::workspace::fs::FsError;
 use crate::workspace::text::{Text, decode, plain_line_ends};
+use crate::workspace::{Changed, Workspace};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -99,7 +99,12 @@ struct Change {
     before: Option<Text>,
     bytes: Vec<u8>,
     landing: Option<Landing>,
+    /// Whether a command of the model had changed the file since it was read.
+    reread: bool,
 }
+
+/// Told where the text is not the one that the model has read.
+const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its present text]";
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
     let place = args.place("file_path", workspace)?;
@@ -160,22 +165,28 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
                 before: None,
                 bytes: request.new.clone().into_bytes(),
                 landing: None,
+                reread: false,
             });
         }
         Err(FsError::Missing) => return Err(missing(place, workspace)),
         Err(error) => return Err(failed("edit", place, error, workspace)),
     };
-    if workspace.changed_since(&place.path, &bytes) {
+    let changed = workspace.changed_since(&place.path, &bytes);
+    if changed == Changed::ByOthers {
         let message =
             format!("{path} was changed by something else since you read it; nothing was written. Read it again first");
         return Err(ToolError::model("file_changed", message));
     }
+    let reread = changed == Changed::ByCommand;
     let text =
         decode(&bytes).map_err(|error| ToolError::model("binary_file", format!("cannot edit {path}: {error}")))?;
     if !request.old.is_empty() {
         let landing = land(&text, &request.old, &request.new, request.multiple)
             .and_then(|landing| counted(landing, request.expected))
-            .map_err(|miss| ToolError::model(miss.kind(), miss.message(path)))?;
+            .map_err(|miss| {
+                let read = if reread { REREAD } else { "" };
+                ToolError::model(miss.kind(), format!("{}{read}", miss.message(path)))
+            })?;
         // A larger file may be edited; what is put into it at many places together may not be larger than one text.
         if landing.bytes.len() > bytes.len() {
             refuse_large("what the edit adds", landing.bytes.len() - bytes.len())?;
@@ -184,6 +195,7 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
             before: Some(text),
             bytes: landing.bytes.clone(),
             landing: Some(landing),
+            reread,
         });
     }
     if !text.as_str().is_empty() {
@@ -200,6 +212,7 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
         before: Some(text),
         bytes,
         landing: None,
+        reread,
     })
 }
 
@@ -254,6 +267,10 @@ fn edit(place: &Place, request: &Request, workspace: &Workspace) -> Result<ToolO
             let told = format!("Wrote {} lines to {path}, which was empty.", after.lines().count());
             (told, format!("wrote {path} ({counts})"), None)
         }
+    };
+    let told = match change.reread {
+        true => format!("{told}{REREAD}"),
+        false => told,
     };
     Ok(ToolOutput {
         display: Display::Diff(diff),

@@ -122,12 +122,21 @@ fn our_own_directories_are_neither_read_nor_written_nor_listed() {
 #[test]
 fn changes_by_others_are_noticed() {
     let (_dir, workspace) = tree();
-    assert!(!workspace.changed_since("src/a.rs", b"anything"));
+    let since = |bytes: &[u8]| workspace.changed_since("src/a.rs", bytes);
+    assert_eq!(since(b"anything"), Changed::No);
     workspace.note_read("src/a.rs", b"a");
-    assert!(!workspace.changed_since("src/a.rs", b"a"));
-    assert!(workspace.changed_since("src/a.rs", b"b"));
+    assert_eq!((since(b"a"), since(b"b")), (Changed::No, Changed::ByOthers));
+    workspace.note_command(false);
+    assert_eq!((since(b"a"), since(b"b")), (Changed::No, Changed::ByCommand));
     workspace.write(&workspace.locate("src/a.rs"), b"b").unwrap();
-    assert!(!workspace.changed_since("src/a.rs", b"b"));
+    assert_eq!((since(b"b"), since(b"c")), (Changed::No, Changed::ByOthers));
+    workspace.note_command(true);
+    workspace.note_read("src/a.rs", b"c");
+    assert_eq!(
+        since(b"d"),
+        Changed::ByCommand,
+        "a command in the background may write at any time"
+    );
 }
 
 /// A directory is swapped for a link that leads outside, over and over, while a file below it is read and written.

@@ -23,7 +23,7 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
         let code =
             "#[test]\nfn two() { assert_eq!(1 + 1, 2); let _ = std::net::TcpListener::bind(\"127.0.0.1:0\"); }\n";
         std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
-        let private = process::private::Private::create().unwrap();
+        let private = process::private::Private::create(None).unwrap();
         let closed = closed();
         let wishes = process::private::Wishes {
             level,
@@ -33,6 +33,7 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
             network: &Network::None,
             witness: true,
             toolchains: &["rust".to_owned()],
+            keep_caches: false,
             pass: &[],
             parent: &parent,
         };
@@ -131,7 +132,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
             for (file, text) in files {
                 std::fs::write(top.path().join(file), text).unwrap();
             }
-            let private = process::private::Private::create().unwrap();
+            let private = process::private::Private::create(None).unwrap();
             let toolchains = [name.to_owned()];
             let closed = closed();
             let wishes = process::private::Wishes {
@@ -142,6 +143,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
                 network: &Network::None,
                 witness: true,
                 toolchains: &toolchains,
+                keep_caches: false,
                 pass: &[],
                 parent: &parent,
             };

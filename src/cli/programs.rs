@@ -1,0 +1,352 @@
+//! Whether the programs of a recipe's own commands are there, told before anything is asked or paid. Runs nothing.
+//!
+//! Only what is sure is told: programs by their bare names that a command runs whatever happens, looked up where commands look. What
+//! this does not see (a path, a function, the right side of `||`) shows when the command runs, with 127 or 126.
+
+use crate::policy::PolicySet;
+use crate::policy::WishedLevel;
+use crate::process::private::program_dirs;
+use crate::process::toolchains;
+use crate::recipe::Plan;
+use crate::recipe::plan::{CheckWhat, StepWork};
+use crate::recipe::template::{self, StepOutputs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What is missing, a line for each program, and what to do; `None` when all is there.
+pub fn missing(
+    plan: &Plan,
+    policies: &PolicySet,
+    workspace: &Path,
+    origin: Option<&Path>,
+    parent: &[(String, String)],
+) -> Option<String> {
+    let wish = policies.sandbox();
+    if wish.level == WishedLevel::None {
+        // Without a sandbox a step may install what the next one runs.
+        return None;
+    }
+    let dirs = program_dirs(&wish.toolchains, &policies.env_pass(), parent, workspace, origin)?;
+    let own: Vec<PathBuf> = parent
+        .iter()
+        .filter(|(name, _)| name == "PATH")
+        .flat_map(|(_, path)| path.split(':').map(PathBuf::from))
+        .collect();
+    let mut told: Vec<(String, String)> = Vec::new();
+    for (what, text) in commands(plan) {
+        for program in programs(&text) {
+            let known = told.iter().any(|(name, _)| *name == program);
+            if known || lies_in(&dirs, &program) {
+                continue;
+            }
+            let advice = advice(&program, &wish.toolchains, lies_in(&own, &program));
+            let line = format!("{what} runs `{program}`, which is not there for commands: {advice}");
+            told.push((program, line));
+        }
+    }
+    let lines: Vec<String> = told.into_iter().map(|(_, line)| line).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// What to do about a program that commands do not find.
+pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
+    match toolchains::bringing(program) {
+        Some(name) if users && !toolchains.iter().any(|named| named == name) => {
+            format!("name `toolchains: [{name}]` under `sandbox` in the policy")
+        }
+        _ if users => {
+            "it is in your PATH, but in no directory that commands see: install it under /usr/local/bin".to_owned()
+        }
+        _ => "install it on this machine".to_owned(),
+    }
+}
+
+/// The commands of steps and checks with what is known of their values, and how a person calls each.
+fn commands(plan: &Plan) -> Vec<(String, String)> {
+    let none = StepOutputs::new();
+    let text =
+        |command: &str| template::render_command(command, &plan.scope(&none)).unwrap_or_else(|_| command.to_owned());
+    let mut all = Vec::new();
+    for step in &plan.steps {
+        if let StepWork::Run { command, .. } = &step.work {
+            all.push((format!("step `{}`", step.id), text(command)));
+        }
+        for check in &step.checks {
+            if let CheckWhat::Run { command, .. } = &check.what {
+                all.push((format!("check `{}`", check.name), text(command)));
+            }
+        }
+    }
+    all
+}
+
+fn lies_in(dirs: &[PathBuf], program: &str) -> bool {
+    dirs.iter().any(|dir| {
+        let data = std::fs::metadata(dir.join(program));
+        data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// Words that the shell knows itself and that change nothing about what follows.
+const BUILTINS: &str = "cd echo printf test [ [[ true false : exit set unset shopt ulimit umask wait read pwd export declare \
+                        readonly type hash kill";
+
+enum Token {
+    Word(String),
+    /// `&&`, `;`, a line end, `|`.
+    Next,
+    /// Whatever comes before need not succeed.
+    Or,
+    /// What follows is not understood.
+    Stop,
+}
+
+/// The programs, by their bare names, that a command runs in any case, in order.
+pub(crate) fn programs(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut words: Vec<String> = Vec::new();
+    for token in tokens(text) {
+        match token {
+            Token::Word(word) => words.push(word),
+            Token::Or => break,
+            Token::Next | Token::Stop => {
+                let (program, goes_on) = program(&words);
+                found.extend(program);
+                words.clear();
+                if !goes_on || matches!(token, Token::Stop) {
+                    break;
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The program of one simple command, and whether what follows is to be looked at.
+fn program(words: &[String]) -> (Option<String>, bool) {
+    let is_assignment = |word: &&String| {
+        word.split_once('=')
+            .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    };
+    if words
+        .iter()
+        .take_while(is_assignment)
+        .any(|word| word.starts_with("PATH="))
+    {
+        return (None, false);
+    }
+    let mut rest = words
+        .iter()
+        .skip_while(is_assignment)
+        .skip_while(|word| matches!(word.as_str(), "!" | "time" | "command"));
+    let Some(word) = rest.next() else {
+        return (None, true);
+    };
+    if BUILTINS.split_ascii_whitespace().any(|name| name == word) {
+        let path = rest.any(|word| word.starts_with("PATH="));
+        return (None, !path && word != "exit");
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+    let keyword = [
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "select",
+        "function",
+        "coproc",
+        "source",
+        ".",
+        "eval",
+        "alias",
+        "trap",
+        "exec",
+        "local",
+        "return",
+        "let",
+        "mapfile",
+        "readarray",
+        "getopts",
+        "builtin",
+        "enable",
+        "bind",
+        "pushd",
+        "popd",
+        "dirs",
+        "jobs",
+        "fg",
+        "bg",
+        "disown",
+        "times",
+        "shift",
+        "break",
+        "continue",
+    ];
+    if keyword.contains(&word.as_str()) {
+        return (None, false);
+    }
+    // A path may be made by the run; anything else is not known before.
+    let known = word.chars().all(plain) && word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    (known.then(|| word.clone()), known || word.contains('/'))
+}
+
+/// Words and what stands between them. Quotes are taken off; what is in `$(…)` stays one part of its word.
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut word = String::new();
+    let mut begun = false;
+    let mut chars = text.chars().peekable();
+    let end = |tokens: &mut Vec<Token>, word: &mut String, begun: &mut bool| {
+        if std::mem::take(begun) {
+            tokens.push(Token::Word(std::mem::take(word)));
+        }
+    };
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                let next = chars.next();
+                if next != Some('\n') {
+                    word.extend(next);
+                    begun = true;
+                }
+            }
+            '\'' | '"' => {
+                begun = true;
+                let mut escaped = false;
+                for inner in chars.by_ref() {
+                    match inner {
+                        _ if escaped => escaped = false,
+                        '\\' if c == '"' => escaped = true,
+                        inner if inner == c => break,
+                        _ => {}
+                    }
+                    word.push(inner);
+                }
+            }
+            '$' if chars.peek() == Some(&'(') => {
+                begun = true;
+                word.push('$');
+                let mut depth = 0;
+                for inner in chars.by_ref() {
+                    word.push(inner);
+                    match inner {
+                        '(' => depth += 1,
+                        ')' => depth -= 1,
+                        _ => {}
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+            }
+            '#' if !begun => {
+                for inner in chars.by_ref() {
+                    if inner == '\n' {
+                        break;
+                    }
+                }
+                tokens.push(Token::Next);
+            }
+            ' ' | '\t' | '\r' => end(&mut tokens, &mut word, &mut begun),
+            '>' if chars.peek() == Some(&'&') => {
+                begun = true;
+                word.push(c);
+                word.extend(chars.next());
+            }
+            '&' if word.ends_with('>') => word.push(c),
+            '\n' | ';' => {
+                end(&mut tokens, &mut word, &mut begun);
+                tokens.push(Token::Next);
+            }
+            '&' | '|' => {
+                end(&mut tokens, &mut word, &mut begun);
+                let double = chars.next_if_eq(&c).is_some();
+                tokens.push(match (c, double) {
+                    ('|', true) => Token::Or,
+                    ('|', false) => {
+                        chars.next_if_eq(&'&');
+                        Token::Next
+                    }
+                    (_, true) => Token::Next,
+                    (_, false) => Token::Stop,
+                });
+            }
+            '<' if chars.peek() == Some(&'<') => {
+                end(&mut tokens, &mut word, &mut begun);
+                tokens.push(Token::Stop);
+            }
+            '(' | ')' | '`' | '{' | '}' if !begun || c == '(' || c == '`' => {
+                // What has a name before it is a function.
+                word.clear();
+                begun = false;
+                tokens.push(Token::Or);
+            }
+            c => {
+                begun = true;
+                word.push(c);
+            }
+        }
+    }
+    end(&mut tokens, &mut word, &mut begun);
+    tokens.push(Token::Next);
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_programs_that_run_in_any_case_are_seen() {
+        for (text, expected) in [
+            ("cargo test --lib", vec!["cargo"]),
+            ("RUSTFLAGS=-Dwarnings cargo test 2>&1 | tail -5", vec!["cargo", "tail"]),
+            ("cd web && npm test", vec!["npm"]),
+            ("npm ci\nnpm test\n", vec!["npm", "npm"]),
+            ("# lint\nruff check . ; pytest -q", vec!["ruff", "pytest"]),
+            ("grep -q 'a && b' x && jest", vec!["grep", "jest"]),
+            ("test -n \"$(git status | head -1)\" && make", vec!["make"]),
+            ("make -j$(nproc) && ctest", vec!["make", "ctest"]),
+            ("which foo || true", vec![]),
+            ("a && b || c", vec!["a"]),
+            ("./run.sh && cargo test", vec!["cargo"]),
+            (".venv/bin/pytest", vec![]),
+            ("source .venv/bin/activate && pytest", vec![]),
+            ("PATH=bin:$PATH foo", vec![]),
+            ("export PATH=bin:$PATH\nfoo", vec![]),
+            ("export CI=1\nfoo", vec!["foo"]),
+            ("foo() { bar; }\nfoo", vec![]),
+            ("if foo; then bar; fi", vec![]),
+            ("for f in *; do foo; done", vec![]),
+            ("(foo)", vec![]),
+            ("{ foo; }", vec![]),
+            ("{{ command }}", vec![]),
+            ("$RUN test", vec![]),
+            ("foo <<E\nbar\nE\nbaz", vec!["foo"]),
+            ("server & sleep 1", vec!["server"]),
+            ("! grep -r TODO src", vec!["grep"]),
+            ("echo hi > out.txt", vec![]),
+            ("cmp a b >&2", vec!["cmp"]),
+            ("", vec![]),
+        ] {
+            assert_eq!(programs(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn advice_names_the_toolchain_or_the_machine() {
+        let rust = ["rust".to_owned()];
+        assert!(advice("cargo", &[], true).contains("toolchains: [rust]"));
+        assert!(advice("cargo", &rust, true).contains("/usr/local/bin"));
+        assert!(advice("cargo", &[], false).contains("install it"));
+        assert!(advice("sometool", &rust, true).contains("/usr/local/bin"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Caches of the machine below a private writable layer: an overlay for each command. Decides not which.
+//!
+//! Two overlays with one written part at the same time are not defined, so each living command has a slot of its own, held by a lock
+//! until its tree has ended. Commands that follow each other have the same slot, so what one fetches the next one finds.
+
+use super::spec::Spec;
+use super::view::Piece;
+use crate::process::placed::Layer;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Commands of one run that live at a time and have layers. A further one reads the caches and adds nothing.
+const MOST_SLOTS: u32 = 64;
+
+/// Takes the layers along. What is returned holds the slot.
+pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Option<OwnedFd> {
+    let placed = &spec.placed;
+    if placed.layers.is_empty() {
+        return None;
+    }
+    let slot = slot(&placed.slots);
+    for layer in &placed.layers {
+        let writable = !layer.of_tree || spec.reach.tree;
+        let joined = slot
+            .as_ref()
+            .ok()
+            .and_then(|(dir, _)| piece(&dir.join(&layer.name), layer, writable));
+        // Without a slot the machine's own directory, read-only, is what is left.
+        if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, false)) {
+            pieces.insert(layer.place.clone(), piece);
+        }
+    }
+    slot.ok().map(|(_, held)| held)
+}
+
+/// The first slot that no living command holds.
+fn slot(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
+    for number in 0..MOST_SLOTS {
+        let at = dir.join(number.to_string());
+        make(&at)?;
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = open(at.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok((at, lock)),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::QuotaExceeded.into())
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// One layer: the overlay; where there is nothing below or the two cannot be joined, the written part alone if that will do.
+fn piece(at: &Path, layer: &Layer, writable: bool) -> Option<Piece> {
+    let (upper, work) = (at.join("upper"), at.join("work"));
+    make(&upper).and_then(|()| make(&work)).ok()?;
+    let there = std::fs::symlink_metadata(&layer.below).is_ok_and(|data| data.is_dir());
+    if there && let Ok(tree) = overlay(&layer.below, &upper, &work) {
+        return Some(Piece::made(tree, writable));
+    }
+    (layer.alone || !there).then(|| Piece::of(&upper, writable)).flatten()
+}
+
+/// An overlay that is mounted nowhere yet. The directories are named by descriptors: a name may hold what the options' own
+/// syntax does.
+fn overlay(below: &Path, upper: &Path, work: &Path) -> io::Result<OwnedFd> {
+    let dir = |path: &Path| {
+        open(
+            path,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+    };
+    let (below, upper, work) = (dir(below)?, dir(upper)?, dir(work)?);
+    let named = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&fs, "lowerdir", named(&below))?;
+    fsconfig_set_string(&fs, "upperdir", named(&upper))?;
+    fsconfig_set_string(&fs, "workdir", named(&work))?;
+    fsconfig_set_string(&fs, "index", "off")?;
+    // Without privileges its notes lie in attributes of the user.
+    fsconfig_set_flag(&fs, "userxattr")?;
+    fsconfig_create(&fs)?;
+    Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
+}

@@ -1,0 +1,40 @@
+//! The model of a run that asks none: its steps are commands. Needs no key and no network.
+
+use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
+use crate::base::message::Reply;
+use futures_util::future::BoxFuture;
+
+/// Its name in journal and outputs.
+pub const NAME: &str = "none";
+
+/// Nobody.
+#[derive(Debug)]
+pub struct Unasked(ModelInfo);
+
+impl Default for Unasked {
+    fn default() -> Self {
+        Self(ModelInfo {
+            id: NAME.to_owned(),
+            window: None,
+            recorded: false,
+        })
+    }
+}
+
+impl Provider for Unasked {
+    fn info(&self) -> &ModelInfo {
+        &self.0
+    }
+
+    fn ask<'a>(
+        &'a self,
+        _request: &'a Request<'a>,
+        _cx: AskContext<'a>,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        let error = ProviderError::new(
+            ProviderClass::Rejected,
+            "this run names no model: name one with --model",
+        );
+        Box::pin(async { Err(error) })
+    }
+}

@@ -1,0 +1,417 @@
+//! Brings directories that git does not know into a throw-away worktree: dependencies and build results. Cloned where the file
+//! system shares blocks, else layered above the original by the sandbox, else copied.
+
+use crate::process::private::Brought;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::time::Instant;
+
+/// Bytes of one directory that are copied where nothing cheaper can be had.
+const MOST_BYTES: u64 = 8 << 30;
+/// Names in one directory that are brought along.
+const MOST_NAMES: u64 = 2_000_000;
+/// Names of a warning.
+const NAMED: usize = 8;
+
+/// What a throw-away worktree stands for.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The user's own tree, canonical.
+    pub origin: PathBuf,
+    pub brought: Vec<Brought>,
+}
+
+/// A directory that is there now, for people.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Told {
+    Note(String),
+    Warning(String),
+}
+
+/// Brings `keep`, paths relative to both trees, from `origin` into `tree`. `layers`: whether the sandbox can put a layer above the
+/// original. Blocks.
+///
+/// # Errors
+/// A path that leads over a link or is no directory, and a limit that was reached.
+pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Result<(Standing, Vec<Told>), String> {
+    let origin = origin
+        .canonicalize()
+        .map_err(|error| format!("{}: {error}", origin.display()))?;
+    let mut told = Vec::new();
+    let mut brought = Vec::new();
+    for path in keep {
+        let path = relative(path)?;
+        let (from, to) = (origin.join(&path), tree.join(&path));
+        let name = path.display();
+        let Ok(data) = std::fs::symlink_metadata(&from) else {
+            told.push(Told::Warning(format!(
+                "isolate.keep names {name}, which is not in {}",
+                origin.display()
+            )));
+            continue;
+        };
+        let real = from.canonicalize().is_ok_and(|real| real == from);
+        if !data.is_dir() || !real {
+            return Err(format!(
+                "isolate.keep: {name} is no directory, or a link is on the way to it"
+            ));
+        }
+        if std::fs::symlink_metadata(&to).is_ok() {
+            told.push(Told::Warning(format!(
+                "isolate.keep names {name}, which the commit has: it stays as it is there"
+            )));
+            continue;
+        }
+        let begun = Instant::now();
+        let (how, count) = one(&from, &to, layers).map_err(|why| format!("isolate.keep: {name}: {why}"))?;
+        let (size, more) = (size(count.bytes), if count.more { "more than " } else { "" });
+        told.push(Told::Note(format!(
+            "overnight: {name}: {more}{size} in {more}{} files, {} in {:.1} s",
+            count.names,
+            how.words(),
+            begun.elapsed().as_secs_f64()
+        )));
+        let layered = how == How::Layered;
+        brought.push(Brought { path, from, layered });
+    }
+    let missing = missing(&origin, tree);
+    if !missing.is_empty() {
+        told.push(Told::Warning(format!(
+            "the worktree of --isolate has no {}, which git ignores: if checks need them, name them in the recipe, as \
+             `isolate: {{ keep: [{}] }}`",
+            first(&missing),
+            missing[0]
+        )));
+    }
+    Ok((Standing { origin, brought }, told))
+}
+
+fn first(names: &[String]) -> String {
+    let shown = names.get(..NAMED).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn relative(path: &str) -> Result<PathBuf, String> {
+    let path: PathBuf = Path::new(path)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect();
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let own = path
+        .components()
+        .any(|part| matches!(part.as_os_str().to_str(), Some(".git" | ".overnight")));
+    match plain && !own && path.components().next().is_some() {
+        true => Ok(path),
+        false => Err(format!(
+            "isolate.keep: {} is no directory of the workspace",
+            path.display()
+        )),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Cloned,
+    Layered,
+    Copied,
+}
+
+impl How {
+    fn words(self) -> &'static str {
+        match self {
+            How::Cloned => "cloned",
+            How::Layered => "seen by commands below a layer of their own",
+            How::Copied => "copied",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    names: u64,
+    bytes: u64,
+    /// Counting ended early.
+    more: bool,
+}
+
+fn one(from: &Path, to: &Path, layers: bool) -> Result<(How, Count), String> {
+    let problem = |error: io::Error| error.to_string();
+    if let Some(parent) = to.parent() {
+        std::fs::create_dir_all(parent).map_err(problem)?;
+    }
+    let clones = clones(from, to);
+    if layers && !clones {
+        std::fs::create_dir(to).map_err(problem)?;
+        // Entries of PATH are told by directories that are there.
+        for name in ["bin", ".bin"] {
+            if from.join(name).is_dir() {
+                std::fs::create_dir(to.join(name)).map_err(problem)?;
+            }
+        }
+        return Ok((How::Layered, count(from)));
+    }
+    let mut count = Count::default();
+    match copy(from, to, clones, &mut count) {
+        Ok(()) => Ok((if clones { How::Cloned } else { How::Copied }, count)),
+        Err(why) => {
+            let _ = std::fs::remove_dir_all(to);
+            Err(why)
+        }
+    }
+}
+
+/// Whether the two places share blocks, tried with one file.
+fn clones(from: &Path, to: &Path) -> bool {
+    let Some(dir) = to.parent() else { return false };
+    let mut left = vec![from.to_path_buf()];
+    let mut looked = 0;
+    while let Some(at) = left.pop() {
+        for entry in std::fs::read_dir(&at).into_iter().flatten().flatten() {
+            looked += 1;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => left.push(entry.path()),
+                Ok(kind) if kind.is_file() => {
+                    let source = File::open(entry.path());
+                    let target = tempfile::tempfile_in(dir);
+                    return matches!((source, target), (Ok(source), Ok(target))
+                        if rustix::fs::ioctl_ficlone(&target, &source).is_ok());
+                }
+                _ => {}
+            }
+            if looked > 10_000 {
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// Copies a tree with modes and times; links as links, nothing else.
+fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), String> {
+    let problem = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    let data = std::fs::symlink_metadata(from).map_err(|error| problem(from, error))?;
+    std::fs::create_dir(to).map_err(|error| problem(to, error))?;
+    for entry in std::fs::read_dir(from).map_err(|error| problem(from, error))? {
+        let entry = entry.map_err(|error| problem(from, error))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let data = entry.metadata().map_err(|error| problem(&source, error))?;
+        count.names += 1;
+        if count.names > MOST_NAMES {
+            return Err(format!("more than {MOST_NAMES} files"));
+        }
+        if data.is_dir() {
+            copy(&source, &target, clone, count)?;
+        } else if data.is_symlink() {
+            let lead = std::fs::read_link(&source).map_err(|error| problem(&source, error))?;
+            std::os::unix::fs::symlink(lead, &target).map_err(|error| problem(&target, error))?;
+            times(&target, &data);
+        } else if data.is_file() {
+            count.bytes += data.len();
+            if !clone && count.bytes > MOST_BYTES {
+                return Err(format!(
+                    "more than {} GiB would be copied; sandbox level `full` brings it along without a copy",
+                    MOST_BYTES >> 30
+                ));
+            }
+            file(&source, &target, clone).map_err(|error| problem(&source, error))?;
+            let mode = std::fs::Permissions::from_mode(data.mode() & 0o777);
+            std::fs::set_permissions(&target, mode).map_err(|error| problem(&target, error))?;
+            times(&target, &data);
+        }
+    }
+    let mode = std::fs::Permissions::from_mode(data.mode() & 0o777 | 0o700);
+    std::fs::set_permissions(to, mode).map_err(|error| problem(to, error))?;
+    times(to, &data);
+    Ok(())
+}
+
+fn file(from: &Path, to: &Path, clone: bool) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut target = File::options().write(true).create_new(true).open(to)?;
+    if !clone || rustix::fs::ioctl_ficlone(&target, &source).is_err() {
+        io::copy(&mut source, &mut target)?;
+    }
+    Ok(())
+}
+
+/// Build tools compare times. Where they cannot be set something is built again, and that is all.
+fn times(path: &Path, data: &std::fs::Metadata) {
+    let time = |seconds: i64, nanos: i64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanos,
+    };
+    let times = Timestamps {
+        last_access: time(data.atime(), data.atime_nsec()),
+        last_modification: time(data.mtime(), data.mtime_nsec()),
+    };
+    let _ = rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+/// Files and bytes below a directory; ends at 200,000 names.
+fn count(dir: &Path) -> Count {
+    let mut count = Count::default();
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            count.names += 1;
+            if count.names >= 200_000 {
+                count.more = true;
+                return count;
+            }
+            match entry.metadata() {
+                Ok(data) if data.is_dir() => left.push(entry.path()),
+                Ok(data) => count.bytes += data.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    count
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{} kB", bytes / 1_000),
+        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// Directories at the top of the original that git ignores and the worktree has not.
+fn missing(origin: &Path, tree: &Path) -> Vec<String> {
+    let mut rules = ignore::gitignore::GitignoreBuilder::new(origin);
+    // A file that is not there, or holds a bad pattern, ignores less.
+    let _ = rules.add(origin.join(".gitignore"));
+    let _ = rules.add(origin.join(".git/info/exclude"));
+    let Ok(rules) = rules.build() else {
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir(origin).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let names = dirs.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| !matches!(name.as_str(), ".git" | ".overnight"))
+        .filter(|name| std::fs::symlink_metadata(tree.join(name)).is_err())
+        // One that ignores itself from within counts as well.
+        .filter(|name| {
+            rules.matched(origin.join(name), true).is_ignore()
+                || std::fs::read_to_string(origin.join(name).join(".gitignore")).is_ok_and(|text| text.trim() == "*")
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trees(files: &[&str]) -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (origin, tree) = (root.join("origin"), root.join("tree"));
+        std::fs::create_dir_all(&tree).unwrap();
+        for file in files {
+            let path = origin.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file).unwrap();
+        }
+        (dir, origin, tree)
+    }
+
+    fn kept(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn copies_keep_modes_times_and_links() {
+        let (_dir, origin, tree) = trees(&["target/debug/a", "web/node_modules/x/index.js"]);
+        let file = origin.join("target/debug/a");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink("debug/a", origin.join("target/link")).unwrap();
+        File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000, 5))
+            .unwrap();
+        let (standing, told) = bring(&origin, &tree, &kept(&["./target/", "web/node_modules"]), false).unwrap();
+        assert_eq!(standing.brought.len(), 2);
+        assert!(
+            matches!(&told[0], Told::Note(text) if text.contains("target: ") && text.contains(" s")),
+            "{told:?}"
+        );
+        let (was, is) = (
+            file.metadata().unwrap(),
+            tree.join("target/debug/a").metadata().unwrap(),
+        );
+        assert_eq!(
+            (was.mode(), was.mtime_nsec(), was.mtime()),
+            (is.mode(), is.mtime_nsec(), is.mtime())
+        );
+        assert_eq!(
+            std::fs::read_link(tree.join("target/link")).unwrap(),
+            Path::new("debug/a")
+        );
+        assert_eq!(
+            std::fs::read_to_string(tree.join("web/node_modules/x/index.js")).unwrap(),
+            "web/node_modules/x/index.js"
+        );
+    }
+
+    #[test]
+    fn a_layer_leaves_a_place_to_mount_it_on() {
+        let (_dir, origin, tree) = trees(&[".venv/bin/pytest", ".venv/lib/x.py"]);
+        let (standing, told) = bring(&origin, &tree, &kept(&[".venv"]), true).unwrap();
+        let brought = &standing.brought[0];
+        // A file system that clones needs no layer.
+        if brought.layered {
+            assert!(tree.join(".venv/bin").is_dir() && !tree.join(".venv/lib").exists());
+            assert!(
+                matches!(&told[0], Told::Note(text) if text.contains("2 files") || text.contains("4 files")),
+                "{told:?}"
+            );
+        }
+        assert_eq!(
+            (&brought.from, brought.path.as_path()),
+            (&origin.join(".venv"), Path::new(".venv"))
+        );
+    }
+
+    #[test]
+    fn nothing_outside_comes_along_and_nothing_of_git() {
+        let (_dir, origin, tree) = trees(&["a/b", "../outside/secret"]);
+        std::os::unix::fs::symlink("../outside", origin.join("link")).unwrap();
+        for name in ["../outside", "/etc", "link", ".git", "a/.git", "", "a/b", "link/.."] {
+            assert!(bring(&origin, &tree, &kept(&[name]), false).is_err(), "{name}");
+        }
+        assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_once() {
+        let (_dir, origin, tree) = trees(&["node_modules/x", "target/y", ".venv/z", "plain/p", ".git/config"]);
+        std::fs::write(origin.join(".gitignore"), "node_modules/\n/target\n").unwrap();
+        std::fs::write(origin.join(".venv/.gitignore"), "*\n").unwrap();
+        let (_, told) = bring(&origin, &tree, &kept(&["target", "gone"]), false).unwrap();
+        let warnings: Vec<_> = told
+            .iter()
+            .filter_map(|told| match told {
+                Told::Warning(text) => Some(text.as_str()),
+                Told::Note(_) => None,
+            })
+            .collect();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].contains("names gone"), "{warnings:?}");
+        assert!(
+            warnings[1].contains("has no .venv, node_modules, which git ignores"),
+            "{warnings:?}"
+        );
+    }
+}
