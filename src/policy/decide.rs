@@ -5,6 +5,7 @@ mod coverage;
 use super::bounds::refuse;
 use super::fit::{allows, forbids, modifies};
 use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, Uses};
+use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
 use super::shell::{self, FileUse, Grants, Reading, Refusal, Simple};
 use crate::base::access::{Access, Found, Terrain};
@@ -409,7 +410,8 @@ impl Judge<'_> {
         let fix = if suspends {
             "a person approves it with `overnight resume RUN --approve CALL`".to_owned()
         } else {
-            format!("go another way, or narrow rule {} with `except`", rule.name)
+            let instead = nearest::instead(self.set, &need).unwrap_or_else(|| "go another way".to_owned());
+            format!("{instead}; or narrow rule {} with `except`", rule.name)
         };
         Ruling {
             decision: rule.effect.decision(),
@@ -426,11 +428,25 @@ impl Judge<'_> {
         let what = need.describe(self.asked);
         // The model reads this: where the file lies is nothing that a recording should hold.
         let file = policy.source.name.rsplit('/').next().unwrap_or_default();
+        let instead = match &near {
+            // What a profile says against its words is nearer than any other command.
+            Some(_) => nearest::known(need),
+            None => nearest::instead(self.set, need),
+        };
         let refusal = near.unwrap_or_else(|| Refusal {
             code: uncovered_code(need).to_owned(),
             reason: format!("no rule of {file} allows: {what}"),
             fix: self.missing_rule(need),
         });
+        let refusal = match instead.filter(|_| policy.default == Decision::Deny) {
+            Some(instead) if refusal.fix.is_empty() => Refusal { fix: instead, ..refusal },
+            // What the model can do stands before what the policy's author could write.
+            Some(instead) => Refusal {
+                fix: format!("{instead}; {}", refusal.fix),
+                ..refusal
+            },
+            None => refusal,
+        };
         Ruling {
             decision: policy.default,
             ..denied(refusal)

@@ -45,6 +45,7 @@ mod secrets;
 mod server_prompts;
 mod service;
 mod shown;
+mod small_models;
 mod state;
 mod store;
 mod tools;

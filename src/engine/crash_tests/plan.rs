@@ -37,6 +37,8 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
             Vec::new()
         },
         retries,
+        // Every second number of retries is tried with attempts that begin anew.
+        fresh: retries % 2 == 1,
         expect: Expect::Any,
         skip_if_green: false,
         budget: None,
@@ -59,6 +61,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         response_retries: 0,
         model: None,
         fallback: Vec::new(),
+        model_settings: crate::recipe::plan::ModelSettings::default(),
         values: BTreeMap::new(),
         input: None,
     }
