@@ -390,7 +390,7 @@ rules:
             "rules:\n  - { allow: read_file, paths: ['src/**'] }\n  - { allow: [write_file], paths: ['src/a/**'] }\n  - { allow: run_shell_command, commands: [cargo test, git] }",
         ]);
         let text = both.brief();
-        for line in ["commands: cargo test, git diff;", "writing: src/a/**\n", "reading: src/**\n"] {
+        for line in ["commands: git diff, cargo test;", "writing: src/a/**\n", "reading: src/**\n"] {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(both.brief() == both.brief());

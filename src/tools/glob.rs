@@ -32,11 +32,11 @@ pub fn tool() -> Builtin {
                 ("pattern", string("")),
                 (
                     "dir_path",
-                    string("Where to look; default: all."),
+                    string("Default: all."),
                 ),
                 (
                     "case_sensitive",
-                    boolean("Default: false."),
+                    boolean(""),
                 ),
                 ("respect_git_ignore", untold(boolean("Honour .gitignore; true by default."))),
                 (

@@ -45,11 +45,11 @@ pub fn tool() -> Builtin {
                 ("command", string("")),
                 (
                     "dir_path",
-                    string("Where to start."),
+                    string(""),
                 ),
                 (
                     "description",
-                    string("What it is for."),
+                    string(""),
                 ),
                 (
                     "is_background",

@@ -48,6 +48,7 @@ mod shown;
 mod small_models;
 mod state;
 mod store;
+mod told_at_once;
 mod tools;
 mod traces;
 mod trust;

@@ -67,7 +67,7 @@ fn parameters() -> Value {
             ("names_only", boolean("Only paths of files with a match.")),
             (
                 "case_sensitive",
-                boolean("Default: false."),
+                boolean(""),
             ),
             ("fixed_strings", boolean("The pattern is plain text.")),
             (

@@ -52,7 +52,7 @@ const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to 
 
 /// The tool.
 pub fn tool() -> Builtin {
-    let flag = json!({"type": "boolean", "description": "Replace every place that fits."});
+    let flag = json!({"type": "boolean"});
     Builtin::new(
         &Names {
             name: "replace",
