@@ -285,7 +285,7 @@ fn varying(world: &World, model: &str, more: &[&str]) -> Done {
 
 fn replay_warnings(world: &World) -> Vec<String> {
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
-    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["entry"].clone());
     let warnings = events.filter(|event| event["code"] == "replay");
     warnings.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
 }
@@ -317,8 +317,8 @@ fn what_commands_checks_and_steps_print_is_compared_softly() {
     let strict = tree();
     let done = varying(&strict, &model, &["--replay", "strict"]).exits(1);
     assert_eq!(strict.result()["reason"], "replay_miss");
-    let lines: Vec<&str> = done.stderr.lines().collect();
-    let shown = |sign: &str| lines.iter().any(|line| line.trim_start().starts_with(sign));
+    let lines = || done.stderr.lines().map(|line| line.trim_start_matches("overnight:").trim_start());
+    let shown = |sign: &str| lines().any(|line| line.starts_with(sign));
     assert!(shown("- ") && shown("+ "), "a difference has a line each: {}", done.stderr);
 }
 
@@ -388,4 +388,19 @@ fn shipped_samples_replay_every_time() {
             assert_eq!(patch(&recorded), patch(&replayed), "{name}, replay {n}");
         }
     }
+}
+
+#[test]
+fn under_another_policy_it_is_another_run() {
+    let recorded = tree();
+    recorded.run(SCRIPT, POLICY, &["-p", "do it"]).exits(0);
+    let replayed = tree();
+    let policy = replayed.beside("other.yaml", "version: 1\nextends: [builtin:read-only]\n");
+    let model = format!("replay:{}", recorded.out().display());
+    let out = replayed.out().to_string_lossy().into_owned();
+    let args = ["run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &out];
+    let done = replayed.call(&args).exits(1);
+    assert!(done.stderr.contains("turn 1: the system text is not the recorded one"), "{}", done.stderr);
+    let lines: Vec<&str> = done.stderr.lines().map(|line| line.trim_start_matches("overnight:").trim_start()).collect();
+    assert!(lines.iter().any(|line| line.starts_with("+ ") && line.contains("commands: none")), "{}", done.stderr);
 }

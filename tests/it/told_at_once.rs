@@ -20,7 +20,8 @@ fn journal(world: &World) -> String {
 /// The system prompt and the names of the declared tools, as they were recorded.
 fn equipped(world: &World) -> (String, Vec<String>) {
     for line in journal(world).lines() {
-        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let event = &line["entry"];
         if let Some(tools) = event.pointer("/tools").and_then(serde_json::Value::as_array) {
             let names = tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
             return (event["system"].as_str().unwrap().to_owned(), names.collect());
