@@ -15,15 +15,19 @@ pub struct Cli {
 /// What the help of `run` says of models, their prices and windows.
 const MODELS: &str = "\
 Models on your own server:
-  --model openai/NAME --base-url http://localhost:11434/v1   Ollama; vLLM :8000/v1, llama-server :8080/v1, LM Studio :1234/v1
-  A server on this machine or in a private network costs nothing unless a price is given. Its window is learnt when a
-  request is too long; a server that cuts requests in silence (Ollama) must have it named.
+  --model openai/NAME --base-url http://localhost:11434/v1
+  (Ollama; vLLM has port 8000, llama-server 8080, LM Studio 1234.)
+  A server on this machine or in a private network costs nothing unless a
+  price is named. Its window is learnt when it refuses a request for its
+  length; one that cuts requests in silence (Ollama) must have it named.
 
 Environment:
-  OVERNIGHT_PRICES   a JSON file with prices (US dollars for a million tokens) and windows (tokens), which goes before the
-                     built-in table:
-                     [{\"model\": \"openai/qwen3-coder\", \"window\": 32768, \"price\": {\"input\": 0.5, \"output\": 1.5}}]
-  OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL   as --base-url";
+  OVERNIGHT_PRICES  a JSON file with prices (US dollars for a million tokens)
+                    and windows (tokens); goes before the built-in table:
+    [{\"model\": \"openai/qwen3-coder\", \"window\": 32768,
+      \"price\": {\"input\": 0.5, \"output\": 1.5}}]
+  OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL
+                    as --base-url";
 
 /// What is to be done.
 #[derive(Debug, Subcommand)]

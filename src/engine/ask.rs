@@ -139,7 +139,9 @@ impl Asking {
         let tokens = |bytes: u64| compact::estimate(bytes, None);
         let (system, declared) = self.frame;
         let window = error.window.or(state.window);
-        let window = window.map(|window| format!(" The model's window holds {window}.")).unwrap_or_default();
+        let window = window
+            .map(|window| format!(" The model's window holds {window}."))
+            .unwrap_or_default();
         let message = format!(
             "{}. The request has about {} tokens: {} of system prompt, {} of {} tool declarations, {} of messages.{window} Declare \
              fewer tools (`tools.include` in the recipe, or --tools), shorten prompt and context files, or start the server with a \
@@ -206,12 +208,7 @@ impl Asking {
 }
 
 /// Asks for a summary of these messages, in a request of its own without tools.
-async fn summarise(
-    deps: &Deps,
-    ledger: &mut Ledger,
-    older: &[Message],
-    told: Option<u64>,
-) -> Result<Summarised, Stop> {
+async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message], told: Option<u64>) -> Result<Summarised, Stop> {
     let window = told.or(ledger.state.window).unwrap_or(compact::DEFAULT_WINDOW);
     // Two bytes a token: whatever the language, the request for a summary fits.
     let room = usize::try_from(window).unwrap_or(usize::MAX);

@@ -266,7 +266,11 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
         PromptReason::Repair => {
             let errors = state.judged.as_deref().unwrap_or_default();
             let printed = state.replies.printed.as_deref();
-            response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null), printed)
+            response::repair(
+                errors,
+                deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null),
+                printed,
+            )
         }
         PromptReason::Nudge => prompt::nudge(state),
         PromptReason::Printed => {

@@ -32,7 +32,13 @@ pub fn printed_call(text: &str, tools: &BTreeSet<String>) -> Option<String> {
 
 /// Marks that begin a call in a template, and nothing else in a text.
 fn tagged(text: &str, tools: &BTreeSet<String>) -> Option<String> {
-    for mark in ["<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>", "<tools>"] {
+    for mark in [
+        "<tool_call>",
+        "[TOOL_CALLS]",
+        "<|python_tag|>",
+        "<|tool_call|>",
+        "<tools>",
+    ] {
         let Some((_, rest)) = text.split_once(mark) else {
             continue;
         };
@@ -53,7 +59,9 @@ fn tagged(text: &str, tools: &BTreeSet<String>) -> Option<String> {
         let name = rest.split(end).next()?.trim().trim_matches(['"', '\'']);
         tools.contains(name).then(|| name.to_owned())
     };
-    named("<function=", '>').or_else(|| named("<invoke name=", '>')).or_else(|| written(text, tools))
+    named("<function=", '>')
+        .or_else(|| named("<invoke name=", '>'))
+        .or_else(|| written(text, tools))
 }
 
 /// `NAME({…})` or `functions.NAME({…})`, and nothing after it.
@@ -119,7 +127,15 @@ fn call(value: &Value, tools: &BTreeSet<String>) -> Option<String> {
             let name = ["name", "tool", "tool_name", "function", "function_name", "action"];
             let name = name.iter().find_map(|key| object.get(*key)?.as_str())?;
             let name = name.strip_prefix("functions.").unwrap_or(name);
-            let arguments = ["arguments", "parameters", "args", "input", "tool_input", "action_input", "params"];
+            let arguments = [
+                "arguments",
+                "parameters",
+                "args",
+                "input",
+                "tool_input",
+                "action_input",
+                "params",
+            ];
             let has_arguments = arguments.iter().any(|key| match object.get(*key) {
                 Some(Value::Object(_)) => true,
                 Some(Value::String(text)) => serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object()),
@@ -137,33 +153,71 @@ mod tests {
     use super::*;
 
     fn tools() -> BTreeSet<String> {
-        ["read_file", "run_shell_command", "replace", "list_directory"].map(str::to_owned).into()
+        ["read_file", "run_shell_command", "replace", "list_directory"]
+            .map(str::to_owned)
+            .into()
     }
 
     #[test]
     fn calls_in_the_forms_of_many_templates_are_found() {
         for (text, tool) in [
-            (r#"{"name": "read_file", "arguments": {"file_path": "a.rs"}}"#, "read_file"),
-            (r#"{"name": "read_file", "parameters": {"file_path": "a.rs"}}"#, "read_file"),
+            (
+                r#"{"name": "read_file", "arguments": {"file_path": "a.rs"}}"#,
+                "read_file",
+            ),
+            (
+                r#"{"name": "read_file", "parameters": {"file_path": "a.rs"}}"#,
+                "read_file",
+            ),
             (r#"{"tool": "replace", "args": {}}"#, "replace"),
             (r#"{"name": "list_directory"}"#, "list_directory"),
-            ("I will look.\n\n{\"name\": \"read_file\", \"arguments\": {}}", "read_file"),
+            (
+                "I will look.\n\n{\"name\": \"read_file\", \"arguments\": {}}",
+                "read_file",
+            ),
             ("I will look: {\"name\": \"read_file\", \"arguments\": {}}", "read_file"),
-            ("```json\n{\"name\": \"read_file\", \"arguments\": {}}\n```\nThis reads it.", "read_file"),
+            (
+                "```json\n{\"name\": \"read_file\", \"arguments\": {}}\n```\nThis reads it.",
+                "read_file",
+            ),
             ("```\n{\"name\": \"read_file\",\n \"arguments\": {}}", "read_file"),
-            ("<tool_call>\n{\"name\": \"read_file\", \"arguments\": {}}\n</tool_call>", "read_file"),
-            ("Sure.<tool_call>{\"name\": \"read_file\", \"arguments\": {}}", "read_file"),
-            ("[TOOL_CALLS][{\"name\": \"read_file\", \"arguments\": {}}]", "read_file"),
+            (
+                "<tool_call>\n{\"name\": \"read_file\", \"arguments\": {}}\n</tool_call>",
+                "read_file",
+            ),
+            (
+                "Sure.<tool_call>{\"name\": \"read_file\", \"arguments\": {}}",
+                "read_file",
+            ),
+            (
+                "[TOOL_CALLS][{\"name\": \"read_file\", \"arguments\": {}}]",
+                "read_file",
+            ),
             ("[TOOL_CALLS]read_file{\"file_path\": \"a\"}", "read_file"),
-            ("<|python_tag|>{\"name\": \"read_file\", \"parameters\": {}}", "read_file"),
-            ("<function=run_shell_command>{\"command\": \"ls\"}</function>", "run_shell_command"),
-            ("<tool_call><function=replace><parameter=file_path>a</parameter></function></tool_call>", "replace"),
-            ("[{\"name\": \"read_file\", \"arguments\": {}}, {\"name\": \"replace\", \"arguments\": {}}]", "read_file"),
+            (
+                "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {}}",
+                "read_file",
+            ),
+            (
+                "<function=run_shell_command>{\"command\": \"ls\"}</function>",
+                "run_shell_command",
+            ),
+            (
+                "<tool_call><function=replace><parameter=file_path>a</parameter></function></tool_call>",
+                "replace",
+            ),
+            (
+                "[{\"name\": \"read_file\", \"arguments\": {}}, {\"name\": \"replace\", \"arguments\": {}}]",
+                "read_file",
+            ),
             (
                 r#"{"type": "function", "function": {"name": "read_file", "arguments": "{\"file_path\": \"a\"}"}}"#,
                 "read_file",
             ),
-            (r#"{"tool_calls": [{"function": {"name": "read_file", "arguments": "{}"}}]}"#, "read_file"),
+            (
+                r#"{"tool_calls": [{"function": {"name": "read_file", "arguments": "{}"}}]}"#,
+                "read_file",
+            ),
             (r#"read_file({"file_path": "a.rs"})"#, "read_file"),
             (r#"functions.read_file({"file_path": "a.rs"})"#, "read_file"),
         ] {
@@ -188,7 +242,10 @@ mod tests {
         ] {
             assert_eq!(printed_call(text, &tools()), None, "{text}");
         }
-        let long = format!("{} {{\"name\": \"read_file\", \"arguments\": {{}}}}", "x".repeat(LONGEST));
+        let long = format!(
+            "{} {{\"name\": \"read_file\", \"arguments\": {{}}}}",
+            "x".repeat(LONGEST)
+        );
         assert_eq!(printed_call(&long, &tools()), None, "the length is bounded");
     }
 

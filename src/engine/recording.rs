@@ -59,7 +59,9 @@ impl Recording {
                     beside.prompts.extend(equipped.prompts.iter().cloned());
                 }
                 EventKind::Compacted { overflow, window, .. } => {
-                    beside.overflows.extend(overflow.clone().map(|digest| (digest, *window)));
+                    beside
+                        .overflows
+                        .extend(overflow.clone().map(|digest| (digest, *window)));
                 }
                 EventKind::Ran { step, output, .. } => {
                     beside.steps.insert(step.clone(), output.clone());

@@ -98,9 +98,15 @@ mod tests {
         assert_eq!(gives(&mut state, "c1", &long), long);
         asks(&mut state, "c2", path.clone());
         let told = gives(&mut state, "c2", &long);
-        assert!(told.starts_with("[unchanged since c1: this read_file call gives the same 100 lines"), "{told}");
+        assert!(
+            told.starts_with("[unchanged since c1: this read_file call gives the same 100 lines"),
+            "{told}"
+        );
         asks(&mut state, "c3", path.clone());
-        assert!(gives(&mut state, "c3", &long).starts_with("[unchanged since c1"), "not since c2");
+        assert!(
+            gives(&mut state, "c3", &long).starts_with("[unchanged since c1"),
+            "not since c2"
+        );
         asks(&mut state, "c4", json!({"file_path": "b"}));
         assert_eq!(gives(&mut state, "c4", &long), long, "another file");
         asks(&mut state, "c5", path.clone());
@@ -108,7 +114,11 @@ mod tests {
         assert_eq!(gives(&mut state, "c5", &changed), changed, "it has changed");
         state.history.clear();
         asks(&mut state, "c6", path.clone());
-        assert_eq!(gives(&mut state, "c6", &long), long, "what the history lost is told again");
+        assert_eq!(
+            gives(&mut state, "c6", &long),
+            long,
+            "what the history lost is told again"
+        );
         asks(&mut state, "c7", json!({"file_path": "short"}));
         gives(&mut state, "c7", "short");
         asks(&mut state, "c8", json!({"file_path": "short"}));

@@ -107,7 +107,10 @@ fn softened(
         return Ok(ran);
     }
     let (old, new) = (recorded.model_text(), ran.model_text());
-    context.scope.notices.tell(WARNING, differs(&format!("{}: {title}", context.call), &old, &new));
+    context
+        .scope
+        .notices
+        .tell(WARNING, differs(&format!("{}: {title}", context.call), &old, &new));
     results::carry(kept, &recorded, context)?;
     Ok(ToolOutput {
         content: recorded.content,
@@ -118,7 +121,9 @@ fn softened(
 
 /// The output of a step's command as later prompts have it, and the warning where it differs.
 pub fn step_output(recorded: Option<&Recorded>, step: &StepId, printed: String) -> (String, Option<String>) {
-    let old = recorded.filter(|recorded| !recorded.strict).and_then(|recorded| recorded.steps.get(step));
+    let old = recorded
+        .filter(|recorded| !recorded.strict)
+        .and_then(|recorded| recorded.steps.get(step));
     match old {
         Some(old) if *old != printed => {
             let warning = differs(&format!("step {step}"), old, &printed);
@@ -137,7 +142,9 @@ pub fn check(
     made: CheckResult,
 ) -> (CheckResult, Option<String>) {
     let key = (step.clone(), attempt, made.name.clone());
-    let old = recorded.filter(|recorded| !recorded.strict).and_then(|recorded| recorded.checks.get(&key));
+    let old = recorded
+        .filter(|recorded| !recorded.strict)
+        .and_then(|recorded| recorded.checks.get(&key));
     match old {
         Some(old) if old.passed == made.passed && (&old.output, &old.message) != (&made.output, &made.message) => {
             let text = |check: &CheckResult| format!("{}\n{}", check.message, check.output);
@@ -250,7 +257,11 @@ mod tests {
         let (told, warning) = check(Some(&recorded), &step, 1, made(false, "1 failed in 0.02s"));
         assert_eq!((told.output.as_str(), warning.is_some()), ("1 failed in 0.01s", true));
         let (told, warning) = check(Some(&recorded), &step, 1, made(true, "ok"));
-        assert_eq!((told, warning), (made(true, "ok"), None), "a verdict is never taken from the recording");
+        assert_eq!(
+            (told, warning),
+            (made(true, "ok"), None),
+            "a verdict is never taken from the recording"
+        );
         let (told, _) = check(Some(&recorded), &step, 2, made(false, "x"));
         assert_eq!(told.output, "x", "of another attempt");
         recorded.strict = true;

@@ -405,7 +405,12 @@ mod tests {
         ] {
             assert!(is_nearby(base), "{base}");
         }
-        for base in ["https://api.openai.com/v1", "https://8.8.8.8/v1", "http://llm.example.internal/v1", "nonsense"] {
+        for base in [
+            "https://api.openai.com/v1",
+            "https://8.8.8.8/v1",
+            "http://llm.example.internal/v1",
+            "nonsense",
+        ] {
             assert!(!is_nearby(base), "{base}");
         }
     }

@@ -61,7 +61,14 @@ impl PolicySet {
 
     /// The lines of the system prompt that say what is allowed. Bounded in length.
     pub fn brief(&self) -> String {
-        let mut out = String::from("- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:\n");
+        let commits = |text: &String| ["git commit", "git push", "git add"].contains(&text.as_str()) || text == "git";
+        let may_commit = match self.granted_commands() {
+            Granted::Any => true,
+            Granted::Some(list) => list.iter().any(commits),
+        };
+        let commit = if may_commit { "." } else { ": do not commit or push." };
+        let mut out = format!("- The runner makes the patch from the changed files{commit}\n");
+        out.push_str("- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:\n");
         let _ = writeln!(out, "  commands: {}", self.brief_commands());
         let _ = writeln!(out, "  writing: {}", self.brief_paths("write_file"));
         let read = self.granted_paths("read_file");
@@ -128,7 +135,13 @@ impl PolicySet {
         self.agreed_on(
             |policy| {
                 of_rules(policy, tool, |rule| {
-                    let except = rule.except.paths.iter().map(PathPattern::text).collect::<Vec<_>>().join(", ");
+                    let except = rule
+                        .except
+                        .paths
+                        .iter()
+                        .map(PathPattern::text)
+                        .collect::<Vec<_>>()
+                        .join(", ");
                     let named = |text: &str| match except.as_str() {
                         "" => text.to_owned(),
                         except => format!("{text} but not {except}"),
@@ -143,7 +156,9 @@ impl PolicySet {
                 })
             },
             |narrow, wide| {
-                let below = wide.strip_suffix("**").filter(|stem| stem.is_empty() || stem.ends_with('/'));
+                let below = wide
+                    .strip_suffix("**")
+                    .filter(|stem| stem.is_empty() || stem.ends_with('/'));
                 narrow == wide || below.is_some_and(|stem| !stem.contains('*') && narrow.starts_with(stem))
             },
         )
@@ -267,7 +282,10 @@ fn could_fit(rule: &Rule, tool: &str, origin: &Origin) -> bool {
 /// What the allow rules of a file grant of a built-in tool; `None` from `entries` stands for anything.
 fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
     let mut all = Vec::new();
-    let allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow && rule.is_about_builtin(tool));
+    let allows = policy
+        .rules
+        .iter()
+        .filter(|rule| rule.effect == Effect::Allow && rule.is_about_builtin(tool));
     for rule in allows.filter(|rule| could_fit(rule, tool, &Origin::Builtin)) {
         match entries(rule) {
             None => return Granted::Any,
@@ -344,8 +362,16 @@ mod tests {
     fn declared(set: &PolicySet) -> Vec<&'static str> {
         let known = KnownTools::builtin();
         let names = [
-            "list_directory", "read_file", "write_file", "replace", SHELL, "read_background_output", "web_fetch", "google_web_search",
-            "save_memory", "write_todos",
+            "list_directory",
+            "read_file",
+            "write_file",
+            "replace",
+            SHELL,
+            "read_background_output",
+            "web_fetch",
+            "google_web_search",
+            "save_memory",
+            "write_todos",
         ];
         let told = |name: &&str| set.may_allow(name, known.kind(name).unwrap(), &Origin::Builtin);
         names.into_iter().filter(told).collect()
@@ -362,7 +388,8 @@ rules:
 "]);
         assert_eq!(
             rust.brief(),
-            "- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
+            "- The runner makes the patch from the changed files: do not commit or push.
+- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
   commands: cargo build|test, git diff, ls; also in pipes and lists
   writing: src/** but not src/gen/**, docs/** but not src/gen/**
   network: web_fetch: docs.rs; commands: none
@@ -370,16 +397,25 @@ rules:
         );
         assert_eq!(
             set(&["extends: [builtin:read-only]"]).brief(),
-            "- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
+            "- The runner makes the patch from the changed files: do not commit or push.
+- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
   commands: none
   writing: nothing
   network: none
 "
         );
-        let open = set(&["extends: [builtin:edit]\nrules: [{ allow: run_shell_command }, { allow: web_fetch }]\nsandbox: { network: [crates.io] }"]);
+        let open = set(&[
+            "extends: [builtin:edit]\nrules: [{ allow: run_shell_command }, { allow: web_fetch }]\nsandbox: { network: [crates.io] }",
+        ]);
         let text = open.brief();
-        assert!(text.contains("commands: any\n"), "{text}");
-        assert!(text.contains("network: web_fetch: any host; commands: crates.io\n"), "{text}");
+        assert!(
+            text.contains("commands: any\n") && !text.contains("do not commit"),
+            "{text}"
+        );
+        assert!(
+            text.contains("network: web_fetch: any host; commands: crates.io\n"),
+            "{text}"
+        );
         assert!(!text.contains("somewhere"), "{text}");
     }
 
@@ -390,7 +426,11 @@ rules:
             "rules:\n  - { allow: read_file, paths: ['src/**'] }\n  - { allow: [write_file], paths: ['src/a/**'] }\n  - { allow: run_shell_command, commands: [cargo test, git] }",
         ]);
         let text = both.brief();
-        for line in ["commands: git diff, cargo test;", "writing: src/a/**\n", "reading: src/**\n"] {
+        for line in [
+            "commands: git diff, cargo test;",
+            "writing: src/a/**\n",
+            "reading: src/**\n",
+        ] {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(both.brief() == both.brief());
@@ -399,8 +439,16 @@ rules:
     #[test]
     fn the_brief_is_bounded() {
         let many: Vec<String> = (0..5_000).map(|n| format!("prog{n}")).collect();
-        let text = set(&[&format!("rules: [{{ allow: run_shell_command, commands: [{}] }}]", many.join(", "))]).brief();
-        assert!(text.len() < 2_000 && text.contains(" more; also in pipes"), "{}", text.len());
+        let text = set(&[&format!(
+            "rules: [{{ allow: run_shell_command, commands: [{}] }}]",
+            many.join(", ")
+        )])
+        .brief();
+        assert!(
+            text.len() < 2_000 && text.contains(" more; also in pipes"),
+            "{}",
+            text.len()
+        );
     }
 
     #[test]
@@ -410,19 +458,40 @@ rules:
             ["list_directory", "read_file", "write_todos"]
         );
         assert_eq!(
-            declared(&set(&["extends: [builtin:edit]\nrules: [{ suspend: run_shell_command, commands: [git push] }]"])),
-            ["list_directory", "read_file", "write_file", "replace", SHELL, "read_background_output", "write_todos"]
+            declared(&set(&[
+                "extends: [builtin:edit]\nrules: [{ suspend: run_shell_command, commands: [git push] }]"
+            ])),
+            [
+                "list_directory",
+                "read_file",
+                "write_file",
+                "replace",
+                SHELL,
+                "read_background_output",
+                "write_todos"
+            ]
         );
         // A rule that is narrowed to something else lets nothing of a tool through.
         assert_eq!(declared(&set(&["rules: [{ allow: '*', paths: ['src/**'] }]"])).len(), 6);
-        assert_eq!(declared(&set(&["rules: [{ allow: '*', hosts: [docs.rs] }]"])), [SHELL, "read_background_output", "web_fetch"]);
         assert_eq!(
-            declared(&set(&["extends: [builtin:edit]\nrules: [{ deny: replace }, { deny: write_file, paths: [x] }]"])),
+            declared(&set(&["rules: [{ allow: '*', hosts: [docs.rs] }]"])),
+            [SHELL, "read_background_output", "web_fetch"]
+        );
+        assert_eq!(
+            declared(&set(&[
+                "extends: [builtin:edit]\nrules: [{ deny: replace }, { deny: write_file, paths: [x] }]"
+            ])),
             ["list_directory", "read_file", "write_file", "write_todos"]
         );
-        assert_eq!(declared(&set(&["default: suspend\nrules: [{ deny: web_fetch }]"])).len(), 9);
+        assert_eq!(
+            declared(&set(&["default: suspend\nrules: [{ deny: web_fetch }]"])).len(),
+            9
+        );
         // All files must agree.
-        assert_eq!(declared(&set(&["extends: [builtin:edit]", "rules: [{ allow: read_file }]"])), ["read_file"]);
+        assert_eq!(
+            declared(&set(&["extends: [builtin:edit]", "rules: [{ allow: read_file }]"])),
+            ["read_file"]
+        );
         let mcp = Origin::Mcp("docs".to_owned());
         let docs = set(&["rules: [{ allow: 'docs__*' }]"]);
         assert!(docs.may_allow("docs__find", Kind::Other, &mcp) && !docs.may_allow("git__log", Kind::Other, &mcp));

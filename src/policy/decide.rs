@@ -357,14 +357,14 @@ impl Judge<'_> {
         let refused = self
             .needs
             .iter()
-            .find_map(|need| refuse(need, policy, self.set, self.asked, self.terrain));
+            .find_map(|need| Some((need, refuse(need, policy, self.set, self.asked, self.terrain)?)));
         let (deny, mut considered) = self.forbidding(policy, &Effect::Deny);
         let (suspend, more) = self.forbidding(policy, &Effect::Suspend);
         considered.extend(more);
         let coverage = self.coverage(policy, suspend.map(|(rule, _)| rule));
         considered.extend(coverage.considered.iter().cloned());
-        let ruling = if let Some(refusal) = refused {
-            denied(refusal)
+        let ruling = if let Some((need, refusal)) = refused {
+            denied(with_instead(refusal, nearest::known(self.set, need)))
         } else if let Some((rule, need)) = deny {
             self.forbidden(rule, need)
         } else if let Some((need, near)) = &coverage.open {
@@ -430,7 +430,7 @@ impl Judge<'_> {
         let file = policy.source.name.rsplit('/').next().unwrap_or_default();
         let instead = match &near {
             // What a profile says against its words is nearer than any other command.
-            Some(_) => nearest::known(need),
+            Some(_) => nearest::known(self.set, need),
             None => nearest::instead(self.set, need),
         };
         let refusal = near.unwrap_or_else(|| Refusal {
@@ -438,15 +438,7 @@ impl Judge<'_> {
             reason: format!("no rule of {file} allows: {what}"),
             fix: self.missing_rule(need),
         });
-        let refusal = match instead.filter(|_| policy.default == Decision::Deny) {
-            Some(instead) if refusal.fix.is_empty() => Refusal { fix: instead, ..refusal },
-            // What the model can do stands before what the policy's author could write.
-            Some(instead) => Refusal {
-                fix: format!("{instead}; {}", refusal.fix),
-                ..refusal
-            },
-            None => refusal,
-        };
+        let refusal = with_instead(refusal, instead.filter(|_| policy.default == Decision::Deny));
         Ruling {
             decision: policy.default,
             ..denied(refusal)
@@ -523,6 +515,16 @@ impl Judge<'_> {
             },
         }
     }
+}
+
+/// A refusal with what the model can do before what the policy's author could write.
+fn with_instead(refusal: Refusal, instead: Option<String>) -> Refusal {
+    let fix = match (instead, refusal.fix.as_str()) {
+        (None, _) => return refusal,
+        (Some(instead), "") => instead,
+        (Some(instead), fix) => format!("{instead}; {fix}"),
+    };
+    Refusal { fix, ..refusal }
 }
 
 fn uncovered_code(need: &Need<'_>) -> &'static str {

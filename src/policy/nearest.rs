@@ -45,7 +45,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ("uv add", INSTALL),
     ("poetry add", INSTALL),
     ("cargo install", INSTALL),
-    ("cargo add", "add the dependency to Cargo.toml with replace, if that file may be written"),
+    (
+        "cargo add",
+        "add the dependency to Cargo.toml with replace, if that file may be written",
+    ),
     ("apt", INSTALL),
     ("apt-get", INSTALL),
     ("brew", INSTALL),
@@ -61,12 +64,16 @@ const PATCH: &str = "the runner makes the patch from the changed files: do not c
 const UNDO: &str = "take a change back with replace or write_file";
 const FETCH: &str = "nothing is fetched from elsewhere: work with the commit that is there";
 const REQUEST: &str = "the runner delivers the result: open and change no requests or issues";
-const INSTALL: &str = "nothing is installed during a run: work with what is there, and say in your final answer what is missing";
+const INSTALL: &str =
+    "nothing is installed during a run: work with what is there, and say in your final answer what is missing";
 const EDITOR: &str = "change files with replace or write_file";
 
 /// Programs that do what a tool does, with that tool.
 const TOOLS: &[(&[&str], &str)] = &[
-    (&["cat", "head", "tail", "less", "more", "bat", "nl", "sed"], "read_file"),
+    (
+        &["cat", "head", "tail", "less", "more", "bat", "nl", "sed"],
+        "read_file",
+    ),
     (&["ls", "tree", "dir"], "list_directory"),
     (&["find", "fd", "fdfind", "locate"], "glob"),
     (&["grep", "egrep", "fgrep", "rg", "ag", "ack"], "grep_search"),
@@ -84,7 +91,9 @@ pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
             hosts => format!("hosts that may be reached: {}", first(hosts)),
         }),
         Need::Write(_) | Need::ShellWrite(..) => Some(match set.allowed_places("write_file").as_slice() {
-            [] if !may(set, "write_file") => "nothing may be written: say in your final answer what would change".to_owned(),
+            [] if !may(set, "write_file") => {
+                "nothing may be written: say in your final answer what would change".to_owned()
+            }
             [] => return None,
             places => format!("places that may be written: {}", first(places)),
         }),
@@ -109,29 +118,37 @@ fn first(entries: &[String]) -> String {
     format!("{}{more}", limited(entries.get(..NAMED).unwrap_or(entries)))
 }
 
-/// What is known of a command whatever the policy.
-pub(super) fn known(need: &Need<'_>) -> Option<String> {
+/// What is known of a command, also of one that would write what is protected, unless the policy allows others of its sort.
+pub(super) fn known(set: &PolicySet, need: &Need<'_>) -> Option<String> {
     match need {
-        Need::Command(simple) | Need::State(simple) => of_words(&line(simple)),
+        Need::Command(simple) | Need::State(simple) | Need::ShellWrite(_, Some(simple)) => advice(set, &line(simple)),
         _ => None,
     }
 }
 
-fn of_words(line: &str) -> Option<String> {
+fn advice(set: &PolicySet, line: &str) -> Option<String> {
+    let advice = of_words(line)?;
+    let program = |text: &str| text.split(' ').next().map(str::to_owned);
+    let of_its_sort = |text: &String| program(text) == program(line) && of_words(text) == Some(advice);
+    (!set.allowed_like(line).iter().any(of_its_sort)).then(|| advice.to_owned())
+}
+
+fn of_words(line: &str) -> Option<&'static str> {
     let begins = |text: &str| line == text || line.strip_prefix(text).is_some_and(|rest| rest.starts_with(' '));
     let known = INSTEAD.iter().filter(|(text, _)| begins(text));
-    let (_, advice) = known.max_by_key(|(text, _)| text.len())?;
-    Some((*advice).to_owned())
+    known.max_by_key(|(text, _)| text.len()).map(|(_, advice)| *advice)
 }
 
 /// For a command by its words.
 fn command(set: &PolicySet, line: &str) -> Option<String> {
-    if let Some(advice) = of_words(line) {
+    if let Some(advice) = advice(set, line) {
         return Some(advice);
     }
     let program = line.split_whitespace().next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
-    let tool = TOOLS.iter().find(|(programs, tool)| programs.contains(&program) && may(set, tool));
+    let tool = TOOLS
+        .iter()
+        .find(|(programs, tool)| programs.contains(&program) && may(set, tool));
     if let Some((_, tool)) = tool {
         return Some(format!("use {tool}"));
     }
@@ -165,7 +182,10 @@ mod tests {
             "extends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [cargo test, cargo check, python3, ls] }]",
         );
         for (line, told) in [
-            ("git push origin main", "the runner makes the patch from the changed files: do not commit, branch or push"),
+            (
+                "git push origin main",
+                "the runner makes the patch from the changed files: do not commit, branch or push",
+            ),
             ("git commit -m x", "the runner makes the patch"),
             ("git checkout -- src/a.rs", "take a change back with replace"),
             ("git checkout -b x", "the runner makes the patch"),
@@ -181,6 +201,11 @@ mod tests {
             let found = command(&rust, line).unwrap();
             assert!(found.starts_with(told), "{line}: {found}");
         }
+        let installs = set("rules: [{ allow: run_shell_command, commands: [npm ci, npm test] }]");
+        assert_eq!(
+            command(&installs, "npm install").unwrap(),
+            "commands that may run: npm ci, npm test"
+        );
         let none = set("extends: [builtin:read-only]");
         assert_eq!(
             command(&none, "make").unwrap(),

@@ -202,7 +202,10 @@ fn window_of(message: &str) -> Option<u64> {
         number(text.get(at..)?)
     });
     // `prompt is too long: 208310 tokens > 200000 maximum`
-    told.or_else(|| text.contains("maximum").then(|| number(text.split_once("tokens >")?.1))?)
+    told.or_else(|| {
+        text.contains("maximum")
+            .then(|| number(text.split_once("tokens >")?.1))?
+    })
 }
 const BAD_KEY: &[&str] = &[
     "api_key_invalid",

@@ -1,9 +1,9 @@
 //! From a model's name to a provider: names, keys, base URLs. Asks nothing and connects to nothing.
 
-use super::{Provider, RequestSettings};
 use super::http::{Http, Service};
 use super::scripted::Scripted;
 use super::wire::Wire;
+use super::{Provider, RequestSettings};
 use crate::diag::{Files, render_all};
 use crate::net::client::{Limits, checked_base, is_nearby};
 use crate::net::retry::Schedule;

@@ -8,7 +8,8 @@ use super::model::{BudgetSpec, CheckKind, CheckSpec, Recipe, ServerSpec, Step, W
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
+    Changed, Check, CheckWhat, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan, PlanStep,
+    StepWork, ToolPlan,
 };
 use super::template::{self, Scope, StepOutputs};
 use crate::base::budget::Budget;

@@ -251,8 +251,14 @@ fn model_settings(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Mo
     let timeout = map.duration("first_byte_timeout", problems);
     map.finish(problems);
     for span in [
-        tokens.as_ref().filter(|tokens| tokens.value == 0).map(|tokens| tokens.span),
-        timeout.as_ref().filter(|timeout| timeout.value == 0).map(|timeout| timeout.span),
+        tokens
+            .as_ref()
+            .filter(|tokens| tokens.value == 0)
+            .map(|tokens| tokens.span),
+        timeout
+            .as_ref()
+            .filter(|timeout| timeout.value == 0)
+            .map(|timeout| timeout.span),
     ]
     .into_iter()
     .flatten()

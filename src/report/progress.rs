@@ -251,7 +251,11 @@ impl Lines {
         let (why, difference) = match outcome.reason.as_str() {
             "replay_miss" => {
                 let mut lines = with_difference(&outcome.message);
-                let first = if lines.is_empty() { String::new() } else { lines.remove(0) };
+                let first = if lines.is_empty() {
+                    String::new()
+                } else {
+                    lines.remove(0)
+                };
                 (first, lines)
             }
             _ => (text::line(&outcome.message, 600), Vec::new()),
@@ -287,7 +291,10 @@ fn with_difference(message: &str) -> Vec<String> {
     let mut lines = message.lines();
     let mut out = vec![text::line(lines.next().unwrap_or_default(), 400)];
     let signed = |line: &str| {
-        let end = line.find(|c| !matches!(c, ' ' | '+' | '-')).unwrap_or(line.len()).min(40);
+        let end = line
+            .find(|c| !matches!(c, ' ' | '+' | '-'))
+            .unwrap_or(line.len())
+            .min(40);
         format!("  {}{}", &line[..end], text::line(&line[end..], 400))
     };
     let rest: Vec<&str> = lines.collect();

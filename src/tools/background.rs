@@ -54,15 +54,9 @@ pub fn read_tool() -> Builtin {
         "Reads the last lines of a background command, and whether it still runs.",
         object(
             [
-                (
-                    "pid",
-                    string("job1, job2, …"),
-                ),
+                ("pid", string("job1, job2, …")),
                 ("lines", integer("Default: 100.", 1)),
-                (
-                    "delay_ms",
-                    integer("Wait before reading.", 0),
-                ),
+                ("delay_ms", integer("Wait before reading.", 0)),
             ]
             .map(either_number),
             &["pid"],

@@ -30,15 +30,12 @@ pub fn tool() -> Builtin {
         object(
             [
                 ("pattern", string("")),
+                ("dir_path", string("Default: all.")),
+                ("case_sensitive", boolean("")),
                 (
-                    "dir_path",
-                    string("Default: all."),
+                    "respect_git_ignore",
+                    untold(boolean("Honour .gitignore; true by default.")),
                 ),
-                (
-                    "case_sensitive",
-                    boolean(""),
-                ),
-                ("respect_git_ignore", untold(boolean("Honour .gitignore; true by default."))),
                 (
                     "respect_gemini_ignore",
                     untold(boolean("Honour .geminiignore; true by default.")),

@@ -44,10 +44,7 @@ pub fn tool() -> Builtin {
         "Reads several text files at once, each under a line with its path. What finds no room within 40 kB is listed.",
         object(
             [
-                (
-                    "include",
-                    strings("Paths, directories or globs (src/**/*.rs)."),
-                ),
+                ("include", strings("Paths, directories or globs (src/**/*.rs).")),
                 ("exclude", strings("")),
                 (
                     "useDefaultExcludes",
@@ -55,7 +52,9 @@ pub fn tool() -> Builtin {
                 ),
                 (
                     "recursive",
-                    untold(boolean("Accepted for older callers; directories and ** are always searched whole.")),
+                    untold(boolean(
+                        "Accepted for older callers; directories and ** are always searched whole.",
+                    )),
                 ),
                 ("file_filtering_options", untold(filtering())),
             ],

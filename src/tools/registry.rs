@@ -158,7 +158,10 @@ impl Registry {
 
     /// What the model is told of them.
     pub fn declared(&self) -> Vec<ToolSpec> {
-        let told = self.specs().into_iter().filter(|spec| !self.untold.contains(&spec.name));
+        let told = self
+            .specs()
+            .into_iter()
+            .filter(|spec| !self.untold.contains(&spec.name));
         told.map(declared).collect()
     }
 

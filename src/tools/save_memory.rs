@@ -41,14 +41,8 @@ pub fn tool() -> Builtin {
         object(
             [
                 ("fact", string("")),
-                (
-                    "scope",
-                    json!({ "type": "string", "enum": ["project", "user"] }),
-                ),
-                (
-                    "key",
-                    string(""),
-                ),
+                ("scope", json!({ "type": "string", "enum": ["project", "user"] })),
+                ("key", string("")),
                 ("value", string("")),
             ],
             &[],

@@ -43,21 +43,15 @@ pub fn tool() -> Builtin {
         object(
             [
                 ("command", string("")),
-                (
-                    "dir_path",
-                    string(""),
-                ),
-                (
-                    "description",
-                    string(""),
-                ),
-                (
-                    "is_background",
-                    boolean(""),
-                ),
+                ("dir_path", string("")),
+                ("description", string("")),
+                ("is_background", boolean("")),
                 (
                     "delay_ms",
-                    untold(integer("With is_background: milliseconds to wait for first output, at most 30000.", 0)),
+                    untold(integer(
+                        "With is_background: milliseconds to wait for first output, at most 30000.",
+                        0,
+                    )),
                 ),
             ],
             &["command"],

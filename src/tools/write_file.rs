@@ -44,10 +44,7 @@ pub fn tool() -> Builtin {
         "Writes a whole file, with its directories. Give the content complete: placeholders are refused. For a change of a \
          few lines use replace.",
         object(
-            [
-                ("file_path", string("")),
-                ("content", string("")),
-            ],
+            [("file_path", string("")), ("content", string(""))],
             &["file_path", "content"],
         ),
         prepare,

@@ -285,9 +285,13 @@ fn varying(world: &World, model: &str, more: &[&str]) -> Done {
 
 fn replay_warnings(world: &World) -> Vec<String> {
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
-    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["entry"].clone());
+    let events = journal
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["entry"].clone());
     let warnings = events.filter(|event| event["code"] == "replay");
-    warnings.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    warnings
+        .map(|event| event["message"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -301,11 +305,18 @@ fn what_commands_checks_and_steps_print_is_compared_softly() {
     let done = varying(&replayed, &model, &[]).exits(0);
     let warnings = replay_warnings(&replayed);
     for what in ["step look printed", "c1: ", "c2: ", "check there of step fix"] {
-        assert!(warnings.iter().any(|text| text.starts_with(what)), "{what}: {warnings:?}");
+        assert!(
+            warnings.iter().any(|text| text.starts_with(what)),
+            "{what}: {warnings:?}"
+        );
     }
     let both = |text: &String| text.contains("\n- ") && text.contains("\n+ ");
     assert!(warnings.iter().all(both), "both texts, a line each: {warnings:?}");
-    assert!(done.stderr.contains("printed something else than in the recording"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("printed something else than in the recording"),
+        "{}",
+        done.stderr
+    );
     let patch = |world: &World| std::fs::read(world.out().join("changes.patch")).unwrap();
     assert_eq!(patch(&recorded), patch(&replayed));
     // A replay is a recording too.
@@ -317,9 +328,17 @@ fn what_commands_checks_and_steps_print_is_compared_softly() {
     let strict = tree();
     let done = varying(&strict, &model, &["--replay", "strict"]).exits(1);
     assert_eq!(strict.result()["reason"], "replay_miss");
-    let lines = || done.stderr.lines().map(|line| line.trim_start_matches("overnight:").trim_start());
+    let lines = || {
+        done.stderr
+            .lines()
+            .map(|line| line.trim_start_matches("overnight:").trim_start())
+    };
     let shown = |sign: &str| lines().any(|line| line.starts_with(sign));
-    assert!(shown("- ") && shown("+ "), "a difference has a line each: {}", done.stderr);
+    assert!(
+        shown("- ") && shown("+ "),
+        "a difference has a line each: {}",
+        done.stderr
+    );
 }
 
 #[test]
@@ -351,7 +370,10 @@ fn sample(name: &str) -> World {
         }
     }
     let world = World::repo(&[]);
-    let repo = crate::harness::project().join("recipes/samples").join(name).join("repo");
+    let repo = crate::harness::project()
+        .join("recipes/samples")
+        .join(name)
+        .join("repo");
     add(&world, &repo, Path::new(""));
     world.commit("sample");
     world
@@ -360,7 +382,10 @@ fn sample(name: &str) -> World {
 /// Replays of each shipped sample: two, or as many as `OVERNIGHT_REPLAYS` says.
 #[test]
 fn shipped_samples_replay_every_time() {
-    let times = std::env::var("OVERNIGHT_REPLAYS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let times = std::env::var("OVERNIGHT_REPLAYS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2);
     let recipes = crate::harness::project().join("recipes");
     for (name, policy) in [
         ("triage-issue", "builtin:read-only".to_owned()),
@@ -398,9 +423,25 @@ fn under_another_policy_it_is_another_run() {
     let policy = replayed.beside("other.yaml", "version: 1\nextends: [builtin:read-only]\n");
     let model = format!("replay:{}", recorded.out().display());
     let out = replayed.out().to_string_lossy().into_owned();
-    let args = ["run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &out];
+    let args = [
+        "run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &out,
+    ];
     let done = replayed.call(&args).exits(1);
-    assert!(done.stderr.contains("turn 1: the system text is not the recorded one"), "{}", done.stderr);
-    let lines: Vec<&str> = done.stderr.lines().map(|line| line.trim_start_matches("overnight:").trim_start()).collect();
-    assert!(lines.iter().any(|line| line.starts_with("+ ") && line.contains("commands: none")), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("turn 1: the system text is not the recorded one"),
+        "{}",
+        done.stderr
+    );
+    let lines: Vec<&str> = done
+        .stderr
+        .lines()
+        .map(|line| line.trim_start_matches("overnight:").trim_start())
+        .collect();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("+ ") && line.contains("commands: none")),
+        "{}",
+        done.stderr
+    );
 }

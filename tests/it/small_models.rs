@@ -37,7 +37,11 @@ fn nothing() -> Answer {
 
 fn calls(tool: &str, args: &Value) -> Answer {
     let call = json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": tool, "arguments": args.to_string()}});
-    reply(json!({"role": "assistant", "tool_calls": [call]}), "tool_calls", (900, 30))
+    reply(
+        json!({"role": "assistant", "tool_calls": [call]}),
+        "tool_calls",
+        (900, 30),
+    )
 }
 
 /// A call whose arguments end in the middle.
@@ -51,7 +55,9 @@ fn writes(path: &str, content: &str) -> Answer {
 }
 
 fn printed() -> Answer {
-    says("I will write it.\n```json\n{\"name\": \"write_file\", \"arguments\": {\"file_path\": \"out.txt\", \"content\": \"good\"}}\n```")
+    says(
+        "I will write it.\n```json\n{\"name\": \"write_file\", \"arguments\": {\"file_path\": \"out.txt\", \"content\": \"good\"}}\n```",
+    )
 }
 
 /// What came of a case.
@@ -70,7 +76,10 @@ impl Ran {
 
     fn tools(&self, request: usize) -> Vec<&str> {
         let tools = self.seen[request].body["tools"].as_array();
-        let names = tools.into_iter().flatten().map(|tool| tool["function"]["name"].as_str().unwrap());
+        let names = tools
+            .into_iter()
+            .flatten()
+            .map(|tool| tool["function"]["name"].as_str().unwrap());
         names.collect()
     }
 
@@ -82,7 +91,11 @@ impl Ran {
 /// Runs a recipe, or a prompt where there is none.
 fn run(recipe: Option<&str>, policy: &str, args: &[&str], answers: Vec<Answer>) -> Ran {
     let long: String = (1..=200).map(|n| format!("line {n} of a file\n")).collect();
-    let world = World::repo(&[("src/main.rs", "fn main() {\n    let x = 1;\n}\n"), ("README.md", "# A tree\n"), ("long.txt", &long)]);
+    let world = World::repo(&[
+        ("src/main.rs", "fn main() {\n    let x = 1;\n}\n"),
+        ("README.md", "# A tree\n"),
+        ("long.txt", &long),
+    ]);
     let service = Service::new(answers);
     let world = world.env("OPENAI_BASE_URL", format!("{}/v1", service.url));
     let policy = world.beside("policy.yaml", policy);
@@ -144,7 +157,14 @@ fn printed_calls() -> Vec<Case> {
             answers: vec![printed()],
             ends: (1, "failed", "printed_call", 2),
             holds: |ran| {
-                has(&ran.told(1), &["wrote a call of `write_file` as text", "nothing was called", "through the tool interface"]);
+                has(
+                    &ran.told(1),
+                    &[
+                        "wrote a call of `write_file` as text",
+                        "nothing was called",
+                        "through the tool interface",
+                    ],
+                );
                 has(&ran.done.stderr, &["--tool-call-parser", "--jinja"]);
                 assert!(!ran.world.ws().join("out.txt").exists(), "a text is never executed");
             },
@@ -168,16 +188,28 @@ fn printed_calls() -> Vec<Case> {
                 says(r#"{"kind": "bug"}"#),
             ],
             ends: (0, "no_change", "", 2),
-            holds: |ran| has(&ran.told(1), &["wrote a call of `read_file` as text", "JSON document of the schema"]),
+            holds: |ran| {
+                has(
+                    &ran.told(1),
+                    &["wrote a call of `read_file` as text", "JSON document of the schema"],
+                )
+            },
         },
         Case {
             name: "1 with a schema and no end of it",
             recipe: Some(ASKED),
             policy: READ,
             args: &[],
-            answers: vec![says(r#"{"name": "read_file", "arguments": {"file_path": "README.md"}}"#)],
+            answers: vec![says(
+                r#"{"name": "read_file", "arguments": {"file_path": "README.md"}}"#,
+            )],
             ends: (1, "failed", "response", 4),
-            holds: |ran| has(&ran.told(2), &["You wrote a call of `read_file` as text; nothing was called", "/kind"][..1]),
+            holds: |ran| {
+                has(
+                    &ran.told(2),
+                    &["You wrote a call of `read_file` as text; nothing was called", "/kind"][..1],
+                )
+            },
         },
         Case {
             name: "1 with checks the feedback says that nothing was called",
@@ -187,7 +219,10 @@ fn printed_calls() -> Vec<Case> {
             answers: vec![printed(), printed(), writes("out.txt", "good\n"), says("Done.")],
             ends: (0, "passed", "", 4),
             holds: |ran| {
-                has(&ran.told(2), &["## out", "wrote a call of `write_file` as text, so nothing was called"]);
+                has(
+                    &ran.told(2),
+                    &["## out", "wrote a call of `write_file` as text, so nothing was called"],
+                );
                 tree_is_good(ran);
             },
         },
@@ -196,7 +231,11 @@ fn printed_calls() -> Vec<Case> {
             recipe: Some(CHECKED),
             policy: EDIT,
             args: &[],
-            answers: vec![says("You should write good into out.txt."), writes("out.txt", "good\n"), says("Done.")],
+            answers: vec![
+                says("You should write good into out.txt."),
+                writes("out.txt", "good\n"),
+                says("Done."),
+            ],
             ends: (0, "passed", "", 3),
             holds: |ran| has(&ran.told(1), &["No tool was called in this attempt"]),
         },
@@ -241,7 +280,13 @@ fn empty_replies() -> Vec<Case> {
             recipe: Some(CHECKED),
             policy: EDIT,
             args: &[],
-            answers: vec![writes("out.txt", "bad\n"), nothing(), nothing(), writes("out.txt", "good\n"), nothing()],
+            answers: vec![
+                writes("out.txt", "bad\n"),
+                nothing(),
+                nothing(),
+                writes("out.txt", "good\n"),
+                nothing(),
+            ],
             ends: (0, "passed", "", 6),
             holds: tree_is_good,
         },
@@ -250,7 +295,11 @@ fn empty_replies() -> Vec<Case> {
             recipe: None,
             policy: READ,
             args: &[],
-            answers: vec![calls("read_file", &json!({"file_path": "README.md"})), nothing(), says("A tree.")],
+            answers: vec![
+                calls("read_file", &json!({"file_path": "README.md"})),
+                nothing(),
+                says("A tree."),
+            ],
             ends: (0, "no_change", "", 3),
             holds: |ran| assert_eq!(ran.done.stdout.trim(), "A tree."),
         },
@@ -278,7 +327,14 @@ fn declarations_and_edits() -> Vec<Case> {
             holds: |ran| {
                 assert_eq!(
                     ran.tools(0),
-                    ["list_directory", "read_file", "grep_search", "glob", "read_many_files", "write_todos"]
+                    [
+                        "list_directory",
+                        "read_file",
+                        "grep_search",
+                        "glob",
+                        "read_many_files",
+                        "write_todos"
+                    ]
                 );
                 let system = ran.seen[0].body["messages"][0]["content"].as_str().unwrap();
                 has(system, &["commands: none", "writing: nothing", "network: none"]);
@@ -290,7 +346,8 @@ fn declarations_and_edits() -> Vec<Case> {
             policy: EDIT,
             args: &[],
             answers: {
-                let edit = json!({"file_path": "src/main.rs", "old_string": "let x = 1;", "new_string": "let y = 2222;"});
+                let edit =
+                    json!({"file_path": "src/main.rs", "old_string": "let x = 1;", "new_string": "let y = 2222;"});
                 vec![calls("replace", &edit), calls("replace", &edit), says("Done.")]
             },
             ends: (0, "passed", "", 3),
@@ -501,12 +558,20 @@ steps:
             recipe: Some(FRESH),
             policy: EDIT,
             args: &[],
-            answers: vec![writes("out.txt", "bad\n"), says("Done."), writes("out.txt", "good\n"), says("Done.")],
+            answers: vec![
+                writes("out.txt", "bad\n"),
+                says("Done."),
+                writes("out.txt", "good\n"),
+                says("Done."),
+            ],
             ends: (0, "passed", "", 4),
             holds: |ran| {
                 let messages = ran.seen[2].body["messages"].as_array().unwrap();
                 assert_eq!(messages.len(), 2, "system prompt and task: {messages:?}");
-                has(&ran.told(2), &["write it", "There was an attempt at this task before", "## out"]);
+                has(
+                    &ran.told(2),
+                    &["write it", "There was an attempt at this task before", "## out"],
+                );
                 tree_is_good(ran);
             },
         },
@@ -524,7 +589,13 @@ steps:
 
 #[test]
 fn each_habit_of_small_models_ends_in_the_right_verdict() {
-    let all = [printed_calls(), empty_replies(), declarations_and_edits(), limits(), attempts()];
+    let all = [
+        printed_calls(),
+        empty_replies(),
+        declarations_and_edits(),
+        limits(),
+        attempts(),
+    ];
     let cases: Vec<Case> = all.into_iter().flatten().collect();
     assert!(cases.len() >= 25);
     for point in 1..=10 {
@@ -557,7 +628,10 @@ fn each_habit_of_small_models_ends_in_the_right_verdict() {
         // What a run did, its recording does again, without the server.
         let replayed = replay(&ran, case.recipe, case.policy, case.args);
         if replayed.code != code && !case.name.starts_with("8 a first") && code != 7 {
-            failed.push(format!("{}: replayed with {}\n{}", case.name, replayed.code, replayed.stderr));
+            failed.push(format!(
+                "{}: replayed with {}\n{}",
+                case.name, replayed.code, replayed.stderr
+            ));
         }
     }
     assert!(failed.is_empty(), "{} failed\n\n{}", failed.len(), failed.join("\n\n"));
@@ -565,7 +639,11 @@ fn each_habit_of_small_models_ends_in_the_right_verdict() {
 
 fn replay(ran: &Ran, recipe: Option<&str>, policy: &str, args: &[&str]) -> Done {
     let long: String = (1..=200).map(|n| format!("line {n} of a file\n")).collect();
-    let world = World::repo(&[("src/main.rs", "fn main() {\n    let x = 1;\n}\n"), ("README.md", "# A tree\n"), ("long.txt", &long)]);
+    let world = World::repo(&[
+        ("src/main.rs", "fn main() {\n    let x = 1;\n}\n"),
+        ("README.md", "# A tree\n"),
+        ("long.txt", &long),
+    ]);
     let policy = world.beside("policy.yaml", policy);
     let out = world.out().to_string_lossy().into_owned();
     let model = format!("replay:{}", ran.world.out().display());

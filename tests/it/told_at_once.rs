@@ -38,11 +38,19 @@ fn what_is_allowed_stands_in_the_system_prompt() {
         equipped(&world)
     };
     let (system, tools) = told();
-    for line in ["commands: cargo test|check, git diff;", "writing: src/**\n", "network: none\n", "do not commit or push"] {
+    for line in [
+        "commands: cargo test|check, git diff;",
+        "writing: src/**\n",
+        "network: none\n",
+        "do not commit or push",
+    ] {
         assert!(system.contains(line), "{line}: {system}");
     }
     assert!(system.len() < 1_200, "{} bytes", system.len());
-    assert!(tools.contains(&"run_shell_command".to_owned()) && !tools.contains(&"web_fetch".to_owned()), "{tools:?}");
+    assert!(
+        tools.contains(&"run_shell_command".to_owned()) && !tools.contains(&"web_fetch".to_owned()),
+        "{tools:?}"
+    );
     // The place of the policy file is another one each time; the bytes are not.
     assert_eq!((system, tools), told());
 }
@@ -78,6 +86,7 @@ fn a_denial_names_the_nearest_allowed_way() {
     let policy = world.beside("policy.yaml", POLICY);
     for (command, text) in [
         ("git push", "the runner makes the patch"),
+        ("git commit -m x", "the runner makes the patch"),
         ("make all", "commands that may run: cargo, git"),
         ("cargo test > out.txt", "places that may be written: src/**"),
     ] {
@@ -90,8 +99,20 @@ fn a_denial_names_the_nearest_allowed_way() {
 fn a_dry_run_says_which_tools_are_not_declared() {
     let world = World::repo(&[("a.txt", "a\n")]);
     let policy = world.beside("policy.yaml", POLICY);
-    let args = ["run", "-p", "x", "--model", "gemini/gemini-2.5-pro", "--policy", &policy, "--dry-run"];
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        "gemini/gemini-2.5-pro",
+        "--policy",
+        &policy,
+        "--dry-run",
+    ];
     let shown = world.call(&args).exits(0).stdout;
-    assert!(shown.contains("web_fetch (fetch, not declared: no rule could allow it)"), "{shown}");
+    assert!(
+        shown.contains("web_fetch (fetch, not declared: no rule could allow it)"),
+        "{shown}"
+    );
     assert!(shown.contains("  read_file (read)\n"), "{shown}");
 }

@@ -268,7 +268,11 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
 
 /// A cap on the cost can only be held where prices are known.
 fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
-    if !cost_is_limited(plan) || model.recorded || model.nearby || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
+    if !cost_is_limited(plan)
+        || model.recorded
+        || model.nearby
+        || pricing.cost_micros(&model.id, &Usage::default()).is_some()
+    {
         return Ok(());
     }
     Err(Refusal::Environment(format!(

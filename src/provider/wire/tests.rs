@@ -58,7 +58,15 @@ fn request(ask: &Ask) -> Request<'_> {
 }
 
 fn encode(wire: Wire, model: &str, request: &Request<'_>) -> Value {
-    let body = crate::provider::prefix::Prefix::default().body(wire, Dialect { model, plain: false, max_output_tokens: None }, request);
+    let body = crate::provider::prefix::Prefix::default().body(
+        wire,
+        Dialect {
+            model,
+            plain: false,
+            max_output_tokens: None,
+        },
+        request,
+    );
     serde_json::from_slice(&body).unwrap()
 }
 

@@ -48,48 +48,29 @@ pub fn tool() -> Builtin {
 fn parameters() -> Value {
     object(
         [
-            (
-                "pattern",
-                string(""),
-            ),
-            (
-                "dir_path",
-                string("A directory or file; default: all."),
-            ),
-            (
-                "include_pattern",
-                string("Glob of the files to search (*.rs)."),
-            ),
+            ("pattern", string("")),
+            ("dir_path", string("A directory or file; default: all.")),
+            ("include_pattern", string("Glob of the files to search (*.rs).")),
             (
                 "exclude_pattern",
-                untold(string("Leave out matching lines that also fit this regular expression.")),
+                untold(string(
+                    "Leave out matching lines that also fit this regular expression.",
+                )),
             ),
             ("names_only", boolean("Only paths of files with a match.")),
-            (
-                "case_sensitive",
-                boolean(""),
-            ),
+            ("case_sensitive", boolean("")),
             ("fixed_strings", boolean("The pattern is plain text.")),
-            (
-                "whole_word",
-                boolean(""),
-            ),
+            ("whole_word", boolean("")),
             ("context", integer("Lines around each match.", 0)),
             ("before", untold(integer("Lines shown before each match.", 0))),
             ("after", untold(integer("Lines shown after each match.", 0))),
-            (
-                "no_ignore",
-                boolean(""),
-            ),
+            ("no_ignore", boolean("")),
             ("hidden", untold(boolean("Search names that begin with a dot, too."))),
             (
                 "max_matches_per_file",
                 untold(integer("Matching lines of one file at most.", 1)),
             ),
-            (
-                "total_max_matches",
-                integer("Default: 100.", 1),
-            ),
+            ("total_max_matches", integer("Default: 100.", 1)),
         ],
         &["pattern"],
     )

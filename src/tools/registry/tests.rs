@@ -102,13 +102,25 @@ fn declarations_hold_what_models_need_and_no_more() {
         assert!(spec.parameters.get("additionalProperties").is_none());
     }
     let search = declared.iter().find(|spec| spec.name == "grep_search").unwrap();
-    for name in ["pattern", "dir_path", "include_pattern", "fixed_strings", "whole_word", "case_sensitive", "context"] {
+    for name in [
+        "pattern",
+        "dir_path",
+        "include_pattern",
+        "fixed_strings",
+        "whole_word",
+        "case_sensitive",
+        "context",
+    ] {
         assert!(search.parameters["properties"].get(name).is_some(), "{name}");
     }
     assert!(search.parameters["properties"].get("max_matches_per_file").is_none());
     // What is not told is taken all the same.
     let found = registry.find("grep_search").unwrap();
-    assert!(found.accept(&json!({"pattern": "x", "max_matches_per_file": 2})).is_ok());
+    assert!(
+        found
+            .accept(&json!({"pattern": "x", "max_matches_per_file": 2}))
+            .is_ok()
+    );
     assert!(found.accept(&json!({"pattern": "x", "max_matches": 2})).is_err());
 }
 

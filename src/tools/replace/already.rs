@@ -20,9 +20,7 @@ pub(super) fn made(
     workspace: &Workspace,
     error: ToolError,
 ) -> Result<ToolOutput, ToolError> {
-    let nowhere = Miss::Nothing {
-        closest: String::new(),
-    };
+    let nowhere = Miss::Nothing { closest: String::new() };
     if !matches!(&error, ToolError::Model { kind, .. } if *kind == nowhere.kind()) {
         return Err(error);
     }

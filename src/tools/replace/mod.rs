@@ -65,14 +65,14 @@ pub fn tool() -> Builtin {
             [
                 ("file_path", string("")),
                 ("old_string", string("")),
-                (
-                    "new_string",
-                    string(""),
-                ),
+                ("new_string", string("")),
                 ("allow_multiple", flag),
                 (
                     "expected_replacements",
-                    untold(integer("How many places must change; any other number is an error. More than 1 implies allow_multiple.", 1)),
+                    untold(integer(
+                        "How many places must change; any other number is an error. More than 1 implies allow_multiple.",
+                        1,
+                    )),
                 ),
                 ("instruction", untold(string("What the edit is for."))),
             ],

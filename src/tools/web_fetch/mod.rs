@@ -32,16 +32,7 @@ pub fn tool() -> Builtin {
         },
         Kind::Fetch,
         "Fetches web pages as Markdown (images and PDF as such): a `url`, or a `prompt` that holds up to 20 URLs.",
-        object(
-            [
-                ("url", string("")),
-                (
-                    "prompt",
-                    string(""),
-                ),
-            ],
-            &[],
-        ),
+        object([("url", string("")), ("prompt", string(""))], &[]),
         prepare,
     )
 }

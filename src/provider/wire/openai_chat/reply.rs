@@ -186,7 +186,12 @@ impl Decoder {
             });
         }
         parts.extend(calls);
-        Ok(super::super::whole(parts, length.then_some(cut), self.usage, self.model))
+        Ok(super::super::whole(
+            parts,
+            length.then_some(cut),
+            self.usage,
+            self.model,
+        ))
     }
 }
 
