@@ -59,6 +59,9 @@ pub enum EventKind {
         step: StepId,
         n: u32,
         why: String,
+        /// Whether what was said since the step's task is left out of the attempt's requests (`retry: { fresh: true }`).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fresh: bool,
     },
     Prompted {
         message: Message,
@@ -143,6 +146,9 @@ pub enum EventKind {
         /// The digest of the request that the service had refused for its length.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overflow: Option<String>,
+        /// Tokens of the model's window, as the service told when it refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<u64>,
     },
     Suspended {
         calls: Vec<CallId>,
@@ -308,6 +314,10 @@ pub enum PromptReason {
     Echo,
     /// Nothing has changed in the tree for many turns.
     Idle,
+    /// It wrote a call as text, so that nothing was called.
+    Printed,
+    /// It said nothing and called nothing.
+    Empty,
 }
 
 /// A ruling and what it was about.

@@ -151,7 +151,11 @@ pub enum Stop {
     /// It waits for the results of its calls.
     Calls,
     /// The answer was cut at its length limit.
-    Length,
+    Length {
+        /// The tool of a call that was cut with it and is not among the reply's calls.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
+    },
     /// A safety filter or the model itself refused.
     Refused { reason: String },
 }

@@ -42,12 +42,31 @@ pub enum Color {
     Never,
 }
 
+/// What the help of `run` says of models, their prices and windows.
+const MODELS: &str = "\
+Models on your own server:
+  --model openai/NAME --base-url http://localhost:11434/v1
+  (Ollama; vLLM has port 8000, llama-server 8080, LM Studio 1234.)
+  A server on this machine or in a private network costs nothing unless a
+  price is named. Its window is learnt when it refuses a request for its
+  length; one that cuts requests in silence (Ollama) must have it named.
+
+Environment:
+  OVERNIGHT_PRICES  a JSON file with prices (US dollars for a million tokens)
+                    and windows (tokens); goes before the built-in table:
+    [{\"model\": \"openai/qwen3-coder\", \"window\": 32768,
+      \"price\": {\"input\": 0.5, \"output\": 1.5}}]
+  OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL
+                    as --base-url";
+
 /// What is to be done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// One run to completion
+    #[command(after_long_help = MODELS)]
     Run(Box<RunArgs>),
     /// Go on with a suspended, killed or failed run from its journal
+    #[command(after_long_help = MODELS)]
     Resume(Box<ResumeArgs>),
     /// Make any output again from the journal
     Report(ReportArgs),
@@ -131,6 +150,15 @@ pub struct Shared {
     /// US dollars (default: 5.00 where the price of the model is known) [env: OVERNIGHT_MAX_COST]
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub max_cost: Option<u64>,
+    /// The longest reply asked of the model, in tokens
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub max_output_tokens: Option<u64>,
+    /// How long the first byte of a reply is awaited (default: 3m; 10m for a server on this machine or in a private network)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub first_byte_timeout: Option<u64>,
+    /// How a replay compares what commands, checks and servers print
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub replay: Replaying,
     /// Wall clock of everything, as `90s`, `20m`, `1h30m` [env: OVERNIGHT_MAX_WALL]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_wall: Option<u64>,
@@ -143,6 +171,16 @@ pub struct Shared {
     /// More on stderr
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// How a replay compares what commands, checks and servers print. What is sent beside it is always compared strictly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Replaying {
+    /// A difference is a warning, and the recorded reply is used
+    #[default]
+    Soft,
+    /// A difference ends the run
+    Strict,
 }
 
 /// What the command line vouches for.
@@ -184,6 +222,9 @@ pub struct RunArgs {
     pub sample: bool,
     #[command(flatten)]
     pub shared: Shared,
+    /// Only these tools, in place of the recipe's `tools.include`: names, `kind:KIND`, `origin:ORIGIN`, `NAME*`
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub tools: Option<Vec<String>>,
     /// A parameter of the recipe
     #[arg(long, value_name = "K=V")]
     pub param: Vec<String>,
@@ -493,6 +534,13 @@ fn output(text: &str) -> Result<Output, String> {
 
 pub(super) fn duration(text: &str) -> Result<u64, String> {
     crate::diag::units::duration_ms(text).ok_or_else(|| "write a time as 90s, 20m or 1h30m".to_owned())
+}
+
+fn positive(text: &str) -> Result<u64, String> {
+    match whole(text)? {
+        0 => Err("write 1 or more".to_owned()),
+        number => Ok(number),
+    }
 }
 
 pub(super) fn whole(text: &str) -> Result<u64, String> {

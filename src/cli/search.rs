@@ -4,6 +4,7 @@ use super::wire::variable;
 use crate::net::client::{Client, Limits, Until, checked_base};
 use crate::net::retry::Schedule;
 use crate::process::plain;
+use crate::provider::RequestSettings;
 use crate::provider::grounding::{self, Grounded};
 use crate::provider::open::{OpenWith, service};
 use crate::tools::web::{Answer, Mark, Search, Source};
@@ -49,6 +50,7 @@ fn gemini(model: &str, base_url: Option<&str>) -> Option<Search> {
         read: &|_| Err("a search reads no file".to_owned()),
         limits: Limits::default(),
         schedule: Schedule::default(),
+        settings: RequestSettings::default(),
     };
     let service = Arc::new(service(model, &with).ok()?);
     let client = Arc::new(Client::new(Limits::default()));

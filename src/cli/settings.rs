@@ -11,7 +11,7 @@ use crate::base::budget::Budget;
 use crate::base::source::RecipeSource;
 use crate::diag::{self, Diagnostic, Files};
 use crate::policy::PolicySet;
-use crate::recipe::plan::Expect;
+use crate::recipe::plan::{Expect, ModelSettings};
 use crate::recipe::{self, Given, Overrides, Plan, Recipe};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
                 true => with_data(&text, &inputs::stdin()?),
                 false => text,
             };
-            let mut plan = Plan::from_prompt(&text, input, &overrides(&args.shared));
+            let mut plan = Plan::from_prompt(&text, input, &overrides(args));
             if let Some(schema) = &args.output_schema {
                 plan.response = Some(answer_schema(schema)?);
                 plan.response_retries = recipe::parse::RESPONSE_RETRIES;
@@ -246,7 +246,7 @@ pub struct Typed {
 impl Typed {
     fn of(args: &RunArgs) -> Result<Self, Refusal> {
         let mut typed = Self::from_flags(&args.param, args.params.as_deref(), args.input.as_deref())?;
-        typed.overrides = overrides(&args.shared);
+        typed.overrides = overrides(args);
         typed.trusted = args.shared.trusts_recipe();
         Ok(typed)
     }
@@ -300,10 +300,20 @@ fn parse_input(text: &str) -> Result<Value, Refusal> {
     })
 }
 
-fn overrides(shared: &Shared) -> Overrides {
+fn overrides(args: &RunArgs) -> Overrides {
     Overrides {
-        model: shared.model.clone(),
-        budget: flags_budget(shared),
+        model: args.shared.model.clone(),
+        model_settings: flags_settings(&args.shared),
+        tools: args.tools.clone(),
+        budget: flags_budget(&args.shared),
+    }
+}
+
+/// The settings of requests that the flags name.
+pub fn flags_settings(shared: &Shared) -> ModelSettings {
+    ModelSettings {
+        max_output_tokens: shared.max_output_tokens,
+        first_byte_timeout_ms: shared.first_byte_timeout,
     }
 }
 

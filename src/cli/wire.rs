@@ -1,5 +1,6 @@
 //! Builds what a run works with; the only place that knows every concrete type. Runs nothing of the plan.
 
+use super::args::{Replaying, Shared};
 use super::inputs;
 use super::out;
 use super::refusal::Refusal;
@@ -19,11 +20,11 @@ use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
 use crate::process::{self, Confinement, Level, Network, proxy, venv};
-use crate::provider::Provider;
 use crate::provider::open::{OpenError, OpenWith, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::provider::unasked::Unasked;
+use crate::provider::{Provider, RequestSettings};
 use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
@@ -33,6 +34,7 @@ use crate::workspace::isolate::{self, Standing, Told};
 use crate::workspace::{Workspace, context, patch};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A variable of the environment, if it is text.
 pub fn variable(name: &str) -> Option<String> {
@@ -394,7 +396,7 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 }
 
 /// The model of a run.
-pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
+pub fn provider(plan: &Plan, shared: &Shared, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     let played = |model: &str| model.starts_with("script:") || model.starts_with("replay:");
     if !plan.asks() && !plan.model.as_deref().is_some_and(played) {
         return Ok(Arc::new(Unasked::default()));
@@ -406,15 +408,19 @@ pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result
         ));
     };
     if let Some(run) = model.strip_prefix("replay:") {
-        return replay(run, workspace);
+        return replay(run, workspace, shared.replay == Replaying::Strict);
     }
     let read = |path: &str| inputs::text(Path::new(path)).map_err(|error| error.to_string());
     let with = OpenWith {
         env: &variable,
-        base_url,
+        base_url: shared.base_url.as_deref(),
         read: &read,
         limits: Limits::default(),
         schedule: Schedule::default(),
+        settings: RequestSettings {
+            max_output_tokens: plan.model_settings.max_output_tokens,
+            first_byte_timeout: plan.model_settings.first_byte_timeout_ms.map(Duration::from_millis),
+        },
     };
     open_all(model, &plan.fallback, &with).map_err(|error| match error {
         OpenError::Name(why) => Refusal::Usage(why),
@@ -424,12 +430,13 @@ pub fn provider(plan: &Plan, base_url: Option<&str>, workspace: &Path) -> Result
 }
 
 /// The recorded replies of a run.
-fn replay(run: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
+fn replay(run: &str, workspace: &Path, strict: bool) -> Result<Arc<dyn Provider>, Refusal> {
     let dir = crate::journal::store::locate(run, workspace)?;
     let events = crate::journal::read(&dir)?.events;
     let recording = crate::engine::recording::of(&events);
     let (turns, mut beside) = (recording.turns(), recording.beside());
     beside.kept = dir.join("results");
+    beside.strict = strict;
     let recall = Box::new(move |turn| recording.request(turn));
     Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, beside, recall)))
 }

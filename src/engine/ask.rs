@@ -18,16 +18,31 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Instant;
 
+/// The code of the warning that a service counted too few prompt tokens.
+const SHORT_COUNT: &str = "prompt_tokens";
+/// Bytes of a token that no tokenizer exceeds on average over a whole request; code and prose have 3 to 4.5.
+const BYTES_A_TOKEN_AT_MOST: u64 = 8;
+
+/// A request that the service refused for its length.
+pub struct Refused {
+    /// Its digest.
+    digest: String,
+    /// Tokens of the model's window, where the service told.
+    window: Option<u64>,
+}
+
 /// What stays the same from one request of a run to the next.
 pub struct Asking {
     specs: Vec<ToolSpec>,
     digests: Digests,
+    /// Bytes of the system prompt, and of the declarations as JSON.
+    frame: (u64, u64),
 }
 
 impl Asking {
     /// For the tools and prompts of this run.
     pub fn new(deps: &Deps) -> Self {
-        let mut specs: Vec<ToolSpec> = deps.tools.specs().into_iter().cloned().collect();
+        let mut specs: Vec<ToolSpec> = deps.tools.declared();
         // Servers and discovered programs describe themselves, and may hold what they were granted.
         for spec in &mut specs {
             if let Cow::Owned(redacted) = deps.redactor.redact(&spec.description) {
@@ -36,7 +51,12 @@ impl Asking {
             deps.redactor.redact_json(&mut spec.parameters);
         }
         let digests = Digests::new(&deps.system, &specs, deps.plan.response.as_ref());
-        Self { specs, digests }
+        let declared: usize = specs
+            .iter()
+            .map(|spec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len())
+            .sum();
+        let frame = (deps.system.len() as u64, declared as u64);
+        Self { specs, digests, frame }
     }
 
     /// Asks once and records the reply. Returns the calls whose arguments hold a secret; none when the history had to
@@ -52,6 +72,7 @@ impl Asking {
             messages: &history,
             epoch: ledger.state.epoch,
             response: deps.plan.response.as_ref(),
+            answer_only: ledger.state.replies.repairing,
             digest: &digest,
         };
         let answer = once(deps, ledger, &request).await;
@@ -60,16 +81,23 @@ impl Asking {
         let mut given = match answer? {
             Ok(given) => given,
             Err(error) => {
-                let overflow = error.class == ProviderClass::ContextOverflow && ledger.state.overflows == 0;
-                return match compact::forced(&ledger.state).filter(|_| overflow) {
+                let overflow = error.class == ProviderClass::ContextOverflow;
+                let first = overflow && ledger.state.overflows == 0;
+                return match compact::forced(&ledger.state).filter(|_| first) {
                     Some(how) => {
-                        self.compact(deps, ledger, &how, Some(digest)).await?;
+                        let refused = Refused {
+                            digest,
+                            window: error.window,
+                        };
+                        self.compact(deps, ledger, &how, Some(refused)).await?;
                         Ok(BTreeSet::new())
                     }
+                    None if overflow => Err(failure(deps, self.too_long(ledger, error))),
                     None => Err(failure(deps, error)),
                 };
             }
         };
+        let short = self.counted_short(deps, ledger, &given.reply);
         number_calls(&mut given.reply, ledger.state.calls_asked);
         let secret = calls_with_secrets(deps, &given.reply);
         ledger.record(EventKind::Replied {
@@ -79,18 +107,66 @@ impl Asking {
             took_ms: given.took_ms,
             cost_micros: given.cost_micros,
         })?;
+        if let Some(message) = short {
+            ledger.record(EventKind::Warned {
+                code: SHORT_COUNT.to_owned(),
+                message,
+            })?;
+        }
         Ok(secret)
     }
 
-    /// Makes the history shorter and records what takes its place. `overflow` is the digest of the request that the
-    /// service refused for its length.
+    /// What is said once a run when the service counted far fewer prompt tokens than the request can have.
+    fn counted_short(&self, deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
+        let state = &ledger.state;
+        let bytes = self.frame.0 + self.frame.1 + state.bytes;
+        let told = reply.usage.input;
+        let is_short = told > 0 && bytes / BYTES_A_TOKEN_AT_MOST > told;
+        if !is_short || deps.provider.info().recorded || state.warned.contains(SHORT_COUNT) {
+            return None;
+        }
+        Some(format!(
+            "the service counted {told} prompt tokens for a request of {bytes} bytes, about {} tokens: it cuts long requests without \
+             saying so, or counts only what it had not cached. Give the model a larger context (Ollama: OLLAMA_CONTEXT_LENGTH or \
+             `num_ctx`) and name it as `window` in the file of OVERNIGHT_PRICES",
+            compact::estimate(bytes, None)
+        ))
+    }
+
+    /// An overflow that nothing can be left out for: what the request is made of, and what to do.
+    fn too_long(&self, ledger: &Ledger, error: ProviderError) -> ProviderError {
+        let state = &ledger.state;
+        let tokens = |bytes: u64| compact::estimate(bytes, None);
+        let (system, declared) = self.frame;
+        let window = error.window.or(state.window);
+        let window = window
+            .map(|window| format!(" The model's window holds {window}."))
+            .unwrap_or_default();
+        let message = format!(
+            "{}. The request has about {} tokens: {} of system prompt, {} of {} tool declarations, {} of messages.{window} Declare \
+             fewer tools (`tools.include` in the recipe, or --tools), shorten prompt and context files, or start the server with a \
+             larger context",
+            error.message,
+            tokens(system + declared + state.bytes),
+            tokens(system),
+            tokens(declared),
+            self.specs.len(),
+            tokens(state.bytes),
+        );
+        ProviderError { message, ..error }
+    }
+
+    /// Makes the history shorter and records what takes its place. `refused` is the request that the service refused for its
+    /// length.
     pub async fn compact(
         &mut self,
         deps: &Deps,
         ledger: &mut Ledger,
         how: &Compaction,
-        overflow: Option<String>,
+        refused: Option<Refused>,
     ) -> Result<(), Stop> {
+        let window = refused.as_ref().and_then(|refused| refused.window);
+        let overflow = refused.map(|refused| refused.digest);
         let event = match how {
             Compaction::Shrink(from) => {
                 let older = ledger.state.history.get(..*from).unwrap_or_default();
@@ -105,6 +181,7 @@ impl Asking {
                     why: format!("{} old results shrank to head and tail", whole.len()),
                     summary: None,
                     overflow,
+                    window,
                 }
             }
             Compaction::Summarise(from) => {
@@ -115,13 +192,14 @@ impl Asking {
                     .filter(|at| at < from)
                     .and_then(|at| older.get(at))
                     .cloned();
-                let summary = summarise(deps, ledger, &older).await?;
+                let summary = summarise(deps, ledger, &older, window).await?;
                 EventKind::Compacted {
                     history: vec![compact::summarised(&older, task.as_ref(), &summary.reply.text())],
                     keep_from: *from,
                     why: format!("{from} older messages gave way to a summary"),
                     summary: Some(Box::new(summary)),
                     overflow,
+                    window,
                 }
             }
         };
@@ -130,8 +208,8 @@ impl Asking {
 }
 
 /// Asks for a summary of these messages, in a request of its own without tools.
-async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message]) -> Result<Summarised, Stop> {
-    let window = ledger.state.window.unwrap_or(compact::DEFAULT_WINDOW);
+async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message], told: Option<u64>) -> Result<Summarised, Stop> {
+    let window = told.or(ledger.state.window).unwrap_or(compact::DEFAULT_WINDOW);
     // Two bytes a token: whatever the language, the request for a summary fits.
     let room = usize::try_from(window).unwrap_or(usize::MAX);
     let messages = [compact::summary_request(older, room)];
@@ -144,6 +222,7 @@ async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message]) -> Resul
         // No other request shares its prefix.
         epoch: u64::MAX,
         response: None,
+        answer_only: false,
         digest: &asked,
     };
     let given = once(deps, ledger, &request)

@@ -193,7 +193,12 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
             output: String::new(),
             took_ms: 0,
         }),
-        Next::Attempt(n, why) => record.put(EventKind::AttemptStarted { step: id, n, why }),
+        Next::Attempt(n, why) => record.put(EventKind::AttemptStarted {
+            step: id,
+            n,
+            why,
+            fresh: n > 1 && plan.steps.get(record.state.step).is_some_and(|step| step.fresh),
+        }),
         Next::Prompt(why) => record.put(EventKind::Prompted {
             message: Message::user("do"),
             why,
@@ -224,6 +229,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                 why: String::new(),
                 summary: None,
                 overflow: None,
+                window: None,
             })
         }
         Next::Call(calls) => call(record, world, &calls[0]),

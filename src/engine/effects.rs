@@ -8,6 +8,7 @@ use super::home;
 use super::ledger::Ledger;
 use super::next::Next;
 use super::prompt;
+use super::replayed;
 use super::response;
 use super::state::State;
 use super::verdict;
@@ -16,7 +17,7 @@ use crate::base::call::Kind;
 use crate::base::event::{Confined, EventKind, PromptReason};
 use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
-use crate::base::message::{Message, Part, Role};
+use crate::base::message::{self, Message, Part, Role};
 use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::JournalError;
 use crate::process::{self, Confinement};
@@ -186,6 +187,9 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
     let command = command_text(deps, ledger, command)?;
     let finished = checks::command(deps, ledger, &command, Duration::from_millis(*timeout_ms)).await?;
     stop_if_interrupted(deps)?;
+    let printed = format!("{}{}", finished.stdout.text, finished.stderr.text);
+    let (output, differs) = replayed::step_output(deps.provider.recorded(), &step.id, printed);
+    warn_of(ledger, differs)?;
     let mut exit = finished.exit.clone();
     if !finished.undone.is_empty() {
         // A step that touched protected paths has failed whatever it says itself.
@@ -199,7 +203,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
         step: step.id.clone(),
         command,
         exit,
-        output: format!("{}{}", finished.stdout.text, finished.stderr.text),
+        output,
         took_ms: finished.took.as_millis() as u64,
     })?;
     ledger.sync_behind()?;
@@ -253,13 +257,38 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
             let back = unruled
                 .filter(|unruled| unruled.restored)
                 .map(|unruled| unruled.path.as_str());
-            prompt::feedback(&state.checks, &back.collect::<Vec<_>>())
+            let back = back.collect::<Vec<_>>();
+            let before = state.replies.before.as_ref();
+            let text = prompt::feedback(&state.checks, &back, before, state.fresh.is_some());
+            if let Some(task) = &state.fresh {
+                let mut message = task.clone();
+                message.parts.push(Part::text(text));
+                return Ok(ledger.record(EventKind::Prompted { message, why })?);
+            }
+            text
         }
         PromptReason::Repair => {
             let errors = state.judged.as_deref().unwrap_or_default();
-            response::repair(errors, deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null))
+            let printed = state.replies.printed.as_deref();
+            response::repair(
+                errors,
+                deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Null),
+                printed,
+            )
         }
-        PromptReason::Nudge | PromptReason::Retry => prompt::nudge(state),
+        PromptReason::Nudge => prompt::nudge(state),
+        PromptReason::Printed => {
+            let tool = state.replies.printed.as_deref().unwrap_or_default();
+            prompt::printed(tool, deps.plan.response.is_some())
+        }
+        PromptReason::Empty => prompt::EMPTY.to_owned(),
+        PromptReason::Retry => {
+            let call = match &state.stop {
+                Some(message::Stop::Length { call }) => call.as_deref(),
+                _ => None,
+            };
+            prompt::shorter(call, state.replies.output_tokens)
+        }
         PromptReason::Echo => prompt::ECHO.to_owned(),
         PromptReason::Idle => prompt::idle(state.idle),
     };
@@ -287,6 +316,15 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
     })?)
 }
 
+/// Records where a replay printed something else than the recording.
+fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), Stop> {
+    let Some(message) = differs else { return Ok(()) };
+    Ok(ledger.record(EventKind::Warned {
+        code: replayed::WARNING.to_owned(),
+        message,
+    })?)
+}
+
 /// Makes the check of this index.
 pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index: usize) -> Result<(), Stop> {
     let step = step(deps, ledger.state.step)?;
@@ -302,9 +340,12 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
             let finished = checks::command(deps, ledger, &text, Duration::from_millis(*timeout_ms)).await?;
             stop_if_interrupted(deps)?;
             exec::record_undone(ledger, (None, Some(&step.id), true), &finished.undone)?;
-            let result = checks::of_command(&check.name, &text, &finished);
+            let made = checks::of_command(&check.name, &text, &finished);
+            let attempt = ledger.state.attempt;
+            let (made, differs) = replayed::check(deps.provider.recorded(), &step.id, attempt, made);
+            warn_of(ledger, differs)?;
             ran = Some(finished);
-            result
+            made
         }
         what => checks::look(&check.name, what, ledger.state.patch.as_ref(), &deps.workspace),
     };

@@ -1,6 +1,7 @@
 //! What comes next: a pure function of the plan and the state. Does nothing and records nothing.
 
 use super::compact::{self, Compaction};
+use super::prompt;
 use super::state::{Phase, State};
 use super::verdict::{denied_end, failed_step, finish, refused_end};
 use crate::base::budget::LimitHit;
@@ -240,14 +241,19 @@ fn unsettled(state: &State) -> Vec<CallId> {
 
 fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
     match &state.stop {
-        Some(Stop::Length) if state.echoes > 0 => {
+        Some(Stop::Length { .. }) if state.echoes > 0 => {
             return match stuck(state, plan, step) {
                 Some(next) => next,
                 None => Next::Prompt(PromptReason::Echo),
             };
         }
-        Some(Stop::Length) => {
-            let message = "the model's answer was cut at its length limit";
+        Some(Stop::Length { .. }) if !state.replies.cut_told => return Next::Prompt(PromptReason::Retry),
+        Some(Stop::Length { call }) => {
+            let message = format!(
+                "{} again after it was told; raise the limit with --max-output-tokens, or `model_settings: {{ max_output_tokens: … }}` \
+                 in the recipe, or at the server",
+                prompt::cut(call.as_deref(), state.replies.output_tokens)
+            );
             return Next::Finish(Outcome::new(Verdict::Provider, "length", message));
         }
         Some(Stop::Refused { reason }) => {
@@ -264,10 +270,20 @@ fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
             return Next::Prompt(PromptReason::Nudge);
         }
     }
-    if plan.response.is_some() && is_last_prompt(state, plan) {
+    if state.replies.is_empty && !state.replies.empty_told {
+        return Next::Prompt(PromptReason::Empty);
+    }
+    let wants_json = plan.response.is_some() && is_last_prompt(state, plan);
+    let printed = state.replies.printed.is_some() && !state.replies.printed_told;
+    if !wants_json && let Some(next) = no_answer(state, step, printed) {
+        return next;
+    }
+    if wants_json {
         match &state.judged {
             None => return Next::Judge,
             Some(errors) if errors.is_empty() => {}
+            // A schema may ask for a call as JSON, so that it is judged first.
+            Some(_) if printed => return Next::Prompt(PromptReason::Printed),
             Some(_) if state.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
             Some(errors) => {
                 let message = format!("the answer does not fit the response schema: {}", errors.join("; "));
@@ -276,6 +292,38 @@ fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
         }
     }
     checked(state, step)
+}
+
+/// What follows a reply that is no answer: a call written as text, or nothing. After it was told once, the turn is over: checks say what
+/// the tree is worth, and where there are none, what was changed stands.
+fn no_answer(state: &State, step: &PlanStep, printed: bool) -> Option<Next> {
+    if printed {
+        return Some(Next::Prompt(PromptReason::Printed));
+    }
+    let lacks_answer = state.replies.is_empty || state.replies.printed.is_some();
+    if !lacks_answer || !step.checks.is_empty() {
+        return None;
+    }
+    if state.touched {
+        return Some(Next::Measure);
+    }
+    if changed_in_step(state) {
+        return None;
+    }
+    Some(match &state.replies.printed {
+        Some(tool) => {
+            let message = format!(
+                "the model writes its calls as text (`{tool}`), so that nothing was called: its server does not read them as calls, or \
+                 the model has no tools. vLLM needs `--enable-auto-tool-choice --tool-call-parser NAME`, llama-server `--jinja`, Ollama \
+                 and LM Studio a model with tools"
+            );
+            done(state, StepStatus::Failed, "printed_call", message)
+        }
+        None => {
+            let message = "the model sent two empty replies and changed nothing";
+            Next::Finish(Outcome::new(Verdict::Provider, "unusable", message))
+        }
+    })
 }
 
 /// Makes the checks that are left, then ends the attempt.
@@ -295,6 +343,15 @@ fn checked(state: &State, step: &PlanStep) -> Next {
     if !red.is_empty() {
         let why = format!("failed: {}", red.join(", "));
         let is_prompt = matches!(step.work, StepWork::Prompt { .. });
+        let repeats = is_prompt && state.replies.repeats(state.own_tree());
+        if repeats {
+            let message = format!(
+                "checks {why}; attempt {} gave the same replies as the one before and left the tree as it was, so that no further \
+                 attempt was made",
+                state.attempt
+            );
+            return done(state, StepStatus::Failed, "check", message);
+        }
         if is_prompt && state.attempt <= step.retries {
             return Next::Attempt(state.attempt + 1, why);
         }

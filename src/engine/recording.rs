@@ -58,7 +58,18 @@ impl Recording {
                     beside.window = beside.window.or(equipped.window);
                     beside.prompts.extend(equipped.prompts.iter().cloned());
                 }
-                EventKind::Compacted { overflow, .. } => beside.overflows.extend(overflow.clone()),
+                EventKind::Compacted { overflow, window, .. } => {
+                    beside
+                        .overflows
+                        .extend(overflow.clone().map(|digest| (digest, *window)));
+                }
+                EventKind::Ran { step, output, .. } => {
+                    beside.steps.insert(step.clone(), output.clone());
+                }
+                EventKind::Checked { step, attempt, check } => {
+                    let key = (step.clone(), *attempt, check.name.clone());
+                    beside.checks.insert(key, check.clone());
+                }
                 EventKind::CallFinished { call, output, .. } => {
                     beside.results.insert(call.clone(), (**output).clone());
                 }

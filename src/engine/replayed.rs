@@ -8,12 +8,19 @@
 //! - were interrupted when they were recorded: nobody knows what they did.
 //!
 //! A command that is started in the background runs, and its first output is told as it was recorded.
+//!
+//! What other commands, checks and servers print differs from run to run (times, the order of parallel work, names of temporary
+//! directories). They run; where the output differs, the model is told the recorded one, so that its recorded replies still fit, and a
+//! warning has both texts. Whether a check passed, a call was denied and how a command ended is never taken from the recording. With
+//! `--replay strict` all output must be the recorded one.
 
-use crate::base::call::{Kind, ToolOutput, ToolSpec};
-use crate::base::ids::CallId;
-use crate::provider::replay::Recorded;
-use crate::tools::{Prepared, ToolError, results};
+use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
+use crate::base::ids::{CallId, StepId};
+use crate::base::outcome::CheckResult;
+use crate::provider::replay::{Recorded, diff};
+use crate::tools::{Prepared, ToolContext, ToolError, results};
 use serde_json::Value;
+use std::path::Path;
 
 /// How a call of a replay is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +31,12 @@ enum Answer {
     RunButTell,
     /// It does not run.
     Recorded,
+    /// It runs; where its output differs, told is what was recorded.
+    Soft,
 }
+
+/// The code of the warning that something else was printed than in the recording.
+pub const WARNING: &str = "replay";
 
 /// `prepared`, with the recorded result in place of its work where a second run could not give it again.
 pub fn prepared(
@@ -51,6 +63,19 @@ pub fn prepared(
             }),
             ..prepared
         },
+        Answer::Soft if recorded.strict => prepared,
+        Answer::Soft => {
+            let (work, title) = (prepared.work, prepared.title.clone());
+            Prepared {
+                work: Box::new(move |context| {
+                    Box::pin(async move {
+                        let ran = results::fit(work(context.clone()).await?, &context)?;
+                        softened(ran, output, &kept, &title, &context)
+                    })
+                }),
+                ..prepared
+            }
+        }
         Answer::RunButTell => {
             let work = prepared.work;
             Prepared {
@@ -64,6 +89,82 @@ pub fn prepared(
             }
         }
     }
+}
+
+/// What the model is told of a command that ran: the recorded text where both runs ended as results.
+fn softened(
+    ran: ToolOutput,
+    recorded: Option<ToolOutput>,
+    kept: &Path,
+    title: &str,
+    context: &ToolContext,
+) -> Result<ToolOutput, ToolError> {
+    let kind = |output: &ToolOutput| output.error.as_ref().map(|failure| failure.kind.clone());
+    let Some(recorded) = recorded.filter(|recorded| kind(recorded) == kind(&ran)) else {
+        return Ok(ran);
+    };
+    if recorded.content == ran.content {
+        return Ok(ran);
+    }
+    let (old, new) = (recorded.model_text(), ran.model_text());
+    context
+        .scope
+        .notices
+        .tell(WARNING, differs(&format!("{}: {title}", context.call), &old, &new));
+    results::carry(kept, &recorded, context)?;
+    Ok(ToolOutput {
+        content: recorded.content,
+        kept: recorded.kept,
+        ..ran
+    })
+}
+
+/// The output of a step's command as later prompts have it, and the warning where it differs.
+pub fn step_output(recorded: Option<&Recorded>, step: &StepId, printed: String) -> (String, Option<String>) {
+    let old = recorded
+        .filter(|recorded| !recorded.strict)
+        .and_then(|recorded| recorded.steps.get(step));
+    match old {
+        Some(old) if *old != printed => {
+            let warning = differs(&format!("step {step}"), old, &printed);
+            (old.clone(), Some(warning))
+        }
+        _ => (printed, None),
+    }
+}
+
+/// A check as the model is told of it, and the warning where its output differs. One that passed now and failed then, or the other way
+/// round, stands as it is.
+pub fn check(
+    recorded: Option<&Recorded>,
+    step: &StepId,
+    attempt: u32,
+    made: CheckResult,
+) -> (CheckResult, Option<String>) {
+    let key = (step.clone(), attempt, made.name.clone());
+    let old = recorded
+        .filter(|recorded| !recorded.strict)
+        .and_then(|recorded| recorded.checks.get(&key));
+    match old {
+        Some(old) if old.passed == made.passed && (&old.output, &old.message) != (&made.output, &made.message) => {
+            let text = |check: &CheckResult| format!("{}\n{}", check.message, check.output);
+            let warning = differs(&format!("check {} of step {step}", made.name), &text(old), &text(&made));
+            let told = CheckResult {
+                message: old.message.clone(),
+                output: old.output.clone(),
+                ..made
+            };
+            (told, Some(warning))
+        }
+        _ => (made, None),
+    }
+}
+
+fn differs(what: &str, old: &str, new: &str) -> String {
+    format!(
+        "{what} printed something else than in the recording; the recorded reply is used all the same\n{}",
+        diff(old, new)
+    )
 }
 
 fn missing() -> ToolError {
@@ -85,6 +186,7 @@ fn answer(spec: &ToolSpec, args: &Value, has_urls: bool, output: Option<&ToolOut
     match spec.name.as_str() {
         "save_memory" | "read_background_output" | "list_background_processes" => Answer::Recorded,
         "run_shell_command" if args.get("is_background").and_then(Value::as_bool) == Some(true) => Answer::RunButTell,
+        _ if spec.kind == Kind::Execute || spec.origin != Origin::Builtin => Answer::Soft,
         _ => Answer::Real,
     }
 }
@@ -92,7 +194,6 @@ fn answer(spec: &ToolSpec, args: &Value, has_urls: bool, output: Option<&ToolOut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::call::Origin;
     use serde_json::json;
 
     fn spec(name: &str, kind: Kind) -> ToolSpec {
@@ -117,7 +218,7 @@ mod tests {
         assert_eq!(told("web_fetch", Kind::Fetch, json!({})), Answer::Recorded);
         assert_eq!(told("save_memory", Kind::Edit, json!({})), Answer::Recorded);
         assert_eq!(told("read_background_output", Kind::Read, json!({})), Answer::Recorded);
-        assert_eq!(told("run_shell_command", Kind::Execute, json!({})), Answer::Real);
+        assert_eq!(told("run_shell_command", Kind::Execute, json!({})), Answer::Soft);
         let background = json!({ "is_background": true });
         assert_eq!(told("run_shell_command", Kind::Execute, background), Answer::RunButTell);
         let remote = answer(&spec("docs__find", Kind::Other), &json!({}), true, None);
@@ -125,5 +226,48 @@ mod tests {
         let interrupted = ToolOutput::failure("interrupted", "effect unknown");
         let again = answer(&spec("write_file", Kind::Edit), &json!({}), false, Some(&interrupted));
         assert_eq!(again, Answer::Recorded, "nobody knows what it did");
+    }
+
+    fn made(passed: bool, output: &str) -> CheckResult {
+        CheckResult {
+            name: "tests".to_owned(),
+            passed,
+            what: "cargo test".to_owned(),
+            message: format!("exit code {}", if passed { 0 } else { 101 }),
+            output: output.to_owned(),
+            exit: None,
+            took_ms: 1,
+        }
+    }
+
+    #[test]
+    fn output_of_checks_and_steps_is_compared_softly_and_their_verdicts_are_not() {
+        let mut recorded = Recorded::default();
+        let step = StepId::from("fix");
+        recorded.steps.insert(step.clone(), "finished in 0.00s".to_owned());
+        let key = (step.clone(), 1, "tests".to_owned());
+        recorded.checks.insert(key, made(false, "1 failed in 0.01s"));
+        let (text, warning) = step_output(Some(&recorded), &step, "finished in 0.01s".to_owned());
+        assert_eq!(text, "finished in 0.00s");
+        let warning = warning.unwrap();
+        assert!(
+            warning.contains("- finished in 0.00s\n+ finished in 0.01s"),
+            "{warning}"
+        );
+        let (told, warning) = check(Some(&recorded), &step, 1, made(false, "1 failed in 0.02s"));
+        assert_eq!((told.output.as_str(), warning.is_some()), ("1 failed in 0.01s", true));
+        let (told, warning) = check(Some(&recorded), &step, 1, made(true, "ok"));
+        assert_eq!(
+            (told, warning),
+            (made(true, "ok"), None),
+            "a verdict is never taken from the recording"
+        );
+        let (told, _) = check(Some(&recorded), &step, 2, made(false, "x"));
+        assert_eq!(told.output, "x", "of another attempt");
+        recorded.strict = true;
+        let (text, warning) = step_output(Some(&recorded), &step, "finished in 0.01s".to_owned());
+        assert_eq!((text.as_str(), warning), ("finished in 0.01s", None));
+        let (told, warning) = check(Some(&recorded), &step, 1, made(false, "other"));
+        assert_eq!((told.output.as_str(), warning), ("other", None));
     }
 }

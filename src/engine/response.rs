@@ -52,10 +52,13 @@ fn fenced(answer: &str) -> Option<Value> {
     serde_json::from_str(body.trim()).ok()
 }
 
-/// What the model is told when its answer does not fit.
-pub fn repair(errors: &[String], schema: &Value) -> String {
+/// What the model is told when its answer does not fit; `printed` is the tool of a call that it wrote as text in its place.
+pub fn repair(errors: &[String], schema: &Value, printed: Option<&str>) -> String {
+    let called = printed
+        .map(|tool| format!("You wrote a call of `{tool}` as text; nothing was called. "))
+        .unwrap_or_default();
     format!(
-        "Your final answer does not fit the required JSON Schema:\n- {}\n\nThe schema is:\n{schema}\n\n\
+        "{called}Your final answer does not fit the required JSON Schema:\n- {}\n\nThe schema is:\n{schema}\n\n\
          Answer again with the JSON document alone: no other text, no code fence.",
         errors.join("\n- ")
     )

@@ -54,7 +54,8 @@ impl Turn {
             Next::Run => effects::run_command(deps, ledger, ground).await,
             Next::Attempt(n, why) => {
                 let step = ledger.state.step_id(&deps.plan);
-                Ok(ledger.record(EventKind::AttemptStarted { step, n, why })?)
+                let fresh = n > 1 && deps.plan.steps.get(ledger.state.step).is_some_and(|step| step.fresh);
+                Ok(ledger.record(EventKind::AttemptStarted { step, n, why, fresh })?)
             }
             Next::Prompt(why) => effects::tell(deps, ledger, why),
             Next::Ask => {

@@ -7,6 +7,7 @@ use super::exec::{self, Bounds};
 use super::ledger::Ledger;
 use super::modify;
 use super::next::{call_limit, ends_the_run, is_outgoing};
+use super::repeated_read;
 use super::replayed;
 use super::state::CallRecord;
 use crate::base::call::{CallState, Kind, Origin, ToolOutput};
@@ -258,11 +259,16 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
         };
         async move {
             let begun = Instant::now();
+            let reads = ready.builtin && matches!(ready.kind, Kind::Read | Kind::Search);
             let result = one(ready.prepared, context).await;
-            (ready.id, result, begun.elapsed().as_millis() as u64)
+            (ready.id, result, begun.elapsed().as_millis() as u64, reads)
         }
     });
-    for (id, result, took_ms) in ledger.watch(join_all(running)).await {
+    for (id, result, took_ms, reads) in ledger.watch(join_all(running)).await {
+        let result = match result {
+            Ok(output) if reads => Ok(repeated_read::shortened(&ledger.state, &id, output)),
+            result => result,
+        };
         finish(ledger, &id, result, took_ms)?;
     }
     super::effects::notice(deps, ledger)?;

@@ -2,15 +2,16 @@
 
 mod calls;
 mod changes;
+pub mod replies;
 
 use super::compact::{Reported, size};
 use super::sameness::{Sameness, echoes};
 use crate::base::budget::Spent;
-use crate::base::call::{CallState, ToolCall, ToolOutput};
+use crate::base::call::{CallState, ToolCall, ToolOutput, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
 use crate::base::grant::{ExecDenial, Undone};
 use crate::base::ids::{CallId, StepId};
-use crate::base::message::{Message, Reply, Role, Stop};
+use crate::base::message::{Message, Part, Reply, Role, Stop};
 use crate::base::outcome::{CheckResult, Outcome, StepResult, StepStatus};
 use crate::policy::Author;
 use crate::recipe::Plan;
@@ -117,6 +118,14 @@ pub struct State {
     pub judged: Option<Vec<String>>,
     pub repairs: u32,
     pub nudged: bool,
+    /// What the model's replies say beside their answer.
+    pub replies: replies::Replies,
+    /// Names and aliases of the tools that the model was told of.
+    pub tools: BTreeSet<String>,
+    /// The task of the step, to be told again at the beginning of a fresh attempt.
+    pub fresh: Option<Message>,
+    /// Warnings that are made once a run and have been made.
+    pub warned: BTreeSet<String>,
     pub outputs: BTreeMap<String, String>,
     /// What MCP servers gave as prompts of steps.
     pub prompts: Vec<GivenPrompt>,
@@ -183,10 +192,15 @@ impl State {
                 self.wrote(Author::TrustedStep);
                 self.phase = Phase::Ran;
             }
-            EventKind::AttemptStarted { n, .. } => {
+            EventKind::AttemptStarted { n, fresh, .. } => {
                 // The checks of the attempt before stay until the model was told of them.
                 self.attempt = *n;
                 self.phase = Phase::Prompting;
+                let tree = self.own_tree().map(str::to_owned);
+                self.replies.open_attempt(*n, tree);
+                if *fresh {
+                    self.forget_attempt();
+                }
             }
             EventKind::Prompted { message, why } => self.prompted(message, *why),
             EventKind::Replied { reply, cost_micros, .. } => self.replied(reply, *cost_micros),
@@ -207,9 +221,12 @@ impl State {
                 keep_from,
                 summary,
                 overflow,
+                window,
                 ..
             } => {
                 self.compacted(history, *keep_from, overflow.is_some());
+                // What the service says of itself goes before what was known of it.
+                self.window = window.or(self.window);
                 if let Some(summary) = summary {
                     self.charge(&summary.reply, summary.cost_micros);
                 }
@@ -239,6 +256,8 @@ impl State {
             EventKind::Equipped(equipped) => {
                 self.window = equipped.window;
                 self.touched |= equipped.programs;
+                let names = |tool: &ToolSpec| std::iter::once(tool.name.clone()).chain(tool.aliases.clone());
+                self.tools = equipped.tools.iter().flat_map(names).collect();
                 self.prompts.extend(equipped.prompts.iter().cloned());
             }
             EventKind::Executed { call, execs, .. } => {
@@ -246,10 +265,10 @@ impl State {
                     record.exec_denied = execs.iter().rev().find_map(|exec| exec.denied.clone());
                 }
             }
-            EventKind::Undone { .. }
-            | EventKind::Retried { .. }
-            | EventKind::Suspended { .. }
-            | EventKind::Warned { .. } => {}
+            EventKind::Warned { code, .. } => {
+                self.warned.insert(code.clone());
+            }
+            EventKind::Undone { .. } | EventKind::Retried { .. } | EventKind::Suspended { .. } => {}
         }
     }
 
@@ -262,6 +281,8 @@ impl State {
         self.step_spent = Spent::default();
         self.repairs = 0;
         self.nudged = false;
+        self.replies = replies::Replies::default();
+        self.fresh = None;
         self.judged = None;
         self.idle = 0;
         self.idle_told = false;
@@ -298,8 +319,20 @@ impl State {
         }
     }
 
+    /// Leaves out of the history what was said since the step's task; the task is told again with what the checks found.
+    fn forget_attempt(&mut self) {
+        let Some(at) = self.task_at.take().filter(|at| *at < self.history.len()) else {
+            return;
+        };
+        self.fresh = self.history.get(at).cloned();
+        self.history.truncate(at);
+        self.bytes = self.history.iter().map(size).sum();
+        self.reported = None;
+        self.epoch += 1;
+    }
+
     fn prompted(&mut self, message: &Message, why: PromptReason) {
-        if why == PromptReason::Task {
+        if why == PromptReason::Task || self.fresh.take().is_some() {
             self.task_at = Some(self.history.len());
         }
         self.push(message.clone());
@@ -309,8 +342,14 @@ impl State {
             PromptReason::Nudge => {
                 self.nudged = true;
             }
-            PromptReason::Task | PromptReason::Feedback | PromptReason::Retry | PromptReason::Echo => {}
+            PromptReason::Task
+            | PromptReason::Feedback
+            | PromptReason::Retry
+            | PromptReason::Echo
+            | PromptReason::Printed
+            | PromptReason::Empty => {}
         }
+        self.replies.prompted(why);
         self.judged = None;
         self.checks.clear();
         self.phase = Phase::Asking;
@@ -328,6 +367,7 @@ impl State {
             }),
         };
         self.answer = reply.text();
+        self.replies.replied(reply, &self.tools);
         self.echoes = if echoes(&self.answer) { self.echoes + 1 } else { 0 };
         self.stop = Some(reply.stop.clone());
         self.judged = None;
@@ -350,9 +390,14 @@ impl State {
             })
             .collect();
         self.calls_asked += self.calls.len() as u64;
+        // Services refuse a message of nothing, and some templates two messages of the user in a row.
+        let parts = match self.replies.is_empty {
+            true => vec![Part::text(replies::NOTHING)],
+            false => reply.parts.clone(),
+        };
         self.push(Message {
             role: Role::Assistant,
-            parts: reply.parts.clone(),
+            parts,
         });
         self.phase = if self.calls.is_empty() {
             Phase::Answered

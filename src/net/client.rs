@@ -1,5 +1,6 @@
 //! One HTTP client for one service: lazily built, bounded in time and size, ended by cancellation. Knows no vendor.
 
+use super::addresses::address_is_public;
 use super::wait::{Pause, bounded};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
@@ -49,6 +50,9 @@ pub enum Trouble {
     /// No connection stands: refused, no such host, TLS.
     #[error("cannot connect: {0}")]
     Connect(String),
+    /// Nothing of an answer came in the time that was set for its first byte.
+    #[error("no first byte of an answer within {}", seconds(*.0))]
+    Late(Duration),
     /// The connection broke or fell silent.
     #[error("{0}")]
     Broken(String),
@@ -122,7 +126,7 @@ impl Client {
         let response = bounded(sent, until.deadline, until.cancel)
             .await
             .map_err(Trouble::Ended)?
-            .map_err(|_| Trouble::Broken(format!("no answer within {}", seconds(self.limits.first_byte))))?
+            .map_err(|_| Trouble::Late(self.limits.first_byte))?
             .map_err(|error| trouble(&error))?;
         Ok(Answer {
             status: response.status().as_u16(),
@@ -167,12 +171,16 @@ impl Answer {
     /// # Errors
     /// [`Trouble`]: a broken or silent connection, or a body over the limit.
     pub async fn piece(&mut self, until: Until<'_>) -> Result<Option<Vec<u8>>, Trouble> {
-        let patience = self.first_byte.take().unwrap_or(self.limits.silence);
+        let first = self.first_byte.take();
+        let patience = first.unwrap_or(self.limits.silence);
         let next = tokio::time::timeout(patience, self.response.chunk());
         let piece = bounded(next, until.deadline, until.cancel)
             .await
             .map_err(Trouble::Ended)?
-            .map_err(|_| Trouble::Broken(format!("the answer fell silent for {}", seconds(patience))))?
+            .map_err(|_| match first {
+                Some(_) => Trouble::Late(self.limits.first_byte),
+                None => Trouble::Broken(format!("the answer fell silent for {}", seconds(patience))),
+            })?
             .map_err(|error| trouble(&error))?;
         let Some(piece) = piece else { return Ok(None) };
         self.taken = self.taken.saturating_add(piece.len());
@@ -335,6 +343,20 @@ pub fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Whether the host of a base URL is this machine or stands in a private network: an address that is not public, or a name
+/// without a dot, which no public server has.
+pub fn is_nearby(base: &str) -> bool {
+    let url = reqwest::Url::parse(base).ok();
+    let Some(host) = url.as_ref().and_then(reqwest::Url::host_str) else {
+        return false;
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<std::net::IpAddr>() {
+        Ok(address) => !address_is_public(address),
+        Err(_) => !bare.contains('.') || bare.ends_with(".localhost"),
+    }
+}
+
 /// TLS with the bundled roots and, with `system`, those of the machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` honoured).
 ///
 /// # Errors
@@ -367,6 +389,29 @@ mod tests {
         }
         for host in ["localhost.example.org", "128.0.0.1", "[::2]", "0.0.0.0", "ollama"] {
             assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn servers_nearby_are_told_from_public_ones() {
+        for base in [
+            "http://localhost:11434/v1",
+            "http://127.0.0.1:8080",
+            "http://[::1]:1234/v1",
+            "http://192.168.0.7:8000/v1",
+            "http://10.0.0.2/v1",
+            "http://ollama:11434/v1",
+            "http://llm.localhost/v1",
+        ] {
+            assert!(is_nearby(base), "{base}");
+        }
+        for base in [
+            "https://api.openai.com/v1",
+            "https://8.8.8.8/v1",
+            "http://llm.example.internal/v1",
+            "nonsense",
+        ] {
+            assert!(!is_nearby(base), "{base}");
         }
     }
 

@@ -6,6 +6,7 @@ use super::bounds::refuse;
 use super::fit::{allows, forbids, modifies};
 use super::installed;
 use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, Uses};
+use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, prefix_of, shown};
 use super::shell::{self, FileUse, Grants, Reading, Refusal, Simple};
 use crate::base::access::{Access, Found, Terrain};
@@ -440,15 +441,17 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn by(&self, policy: &Policy) -> Ruling {
         let refused = self.needs.iter().find_map(|need| {
-            refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))
+            let refusal =
+                refuse(need, policy, self.set, self.asked, self.terrain).or_else(|| installed::refuse(need, policy))?;
+            Some((need, refusal))
         });
         let (deny, mut considered) = self.forbidding(policy, &Effect::Deny);
         let (suspend, more) = self.forbidding(policy, &Effect::Suspend);
         considered.extend(more);
         let coverage = self.coverage(policy, suspend.map(|(rule, _)| rule));
         considered.extend(coverage.considered.iter().cloned());
-        let ruling = if let Some(refusal) = refused {
-            denied(refusal)
+        let ruling = if let Some((need, refusal)) = refused {
+            denied(with_instead(refusal, nearest::known(self.set, need)))
         } else if let Some((rule, need)) = deny {
             self.forbidden(rule, need)
         } else if let Some((need, near)) = &coverage.open {
@@ -494,7 +497,8 @@ impl Judge<'_> {
         let fix = if suspends {
             "a person approves it with `overnight resume RUN --approve CALL`".to_owned()
         } else {
-            format!("go another way, or narrow rule {} with `except`", rule.name)
+            let instead = nearest::instead(self.set, &need).unwrap_or_else(|| "go another way".to_owned());
+            format!("{instead}; or narrow rule {} with `except`", rule.name)
         };
         Ruling {
             decision: rule.effect.decision(),
@@ -511,11 +515,17 @@ impl Judge<'_> {
         let what = need.describe(self.asked);
         // The model reads this: where the file lies is nothing that a recording should hold.
         let file = policy.source.name.rsplit('/').next().unwrap_or_default();
+        let instead = match &near {
+            // What a profile says against its words is nearer than any other command.
+            Some(_) => nearest::known(self.set, need),
+            None => nearest::instead(self.set, need),
+        };
         let refusal = near.unwrap_or_else(|| Refusal {
             code: uncovered_code(need).to_owned(),
             reason: format!("no rule of {file} allows: {what}"),
             fix: self.missing_rule(need),
         });
+        let refusal = with_instead(refusal, instead.filter(|_| policy.default == Decision::Deny));
         Ruling {
             decision: policy.default,
             ..denied(refusal)
@@ -592,6 +602,16 @@ impl Judge<'_> {
             },
         }
     }
+}
+
+/// A refusal with what the model can do before what the policy's author could write.
+fn with_instead(refusal: Refusal, instead: Option<String>) -> Refusal {
+    let fix = match (instead, refusal.fix.as_str()) {
+        (None, _) => return refusal,
+        (Some(instead), "") => instead,
+        (Some(instead), fix) => format!("{instead}; {fix}"),
+    };
+    Refusal { fix, ..refusal }
 }
 
 fn uncovered_code(need: &Need<'_>) -> &'static str {

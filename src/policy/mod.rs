@@ -1,6 +1,7 @@
 //! The policy file and its ruling on a call. Pure: knows no provider, no engine, no file system.
 
 pub mod bounds;
+mod brief;
 pub mod calls;
 pub mod cases;
 pub mod changes;
@@ -19,6 +20,7 @@ pub mod lint;
 pub mod load;
 pub mod model;
 pub mod names;
+mod nearest;
 pub mod needs;
 pub mod parse;
 pub mod presets;

@@ -287,7 +287,8 @@ const BUILTIN: &[(&str, Kind, &[&str])] = &[
     ("read_mcp_resource", Kind::Read, &[]),
 ];
 
-fn builtin_kind(name: &str) -> Option<Kind> {
+/// What a built-in tool does.
+pub fn builtin_kind(name: &str) -> Option<Kind> {
     BUILTIN.iter().find(|tool| tool.0 == name).map(|tool| tool.1)
 }
 

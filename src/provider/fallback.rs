@@ -24,6 +24,7 @@ impl Fallback {
                 id: "no model".to_owned(),
                 window: None,
                 recorded: false,
+                nearby: false,
             },
         }
     }

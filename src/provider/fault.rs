@@ -14,6 +14,8 @@ pub struct Fault {
     pub again: Option<Pace>,
     /// The wait that the service asks for.
     pub asked: Option<Duration>,
+    /// For a request that was too long: tokens of the model's window, where the service told.
+    pub window: Option<u64>,
 }
 
 impl Fault {
@@ -24,6 +26,7 @@ impl Fault {
             message: message.into(),
             again: None,
             asked: None,
+            window: None,
         }
     }
 
@@ -46,7 +49,10 @@ impl Fault {
 
 impl From<Fault> for ProviderError {
     fn from(fault: Fault) -> Self {
-        Self::new(fault.class, fault.message)
+        Self {
+            window: fault.window,
+            ..Self::new(fault.class, fault.message)
+        }
     }
 }
 
@@ -58,6 +64,7 @@ struct Said {
     /// `code`, `type`, `status` and reasons, joined by blanks, in lower case.
     codes: String,
     asked: Option<Duration>,
+    window: Option<u64>,
 }
 
 /// A fault from an answer whose status is not 200.
@@ -101,9 +108,17 @@ fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
         message: said.message.clone(),
         again: Some(pace),
         asked,
+        window: None,
     };
-    if (400..500).contains(&status) && status != 429 && has(OVERFLOW) || status == 413 {
-        return fatal(ProviderClass::ContextOverflow);
+    // llama.cpp has told it with status 500, too; asking again would not help there either.
+    if status >= 400 && status != 429 && has(OVERFLOW) || status == 413 {
+        return Fault {
+            window: said.window.or_else(|| window_of(&said.message)),
+            ..fatal(ProviderClass::ContextOverflow)
+        };
+    }
+    if let Some((_, advice)) = SERVERS.iter().find(|(words, _)| text.contains(words)) {
+        return Fault::fatal(ProviderClass::Rejected, format!("{}; {advice}", said.message));
     }
     match status {
         402 => fatal(ProviderClass::Quota),
@@ -141,7 +156,57 @@ const OVERFLOW: &[&str] = &[
     "reduce the length of",
     "too many input tokens",
     "request_too_large",
+    // LM Studio.
+    "greater than the context length",
+    "cannot truncate prompt",
 ];
+
+/// What servers that one runs oneself say when tools are not switched on, and what their own documentation says to do:
+/// vLLM "Tool Calling" (`--enable-auto-tool-choice`), llama.cpp `tools/server/README.md` (`--jinja`), Ollama "Tool support"
+/// (a capability of the model). llama.cpp tells it with status 500.
+const SERVERS: &[(&str, &str)] = &[
+    (
+        "requires --enable-auto-tool-choice",
+        "start vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`",
+    ),
+    ("requires --jinja", "start llama-server with `--jinja`"),
+    (
+        "does not support tools",
+        "take a model that has tools (`ollama show MODEL` lists its capabilities)",
+    ),
+];
+
+/// The window that an error names: the number that follows one of these words.
+fn window_of(message: &str) -> Option<u64> {
+    // OpenAI and vLLM; LM Studio; llama.cpp and LM Studio; Gemini; Anthropic.
+    const BEFORE: &[&str] = &[
+        "maximum context length is",
+        "maximum context length of",
+        "context length of only",
+        "n_ctx",
+        "available context size",
+        "maximum number of tokens allowed",
+    ];
+    let text = message.to_ascii_lowercase();
+    let number = |rest: &str| {
+        let start = rest.find(|c: char| c.is_ascii_digit()).filter(|at| *at <= 8)?;
+        let digits: String = rest[start..]
+            .chars()
+            .take_while(|c| c.is_ascii_digit() || *c == ',')
+            .filter(char::is_ascii_digit)
+            .collect();
+        digits.parse().ok().filter(|window| *window >= 16)
+    };
+    let told = BEFORE.iter().find_map(|words| {
+        let at = text.find(words)? + words.len();
+        number(text.get(at..)?)
+    });
+    // `prompt is too long: 208310 tokens > 200000 maximum`
+    told.or_else(|| {
+        text.contains("maximum")
+            .then(|| number(text.split_once("tokens >")?.1))?
+    })
+}
 const BAD_KEY: &[&str] = &[
     "api_key_invalid",
     "api key not valid",
@@ -238,6 +303,7 @@ fn read_value(value: &Value) -> Said {
         .find_map(|key| inner.get(*key)?.as_u64())
         .and_then(|code| u16::try_from(code).ok())
         .filter(|code| (300..600).contains(code));
+    said.window = inner.get("n_ctx").and_then(Value::as_u64).filter(|window| *window > 0);
     for detail in inner.get("details").and_then(Value::as_array).into_iter().flatten() {
         read_detail(detail, &mut codes, &mut said.asked);
     }
@@ -248,6 +314,7 @@ fn read_value(value: &Value) -> Said {
             said.codes = format!("{} {}", said.codes, deeper.codes);
             said.message = deeper.message;
             said.asked = said.asked.or(deeper.asked);
+            said.window = said.window.or(deeper.window);
             said.status = deeper.status.or(said.status);
         }
     }

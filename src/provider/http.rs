@@ -8,7 +8,7 @@ use super::wire::{Decoder, Dialect, Wire};
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
 use crate::base::event::Live;
 use crate::base::message::{Part, Reply};
-use crate::net::client::{Answer, Client, Limits, Trouble, Until};
+use crate::net::client::{Answer, Client, Limits, Trouble, Until, is_nearby};
 use crate::net::retry::{Next, Pace, Schedule, chance};
 use crate::net::sse;
 use crate::net::wait::{Pause, pause};
@@ -33,6 +33,8 @@ pub struct Service {
     pub base: String,
     /// `None` for servers that want none.
     pub key: Option<SecretString>,
+    /// The longest reply that is asked for, in tokens.
+    pub max_output_tokens: Option<u64>,
     pub limits: Limits,
     pub schedule: Schedule,
 }
@@ -62,9 +64,16 @@ impl From<Fault> for Failed {
 
 impl From<Trouble> for Failed {
     fn from(trouble: Trouble) -> Self {
-        let message = trouble.to_string();
+        let mut message = trouble.to_string();
         let (class, again) = match trouble {
             Trouble::Ended(end) => return Failed::Ended(end),
+            Trouble::Late(_) => {
+                message.push_str(
+                    "; a model that reads a long prompt on slow hardware needs more: set --first-byte-timeout, or \
+                     `model_settings: { first_byte_timeout: … }` in the recipe",
+                );
+                (ProviderClass::Transport, Some(Pace::Service))
+            }
             Trouble::Connect(_) => (ProviderClass::Transport, Some(Pace::Connect)),
             Trouble::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
             Trouble::Unusable(_) => (ProviderClass::Rejected, None),
@@ -74,6 +83,7 @@ impl From<Trouble> for Failed {
             message,
             again,
             asked: None,
+            window: None,
         })
     }
 }
@@ -87,6 +97,7 @@ impl Http {
                 window: pricing::known(&id).and_then(|known| known.window),
                 id,
                 recorded: false,
+                nearby: is_nearby(&service.base),
             },
             url: service.wire.url(&service.base, &service.model),
             client: Client::new(service.limits),
@@ -105,6 +116,7 @@ impl Http {
         let dialect = Dialect {
             model: &self.service.model,
             plain: self.plain.load(Ordering::Relaxed),
+            max_output_tokens: self.service.max_output_tokens,
         };
         let mut prefix = self.prefix.lock().unwrap_or_else(PoisonError::into_inner);
         prefix.body(self.service.wire, dialect, request)
@@ -177,7 +189,10 @@ impl Http {
         if let Some(variable) = advice {
             message.push_str(&format!("; check {variable}"));
         }
-        ProviderError::new(fault.class, message)
+        ProviderError {
+            window: fault.window,
+            ..ProviderError::new(fault.class, message)
+        }
     }
 
     /// Whether the service refused the request only for the vendor's own form of a response schema.

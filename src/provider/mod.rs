@@ -45,6 +45,17 @@ pub struct ModelInfo {
     pub window: Option<u64>,
     /// Whether replies come from a record and cost nothing.
     pub recorded: bool,
+    /// Whether its server stands on this machine or in a private network: without a known price its replies cost nothing.
+    pub nearby: bool,
+}
+
+/// What a user sets of the requests to a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestSettings {
+    /// The longest reply, in tokens; `None` leaves it to the service.
+    pub max_output_tokens: Option<u64>,
+    /// How long the first byte of an answer is awaited; `None` for [`open::FIRST_BYTE`] or [`open::FIRST_BYTE_NEARBY`].
+    pub first_byte_timeout: Option<std::time::Duration>,
 }
 
 /// One request. `messages` only ever grows at its end between two requests of a run, unless `epoch` changes.
@@ -59,6 +70,9 @@ pub struct Request<'a> {
     pub epoch: u64,
     /// JSON Schema that the final answer must fit.
     pub response: Option<&'a Value>,
+    /// Only the final answer is wanted now. Servers that constrain an answer by a grammar cannot call tools then, so that a wire may
+    /// leave the tools out to be able to ask for the schema.
+    pub answer_only: bool,
     /// SHA-256 over all of the above but `turn`, in hex.
     pub digest: &'a str,
 }
@@ -80,6 +94,8 @@ pub struct AskContext<'a> {
 pub struct ProviderError {
     pub class: ProviderClass,
     pub message: String,
+    /// For [`ProviderClass::ContextOverflow`]: tokens of the model's window, where the service told.
+    pub window: Option<u64>,
 }
 
 impl ProviderError {
@@ -88,6 +104,7 @@ impl ProviderError {
         Self {
             class,
             message: message.into(),
+            window: None,
         }
     }
 }

@@ -1,14 +1,15 @@
 //! From a model's name to a provider: names, keys, base URLs. Asks nothing and connects to nothing.
 
-use super::Provider;
 use super::http::{Http, Service};
 use super::scripted::Scripted;
 use super::wire::Wire;
+use super::{Provider, RequestSettings};
 use crate::diag::{Files, render_all};
-use crate::net::client::{Limits, checked_base};
+use crate::net::client::{Limits, checked_base, is_nearby};
 use crate::net::retry::Schedule;
 use secrecy::SecretString;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What opening a model needs from outside.
 #[derive(Clone, Copy)]
@@ -21,7 +22,13 @@ pub struct OpenWith<'a> {
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     pub limits: Limits,
     pub schedule: Schedule,
+    pub settings: RequestSettings,
 }
+
+/// How long the first byte of an answer is awaited.
+pub const FIRST_BYTE: Duration = Duration::from_secs(180);
+/// The same for a server on this machine or in a private network, which often reads the prompt on a slow processor.
+pub const FIRST_BYTE_NEARBY: Duration = Duration::from_secs(600);
 
 /// Why a model cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,12 +78,20 @@ pub fn service(model: &str, with: &OpenWith<'_>) -> Result<Service, OpenError> {
     }
     let base = base(wire, with)?;
     let key = key(wire, &base, model, with)?;
+    let usual = match is_nearby(&base.address) {
+        true => FIRST_BYTE_NEARBY,
+        false => FIRST_BYTE,
+    };
     Ok(Service {
         wire,
         model: name.to_owned(),
         base: base.address,
         key,
-        limits: with.limits,
+        max_output_tokens: with.settings.max_output_tokens,
+        limits: Limits {
+            first_byte: with.settings.first_byte_timeout.unwrap_or(usual),
+            ..with.limits
+        },
         schedule: with.schedule,
     })
 }

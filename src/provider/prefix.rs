@@ -28,11 +28,13 @@ struct Opened {
     tools: Vec<ToolSpec>,
     response: Option<Value>,
     plain: bool,
+    answer_only: bool,
 }
 
 impl Opened {
     fn fits(&self, dialect: Dialect<'_>, request: &Request<'_>) -> bool {
         self.plain == dialect.plain
+            && self.answer_only == request.answer_only
             && self.system == request.system
             && self.response.as_ref() == request.response
             && self.tools == request.tools
@@ -51,6 +53,7 @@ impl Prefix {
                 tools: request.tools.to_vec(),
                 response: request.response.cloned(),
                 plain: dialect.plain,
+                answer_only: request.answer_only,
             });
         }
         if !self.continues(request) {

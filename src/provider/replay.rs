@@ -5,11 +5,12 @@ use super::scripted::{readable, tell};
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
 use crate::base::call::{ToolOutput, ToolSpec};
 use crate::base::event::GivenPrompt;
-use crate::base::ids::CallId;
+use crate::base::ids::{CallId, StepId};
 use crate::base::message::{Message, Reply, Role};
+use crate::base::outcome::CheckResult;
 use futures_util::future::BoxFuture;
 use similar::{ChangeTag, TextDiff};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The most lines of a difference that are shown, and the longest of them.
@@ -36,8 +37,14 @@ pub struct Recorded {
     pub results: BTreeMap<CallId, ToolOutput>,
     /// Tokens of that model's window.
     pub window: Option<u64>,
-    /// Digests of requests that the service had refused for their length.
-    pub overflows: BTreeSet<String>,
+    /// Digests of requests that the service had refused for their length, with the window that it told.
+    pub overflows: BTreeMap<String, Option<u64>>,
+    /// What the commands of steps printed.
+    pub steps: BTreeMap<StepId, String>,
+    /// Checks by step, attempt and name.
+    pub checks: BTreeMap<(StepId, u32, String), CheckResult>,
+    /// Whether output of commands, checks and servers must be the recorded one, too.
+    pub strict: bool,
     /// The directory of whole results.
     pub kept: PathBuf,
     /// What MCP servers gave as prompts of steps.
@@ -73,6 +80,7 @@ impl Replay {
                 id: id.to_owned(),
                 window: recorded.window,
                 recorded: true,
+                nearby: false,
             },
             turns,
             recorded,
@@ -85,9 +93,12 @@ impl Replay {
             let message = "cancelled before the reply came";
             return Err(ProviderError::new(ProviderClass::Cancelled, message));
         }
-        if self.recorded.overflows.contains(request.digest) {
+        if let Some(window) = self.recorded.overflows.get(request.digest) {
             let message = "the recorded request was longer than the model's window";
-            return Err(ProviderError::new(ProviderClass::ContextOverflow, message));
+            return Err(ProviderError {
+                window: *window,
+                ..ProviderError::new(ProviderClass::ContextOverflow, message)
+            });
         }
         let mut of_turn = self.turns.iter().filter(|turn| turn.turn == request.turn).peekable();
         if of_turn.peek().is_none() {
@@ -200,8 +211,8 @@ fn declarations(tools: &[ToolSpec]) -> String {
     lines.join("\n")
 }
 
-/// Changed lines with two lines around them: `-` recorded, `+` new.
-fn diff(old: &str, new: &str) -> String {
+/// Changed lines with two lines around them: `-` recorded, `+` new. Bounded in lines and columns.
+pub fn diff(old: &str, new: &str) -> String {
     let diff = TextDiff::from_lines(old, new);
     let mut out = Vec::new();
     for group in diff.grouped_ops(2) {

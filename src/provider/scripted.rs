@@ -60,6 +60,7 @@ impl Scripted {
                 id: id.to_owned(),
                 window: None,
                 recorded: true,
+                nearby: false,
             },
             replies: read::script(id, files, file)?,
         })

@@ -14,6 +14,7 @@ pub struct Unasked(ModelInfo);
 impl Default for Unasked {
     fn default() -> Self {
         Self(ModelInfo {
+            nearby: false,
             id: NAME.to_owned(),
             window: None,
             recorded: false,

@@ -8,7 +8,8 @@ use super::model::{BudgetSpec, CheckKind, CheckSpec, Recipe, ServerSpec, Step, W
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, Discovery, Expect, McpPrompt, McpServer, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
+    Changed, Check, CheckWhat, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan, PlanStep,
+    StepWork, ToolPlan,
 };
 use super::template::{self, Scope, StepOutputs};
 use crate::base::budget::Budget;
@@ -45,6 +46,9 @@ pub struct Given<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub model: Option<String>,
+    pub model_settings: ModelSettings,
+    /// When set, only these tools, in place of the recipe's `tools.include`.
+    pub tools: Option<Vec<String>>,
     /// Each figure that is set replaces the recipe's.
     pub budget: Budget,
 }
@@ -106,6 +110,7 @@ pub fn lower(
         response_retries: recipe.response.as_ref().map_or(0, |response| response.retries),
         model: None,
         fallback: Vec::new(),
+        model_settings: recipe.model_settings.overridden(given.overrides.model_settings),
         values: BTreeMap::new(),
         input: given.input.cloned(),
         isolate_keep: recipe.isolate_keep.iter().map(|path| render.path(path)).collect(),
@@ -114,6 +119,7 @@ pub fn lower(
         trial::try_templates(recipe, &mut render);
     }
     plan.values = values;
+    plan.tools.include = given.overrides.tools.clone().or(plan.tools.include);
     set_models(
         &mut plan,
         recipe.models.iter().map(|model| model.value.clone()),
@@ -159,6 +165,7 @@ impl Plan {
                 },
                 checks: Vec::new(),
                 retries: 0,
+                fresh: false,
                 expect: Expect::Any,
                 skip_if_green: false,
                 budget: None,
@@ -170,11 +177,15 @@ impl Plan {
             memory: false,
             context: Vec::new(),
             required_context: Vec::new(),
-            tools: ToolPlan::default(),
+            tools: ToolPlan {
+                include: overrides.tools.clone(),
+                ..ToolPlan::default()
+            },
             response: None,
             response_retries: 0,
             model: None,
             fallback: Vec::new(),
+            model_settings: overrides.model_settings,
             values: BTreeMap::from([("prompt".to_owned(), Value::String(text.to_owned()))]),
             input,
             isolate_keep: Vec::new(),
@@ -295,6 +306,7 @@ fn plan_step(recipe: &Recipe, step: &Step, render: &mut Render<'_>) -> PlanStep 
         work,
         checks: step.checks.iter().map(|check| plan_check(check, render)).collect(),
         retries: step.retries,
+        fresh: step.fresh,
         expect: step.expect.unwrap_or(Expect::Any),
         skip_if_green: step.skip_if_green.unwrap_or(recipe.skip_if_green) && !step.checks.is_empty(),
         budget: step.budget.as_ref().map(budget_of),

@@ -14,6 +14,7 @@ pub struct Recipe {
     pub input: Option<InputSpec>,
     /// The model and those that follow when it fails for good.
     pub models: Vec<Spanned<String>>,
+    pub model_settings: super::plan::ModelSettings,
     /// Path of a policy, relative to the recipe's directory, `builtin:NAME` or `git:REF:PATH`.
     pub policy: Option<Spanned<String>>,
     pub on_deny: OnDeny,
@@ -160,6 +161,8 @@ pub struct Step {
     pub work: Work,
     pub checks: Vec<CheckSpec>,
     pub retries: u32,
+    /// `retry: { fresh: true }`.
+    pub fresh: bool,
     pub expect: Option<Expect>,
     pub skip_if_green: Option<bool>,
     pub budget: Option<BudgetSpec>,

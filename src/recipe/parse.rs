@@ -8,7 +8,7 @@ pub(super) use tools::is_server_name;
 
 use super::model::{BudgetSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, Step, Work};
 use super::params;
-use super::plan::{Expect, OnDeny};
+use super::plan::{Expect, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
 use crate::diag::{self, Diagnostic, FileId, Files, Node, Reader, Shape, Span, Spanned};
 use std::collections::BTreeMap;
@@ -48,6 +48,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let parameters = parameters(&mut reader, problems);
     let input = input(&mut reader, problems);
     let models = reader.one_or_more("model", problems).unwrap_or_default();
+    let model_settings = model_settings(&mut reader, problems).unwrap_or_default();
     let policy = reader.text("policy", problems);
     let on_deny = reader
         .choice("on_deny", &[("tell", OnDeny::Tell), ("stop", OnDeny::Stop)], problems)
@@ -77,6 +78,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
         parameters,
         input,
         models,
+        model_settings,
         policy,
         on_deny,
         expect: expect.map_or(Expect::Any, |word| word.value),
@@ -254,7 +256,7 @@ fn response(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Response
     if schema.is_none() && map.node("schema").is_none() {
         map.missing("schema", problems);
     }
-    let retries = retry(&mut map, problems).unwrap_or(RESPONSE_RETRIES);
+    let retries = retry(&mut map, problems).map_or(RESPONSE_RETRIES, |retry| retry.max);
     map.finish(problems);
     Some(ResponseSpec {
         schema: schema?,
@@ -274,13 +276,48 @@ fn schema(map: &mut Reader<'_>, problems: &mut Problems) -> Option<SchemaSpec> {
     }
 }
 
-/// `retry: { max: N }`.
-fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<u32> {
+/// The `retry` of a step or of the response.
+struct Retry {
+    max: u32,
+    fresh: bool,
+}
+
+/// `model_settings: { max_output_tokens: N, first_byte_timeout: TIME }`.
+fn model_settings(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ModelSettings> {
+    let mut map = reader.map("model_settings", "`model_settings`", problems)?;
+    let tokens = map.whole("max_output_tokens", problems);
+    let timeout = map.duration("first_byte_timeout", problems);
+    map.finish(problems);
+    for span in [
+        tokens
+            .as_ref()
+            .filter(|tokens| tokens.value == 0)
+            .map(|tokens| tokens.span),
+        timeout
+            .as_ref()
+            .filter(|timeout| timeout.value == 0)
+            .map(|timeout| timeout.span),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        let problem = Diagnostic::error("out-of-range", span, "a limit of 0 lets no answer come");
+        problems.push(problem.help("write 1 or more, or leave the key away"));
+    }
+    Some(ModelSettings {
+        max_output_tokens: tokens.map(|tokens| tokens.value),
+        first_byte_timeout_ms: timeout.map(|timeout| timeout.value),
+    })
+}
+
+/// `retry: { max: N, fresh: true }`.
+fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Retry> {
     let mut map = reader.map("retry", "`retry`", problems)?;
     if map.node("max").is_none() {
         map.missing("max", problems);
     }
     let max = map.whole("max", problems);
+    let fresh = map.bool("fresh", problems).is_some_and(|flag| flag.value);
     map.finish(problems);
     let max = max?;
     if max.value > MAX_RETRIES {
@@ -288,7 +325,10 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<u32> {
         problems
             .push(Diagnostic::error("out-of-range", max.span, message).help(format!("write at most {MAX_RETRIES}")));
     }
-    u32::try_from(max.value).ok()
+    Some(Retry {
+        max: u32::try_from(max.value).ok()?,
+        fresh,
+    })
 }
 
 /// The `budget` of a recipe or step.

@@ -42,6 +42,9 @@ pub struct Plan {
     /// Further models, in order, when one fails for good.
     #[serde(default)]
     pub fallback: Vec<String>,
+    /// Settings of the requests to the models.
+    #[serde(default, skip_serializing_if = "ModelSettings::is_default")]
+    pub model_settings: ModelSettings,
     /// The parameters with their values, for people and for rendering step templates.
     pub values: BTreeMap<String, Value>,
     /// JSON from `--input`.
@@ -67,6 +70,33 @@ impl Plan {
     }
 }
 
+/// What a recipe or a flag sets of the requests to a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelSettings {
+    /// The longest reply, in tokens; `None` leaves it to the service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    /// How long the first byte of an answer is awaited, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_timeout_ms: Option<u64>,
+}
+
+impl ModelSettings {
+    /// Whether nothing is set.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These settings where `flags` sets none.
+    #[must_use]
+    pub fn overridden(self, flags: ModelSettings) -> Self {
+        Self {
+            max_output_tokens: flags.max_output_tokens.or(self.max_output_tokens),
+            first_byte_timeout_ms: flags.first_byte_timeout_ms.or(self.first_byte_timeout_ms),
+        }
+    }
+}
+
 /// A step: a prompt for the model, or a plain command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanStep {
@@ -75,6 +105,9 @@ pub struct PlanStep {
     pub checks: Vec<Check>,
     /// How often failing checks go back to the model.
     pub retries: u32,
+    /// Whether a further attempt begins with the task and what the checks found, without what was said in the attempt before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
     pub expect: Expect,
     pub skip_if_green: bool,
     /// Lowers the run's budget for this step.

@@ -20,6 +20,12 @@ pub fn text(plan: &Plan) -> String {
             .collect();
         line(&mut out, "model", &all.join(", then "));
     }
+    if let Some(most) = plan.model_settings.max_output_tokens {
+        line(&mut out, "longest reply", &format!("{most} tokens"));
+    }
+    if let Some(ms) = plan.model_settings.first_byte_timeout_ms {
+        line(&mut out, "first byte within", &show_duration(ms));
+    }
     line(&mut out, "limits", &limits(&plan.budget));
     line(&mut out, "expects", expect(plan.expect));
     line(

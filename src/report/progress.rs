@@ -49,6 +49,13 @@ impl Lines {
     pub fn of(&mut self, event: &Event) -> Vec<String> {
         let normal = self.level >= Level::Normal;
         match &event.kind {
+            EventKind::Warned { code, message } if code == "replay" => {
+                let mut lines = with_difference(message);
+                if let Some(first) = lines.first_mut() {
+                    *first = format!("warning[replay]: {first}");
+                }
+                lines
+            }
             EventKind::Warned { code, message } => vec![format!(
                 "warning[{}]: {}",
                 text::line(code, 60),
@@ -241,14 +248,23 @@ impl Lines {
         if self.level == Level::Quiet && outcome.verdict.is_success() {
             return Vec::new();
         }
-        let why = text::line(&outcome.message, 600);
+        let (why, difference) = match outcome.reason.as_str() {
+            "replay_miss" => {
+                let mut lines = with_difference(&outcome.message);
+                let first = if lines.is_empty() {
+                    String::new()
+                } else {
+                    lines.remove(0)
+                };
+                (first, lines)
+            }
+            _ => (text::line(&outcome.message, 600), Vec::new()),
+        };
         let why = if why.is_empty() { why } else { format!(": {why}") };
         let partial = if outcome.partial { " (partial)" } else { "" };
-        vec![format!(
-            "{}{partial}{why} [{}]",
-            outcome.verdict.as_str(),
-            self.figures()
-        )]
+        let end = format!("{}{partial}{why} [{}]", outcome.verdict.as_str(), self.figures());
+        // What a script reads last stands last.
+        difference.into_iter().chain([end]).collect()
     }
 
     /// Turns, tokens and cost so far.
@@ -265,6 +281,29 @@ impl Lines {
     fn title(&self, call: &CallId) -> String {
         self.titles.get(call).cloned().unwrap_or_default()
     }
+}
+
+/// Lines of a difference that are shown; the rest stands in the record.
+const DIFFERENCE_LINES: usize = 16;
+
+/// A message and the difference below it, a line each: signs and indentation stay.
+fn with_difference(message: &str) -> Vec<String> {
+    let mut lines = message.lines();
+    let mut out = vec![text::line(lines.next().unwrap_or_default(), 400)];
+    let signed = |line: &str| {
+        let end = line
+            .find(|c| !matches!(c, ' ' | '+' | '-'))
+            .unwrap_or(line.len())
+            .min(40);
+        format!("  {}{}", &line[..end], text::line(&line[end..], 400))
+    };
+    let rest: Vec<&str> = lines.collect();
+    out.extend(rest.iter().take(DIFFERENCE_LINES).map(|line| signed(line)));
+    let more = rest.len().saturating_sub(DIFFERENCE_LINES);
+    if more > 0 {
+        out.push(format!("  … {more} lines more"));
+    }
+    out
 }
 
 fn begin(head: &RunStarted) -> Vec<String> {

@@ -238,6 +238,8 @@ pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
             hint = format!("; close names: {}", close.join(", "));
         } else if !elsewhere.is_empty() {
             hint = format!("; files of this name: {}", elsewhere.join(", "));
+        } else {
+            hint = near_files(place, workspace);
         }
     }
     let asked = place.asked.trim_end_matches('/');
@@ -259,6 +261,46 @@ fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
         .filter(|path| path.rsplit('/').next().is_some_and(|last| last.to_lowercase() == name))
         .take(3)
         .collect()
+}
+
+/// Names told of what the tree has.
+const MAX_NAMES: usize = 12;
+
+/// Files anywhere whose names are like the one asked for, or, where there are none, what the tree has at its top: a made-up path
+/// (`path/to/file.txt`) is answered with real ones.
+fn near_files(place: &Place, workspace: &Workspace) -> String {
+    let name = place.path.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let walked = workspace.files("", Filter::all(), MAX_LOOK, &|| false);
+    let mut scored: Vec<(f64, String)> = walked
+        .files
+        .into_iter()
+        .filter_map(|path| {
+            let last = path.rsplit('/').next()?.to_lowercase();
+            let score = strsim::jaro_winkler(&name, &last);
+            (score > 0.84).then_some((score, path))
+        })
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let near: Vec<String> = scored.into_iter().take(3).map(|(_, path)| path).collect();
+    if !near.is_empty() {
+        return format!("; files with a similar name: {}", near.join(", "));
+    }
+    let Ok((entries, _)) = workspace.list(&workspace.locate("."), 2_000) else {
+        return String::new();
+    };
+    let visible: Vec<String> = entries
+        .into_iter()
+        .filter(|entry| !entry.name.starts_with('.') && workspace.may_search(&entry.name))
+        .map(|entry| entry.name)
+        .collect();
+    let more = match visible.len().saturating_sub(MAX_NAMES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match visible.get(..MAX_NAMES).unwrap_or(&visible) {
+        [] => "; the workspace is empty".to_owned(),
+        names => format!("; the workspace has {}{more}", names.join(", ")),
+    }
 }
 
 fn close_names(place: &Place, workspace: &Workspace) -> Vec<String> {

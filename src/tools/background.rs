@@ -29,7 +29,7 @@ pub fn list_tool() -> Builtin {
             aliases: &[],
         },
         Kind::Read,
-        "Lists the commands that were started with is_background, with their names (job1, job2, …) and how they ended.",
+        "Lists the background commands and how they ended.",
         object([], &[]),
         |_, _| {
             Ok(Prepared {
@@ -51,18 +51,12 @@ pub fn read_tool() -> Builtin {
             aliases: &[],
         },
         Kind::Read,
-        "Reads the last lines that a background command has printed, and says whether it still runs.",
+        "Reads the last lines of a background command, and whether it still runs.",
         object(
             [
-                (
-                    "pid",
-                    string("The command's name as it was told: job1, job2, … (1, 2, … do too)."),
-                ),
-                ("lines", integer("How many lines from the end; 100 by default.", 1)),
-                (
-                    "delay_ms",
-                    integer("Milliseconds to wait before reading, at most 30000.", 0),
-                ),
+                ("pid", string("job1, job2, …")),
+                ("lines", integer("Default: 100.", 1)),
+                ("delay_ms", integer("Wait before reading.", 0)),
             ]
             .map(either_number),
             &["pid"],

@@ -4,7 +4,7 @@ use super::args::{Args, invalid, missing, shown};
 use super::builtin::{Builtin, Names, blocking};
 use super::list_directory::filter_of;
 use super::results::SHOWN;
-use super::schema::{boolean, object, string};
+use super::schema::{boolean, object, string, untold};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, Location, ToolOutput};
@@ -26,23 +26,19 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Search,
-        "Finds files by a glob (src/**/*.ts, *.md), dot files included, in byte order of their paths, at most 1000. `*` \
-         keeps within a directory, `**` spans directories.",
+        "Finds files by a glob (src/**/*.ts), dot files included, in byte order, at most 1000. `**` spans directories.",
         object(
             [
-                ("pattern", string("The glob; relative to dir_path.")),
+                ("pattern", string("")),
+                ("dir_path", string("Default: all.")),
+                ("case_sensitive", boolean("")),
                 (
-                    "dir_path",
-                    string("Where to look, relative to the workspace; the whole workspace by default."),
+                    "respect_git_ignore",
+                    untold(boolean("Honour .gitignore; true by default.")),
                 ),
-                (
-                    "case_sensitive",
-                    boolean("Tell letters of different case apart; false by default."),
-                ),
-                ("respect_git_ignore", boolean("Honour .gitignore; true by default.")),
                 (
                     "respect_gemini_ignore",
-                    boolean("Honour .geminiignore; true by default."),
+                    untold(boolean("Honour .geminiignore; true by default.")),
                 ),
             ],
             &["pattern"],

@@ -2,7 +2,7 @@
 
 use super::args::{Args, failed, invalid, shown};
 use super::builtin::{Builtin, Names, blocking};
-use super::schema::{object, string, strings};
+use super::schema::{object, string, strings, untold};
 use super::{Prepared, ToolError};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, Location, ToolOutput};
@@ -30,13 +30,12 @@ pub fn tool() -> Builtin {
             aliases: &["ls"],
         },
         Kind::Read,
-        "Lists the files and directories directly in a directory: directories first, then files with their sizes, each \
-         in byte order. Names that ignore files leave out are counted, not shown.",
+        "Lists a directory: its directories first, then its files with their sizes. What ignore files leave out is counted.",
         object(
             [
-                ("dir_path", string("The directory, relative to the workspace.")),
+                ("dir_path", string("")),
                 ("ignore", strings("Name patterns (* and ?) to leave out.")),
-                ("file_filtering_options", filtering()),
+                ("file_filtering_options", untold(filtering())),
             ],
             &["dir_path"],
         ),

@@ -54,22 +54,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The tools that need nothing but the tree. A new one: its file, its line here, its fixtures.
+/// The tools that need nothing but the tree, in order of use. A new one: its file, its line here, its fixtures.
 fn builtins() -> Vec<Arc<dyn Tool>> {
     vec![
-        Arc::new(glob::tool()),
-        Arc::new(grep_search::tool()),
         Arc::new(list_directory::tool()),
         Arc::new(read_file::tool()),
+        Arc::new(grep_search::tool()),
+        Arc::new(glob::tool()),
         Arc::new(read_many_files::tool()),
         Arc::new(replace::tool()),
-        Arc::new(save_memory::tool()),
-        Arc::new(web_fetch::tool()),
         Arc::new(write_file::tool()),
-        Arc::new(write_todos::tool()),
-        Arc::new(background::list_tool()),
-        Arc::new(background::read_tool()),
         Arc::new(shell::tool()),
+        Arc::new(background::read_tool()),
+        Arc::new(background::list_tool()),
+        Arc::new(web_fetch::tool()),
+        Arc::new(write_todos::tool()),
+        Arc::new(save_memory::tool()),
     ]
 }
 

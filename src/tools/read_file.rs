@@ -35,14 +35,13 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Read,
-        "Reads a file. Text comes as it is, at most 2000 lines or 40 kB at a time: a notice in the first line then says \
-         where to go on with start_line. Images, audio and PDF come as parts that you can look at or hear. Also reads \
-         kept results by their name (overnight:result/ID).",
+        "Reads a file: text as it is, at most 2000 lines or 40 kB at a time (a notice says where to go on), images, audio \
+         and PDF as parts. Also reads kept results (overnight:result/ID).",
         object(
             [
-                ("file_path", string("The file, relative to the workspace.")),
-                ("start_line", integer("First line to show, from 1.", 1)),
-                ("end_line", integer("Last line to show.", 1)),
+                ("file_path", string("")),
+                ("start_line", integer("From 1.", 1)),
+                ("end_line", integer("", 1)),
             ],
             &["file_path"],
         ),

@@ -6,7 +6,7 @@ use super::list_directory::{filter_of, filtering};
 use super::page::page;
 use super::read_file::MAX_FILE;
 use super::results::{SHOWN, redacted};
-use super::schema::{boolean, object, strings};
+use super::schema::{boolean, object, strings, untold};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::Access;
 use crate::base::call::{Display, Kind, Location, ToolOutput};
@@ -41,25 +41,22 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Read,
-        "Reads several files at once: paths, directories and globs, in byte order of their paths, each under a line with \
-         its path. Text only, except images, audio and PDF that are named by their own path. What finds no room within \
-         40 kB is listed at the end.",
+        "Reads several text files at once, each under a line with its path. What finds no room within 40 kB is listed.",
         object(
             [
-                (
-                    "include",
-                    strings("Paths, directories or globs (src/**/*.rs), relative to the workspace."),
-                ),
-                ("exclude", strings("Globs to leave out.")),
+                ("include", strings("Paths, directories or globs (src/**/*.rs).")),
+                ("exclude", strings("")),
                 (
                     "useDefaultExcludes",
-                    boolean("Leave out node_modules and the like; true by default."),
+                    untold(boolean("Leave out node_modules and the like; true by default.")),
                 ),
                 (
                     "recursive",
-                    boolean("Accepted for older callers; directories and ** are always searched whole."),
+                    untold(boolean(
+                        "Accepted for older callers; directories and ** are always searched whole.",
+                    )),
                 ),
-                ("file_filtering_options", filtering()),
+                ("file_filtering_options", untold(filtering())),
             ],
             &["include"],
         ),

@@ -1,11 +1,11 @@
 //! The tools of a run by name. Says what there is and whether arguments fit; runs and judges nothing.
 
 use super::args;
-use super::schema::Checker;
+use super::schema::{Checker, declared};
 use super::{Tool, ToolError};
 use crate::base::call::{Origin, ToolSpec};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Accepted on every tool, told to none: the scheduler reads it.
@@ -17,6 +17,8 @@ pub struct Registry {
     tools: Vec<Arc<Entry>>,
     /// Names and aliases.
     names: HashMap<String, usize>,
+    /// Tools that can be called and that the model is not told of.
+    untold: BTreeSet<String>,
 }
 
 struct Entry {
@@ -142,11 +144,33 @@ impl Registry {
         ToolError::model("tool_not_registered", format!("there is no tool `{name}`; {hint}"))
     }
 
-    /// What models and listings are told, sorted by display name.
+    /// All tools: our own in order of use, since a weak model calls what comes first; then those of others by name.
     pub fn specs(&self) -> Vec<&ToolSpec> {
         let mut specs: Vec<&ToolSpec> = self.tools.iter().map(|entry| entry.tool.spec()).collect();
-        specs.sort_by(|a, b| (&a.display_name, &a.name).cmp(&(&b.display_name, &b.name)));
+        // The sort is stable: built-in tools stay as they were added.
+        let place = |spec: &ToolSpec| match spec.origin {
+            Origin::Builtin => None,
+            Origin::Discovered | Origin::Mcp(_) => Some((spec.display_name.clone(), spec.name.clone())),
+        };
+        specs.sort_by_cached_key(|spec| place(spec));
         specs
+    }
+
+    /// What the model is told of them.
+    pub fn declared(&self) -> Vec<ToolSpec> {
+        let told = self
+            .specs()
+            .into_iter()
+            .filter(|spec| !self.untold.contains(&spec.name));
+        told.map(declared).collect()
+    }
+
+    /// The same tools, of which the model is told only those that are wanted. A call of another one is ruled on as any call.
+    #[must_use]
+    pub fn declaring(self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
+        let untold = self.specs().into_iter().filter(|spec| !wanted(spec));
+        let untold = untold.map(|spec| spec.name.clone()).collect();
+        Self { untold, ..self }
     }
 
     /// The tools that `include` names (all when `None`) and `exclude` does not, and the patterns that name no tool.

@@ -36,20 +36,14 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Edit,
-        "Keeps a short note for later runs: one fact, or a key and its value (an empty value forgets the key). Scope \
-         project (the default) is this repository, user is all repositories. Only for what stays true.",
+        "Keeps a short note for later runs: a fact, or a key and its value (empty: forget it). Scope project (default) is \
+         this repository, user is all.",
         object(
             [
-                ("fact", string("The note, in one or a few sentences.")),
-                (
-                    "scope",
-                    json!({ "type": "string", "enum": ["project", "user"], "description": "Where the note belongs." }),
-                ),
-                (
-                    "key",
-                    string("A name for the note; a note of the same name is replaced."),
-                ),
-                ("value", string("The note under that name.")),
+                ("fact", string("")),
+                ("scope", json!({ "type": "string", "enum": ["project", "user"] })),
+                ("key", string("")),
+                ("value", string("")),
             ],
             &[],
         ),

@@ -46,6 +46,44 @@ pub fn strings(description: &str) -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": description })
 }
 
+/// A parameter that is accepted and that models are not told of: an older name's meaning, or one that is hardly ever needed.
+pub fn untold(mut schema: Value) -> Value {
+    if let Value::Object(map) = &mut schema {
+        map.insert("deprecated".to_owned(), Value::Bool(true));
+    }
+    schema
+}
+
+/// A tool as the model is told of it. Of our own tools, what works without words is left out: bounds that the check of the arguments
+/// tells when they are passed, parameters marked `deprecated` (JSON Schema 2019-09, 9.3), empty descriptions.
+pub fn declared(spec: &ToolSpec) -> ToolSpec {
+    let mut spec = spec.clone();
+    if spec.origin == Origin::Builtin {
+        lean(&mut spec.parameters);
+    }
+    spec
+}
+
+fn lean(schema: &mut Value) {
+    let Value::Object(map) = schema else { return };
+    for key in ["additionalProperties", "minimum", "maxItems", "maxLength"] {
+        map.shift_remove(key);
+    }
+    let is_empty = |value: &Value| value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty);
+    for key in ["description", "required"] {
+        if map.get(key).is_some_and(is_empty) {
+            map.shift_remove(key);
+        }
+    }
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        properties.retain(|_, schema| schema.get("deprecated") != Some(&Value::Bool(true)));
+        properties.values_mut().for_each(lean);
+    }
+    if let Some(items) = map.get_mut("items") {
+        lean(items);
+    }
+}
+
 /// Checks arguments against one tool's schema, which is compiled at the first call.
 #[derive(Default)]
 pub struct Checker(OnceLock<Option<Box<Validator>>>);

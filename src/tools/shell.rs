@@ -5,7 +5,7 @@ use super::background;
 use super::builtin::{Builtin, Names};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
-use super::schema::{boolean, integer, object, string};
+use super::schema::{boolean, integer, object, string, untold};
 use super::{Prepared, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, Found, Place};
 use crate::base::call::{ExitInfo, Kept, Kind, ToolFailure, ToolOutput};
@@ -38,31 +38,20 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Execute,
-        "Runs a command line with `bash -c` and gives its output (stdout and stderr in order) and its exit code when that is \
-         not 0. Nobody can type: stdin is empty. Everything that the command started is ended with it, so start servers and \
-         watchers with is_background; read_background_output then reads from them, and they end with the run. A long output \
-         is cut in its middle and the notice says how to read the rest.",
+        "Runs a command with `bash -c` and gives its output, and its exit code when not 0. stdin is empty. What it started is \
+         ended with it: start servers and watchers with is_background.",
         object(
             [
-                ("command", string("The command line for bash.")),
-                (
-                    "dir_path",
-                    string("Directory to start in, relative to the workspace; its root by default."),
-                ),
-                (
-                    "description",
-                    string("What the command is for, in a sentence for people."),
-                ),
-                (
-                    "is_background",
-                    boolean("Let it run on in the background; for servers and watchers."),
-                ),
+                ("command", string("")),
+                ("dir_path", string("")),
+                ("description", string("")),
+                ("is_background", boolean("")),
                 (
                     "delay_ms",
-                    integer(
+                    untold(integer(
                         "With is_background: milliseconds to wait for first output, at most 30000.",
                         0,
-                    ),
+                    )),
                 ),
             ],
             &["command"],

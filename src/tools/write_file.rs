@@ -41,14 +41,10 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Edit,
-        "Writes a whole file: makes it, with its directories, or puts the content in place of the old one. Encoding and \
-         line ends of an existing file are kept. Give the content complete: a placeholder for omitted parts is refused. \
-         For a change of a few lines use replace.",
+        "Writes a whole file, with its directories. Give the content complete: placeholders are refused. For a change of a \
+         few lines use replace.",
         object(
-            [
-                ("file_path", string("The file, relative to the workspace.")),
-                ("content", string("The whole content.")),
-            ],
+            [("file_path", string("")), ("content", string(""))],
             &["file_path", "content"],
         ),
         prepare,

@@ -23,23 +23,20 @@ pub fn tool() -> Builtin {
             aliases: &[],
         },
         Kind::Plan,
-        "Writes your list of sub-tasks in place of the one before, so that progress can be followed. Use it for work of \
-         several steps. At most one is in_progress.",
+        "Writes your list of sub-tasks in place of the one before. At most one is in_progress.",
         object(
             [(
                 "todos",
                 json!({
                     "type": "array",
                     "maxItems": MAX_TODOS,
-                    "description": "The whole list, in order.",
-                    "items": {
+                                        "items": {
                         "type": "object",
                         "properties": {
-                            "description": { "type": "string", "maxLength": MAX_DESCRIPTION, "description": "What is to be done." },
+                            "description": { "type": "string", "maxLength": MAX_DESCRIPTION },
                             "status": {
                                 "type": "string",
                                 "enum": ["pending", "in_progress", "completed", "cancelled", "blocked"],
-                                "description": "How far it is.",
                             },
                         },
                         "required": ["description", "status"],

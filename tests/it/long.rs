@@ -237,7 +237,7 @@ fn a_cost_cap_without_a_price_ends_before_the_first_request() {
     let world = World::repo(&[("a.txt", "a\n")]).env("OPENAI_API_KEY", "k-123456789");
     let base = [
         "--base-url",
-        "http://127.0.0.1:9/v1",
+        "http://llm.example.org/v1",
         "--model",
         "openai/nobody-knows-me",
     ];

@@ -244,3 +244,204 @@ replies:
         assert!(!text.contains(secret), "{file} holds the secret");
     }
 }
+
+/// A step, a call and a check whose output is another one each time.
+const VARYING: &str = "
+version: 1
+name: varying
+steps:
+  - { id: look, run: 'date +%s%N; echo looked' }
+  - id: fix
+    prompt: 'Seen: {{ steps.look.output }}'
+    checks: [{ name: there, run: 'date +%s%N; test -f good.txt' }]
+    retry: { max: 1 }
+";
+const VARYING_SCRIPT: &str = r#"
+replies:
+  - calls:
+      - { tool: run_shell_command, args: { command: "date +%s%N" } }
+      - { tool: run_shell_command, args: { command: "date +%s%N; for i in 1 2 3 4 5 6 7 8 9; do cat part.txt part.txt; done" } }
+      - { tool: read_file, args: { file_path: "overnight:result/c2", start_line: 1, end_line: 2 } }
+  - text: done
+  - calls:
+      - { tool: write_file, args: { file_path: good.txt, content: "good\n" } }
+  - text: done now
+"#;
+const VARYING_POLICY: &str = "
+version: 1
+extends: [builtin:edit]
+rules:
+  - { allow: run_shell_command, commands: [date, cat] }
+";
+
+fn varying(world: &World, model: &str, more: &[&str]) -> Done {
+    let recipe = world.beside("recipe.yaml", VARYING);
+    let policy = world.beside("policy.yaml", VARYING_POLICY);
+    let out = world.out().to_string_lossy().into_owned();
+    let mut args = vec!["run", &recipe, "--model", model, "--policy", &policy, "--out", &out];
+    args.extend(more);
+    world.call(&args)
+}
+
+fn replay_warnings(world: &World) -> Vec<String> {
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    let events = journal
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["entry"].clone());
+    let warnings = events.filter(|event| event["code"] == "replay");
+    warnings
+        .map(|event| event["message"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn what_commands_checks_and_steps_print_is_compared_softly() {
+    let recorded = tree();
+    let script = format!("script:{}", recorded.beside("script.yaml", VARYING_SCRIPT));
+    varying(&recorded, &script, &[]).exits(0);
+    assert_eq!(recorded.result()["usage"]["turns"], 4);
+    let model = format!("replay:{}", recorded.out().display());
+    let replayed = tree();
+    let done = varying(&replayed, &model, &[]).exits(0);
+    let warnings = replay_warnings(&replayed);
+    for what in ["step look printed", "c1: ", "c2: ", "check there of step fix"] {
+        assert!(
+            warnings.iter().any(|text| text.starts_with(what)),
+            "{what}: {warnings:?}"
+        );
+    }
+    let both = |text: &String| text.contains("\n- ") && text.contains("\n+ ");
+    assert!(warnings.iter().all(both), "both texts, a line each: {warnings:?}");
+    assert!(
+        done.stderr.contains("printed something else than in the recording"),
+        "{}",
+        done.stderr
+    );
+    let patch = |world: &World| std::fs::read(world.out().join("changes.patch")).unwrap();
+    assert_eq!(patch(&recorded), patch(&replayed));
+    // A replay is a recording too.
+    let again = tree();
+    let model = format!("replay:{}", replayed.out().display());
+    varying(&again, &model, &[]).exits(0);
+    assert_eq!(patch(&recorded), patch(&again));
+    // Strictly compared, it is another run.
+    let strict = tree();
+    let done = varying(&strict, &model, &["--replay", "strict"]).exits(1);
+    assert_eq!(strict.result()["reason"], "replay_miss");
+    let lines = || {
+        done.stderr
+            .lines()
+            .map(|line| line.trim_start_matches("overnight:").trim_start())
+    };
+    let shown = |sign: &str| lines().any(|line| line.starts_with(sign));
+    assert!(
+        shown("- ") && shown("+ "),
+        "a difference has a line each: {}",
+        done.stderr
+    );
+}
+
+#[test]
+fn a_verdict_is_never_taken_from_the_recording() {
+    let recorded = tree();
+    let script = format!("script:{}", recorded.beside("script.yaml", VARYING_SCRIPT));
+    varying(&recorded, &script, &[]).exits(0);
+    // Here the check is green at once: the recording's red one does not count.
+    let replayed = tree();
+    replayed.file("good.txt", "good\n");
+    replayed.commit("good already");
+    let model = format!("replay:{}", recorded.out().display());
+    varying(&replayed, &model, &[]).exits(0);
+    assert_eq!(replayed.result()["usage"]["turns"], 2);
+    assert_eq!(replayed.result()["verdict"], "no_change");
+}
+
+/// A copy of a recipe's sample repository as a tree of its own.
+fn sample(name: &str) -> World {
+    fn add(world: &World, dir: &Path, below: &Path) {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let path = below.join(entry.file_name());
+            match entry.file_type().unwrap().is_dir() {
+                true => add(world, &entry.path(), &path),
+                false => {
+                    world.file(&path.to_string_lossy(), std::fs::read(entry.path()).unwrap());
+                }
+            }
+        }
+    }
+    let world = World::repo(&[]);
+    let repo = crate::harness::project()
+        .join("recipes/samples")
+        .join(name)
+        .join("repo");
+    add(&world, &repo, Path::new(""));
+    world.commit("sample");
+    world
+}
+
+/// Replays of each shipped sample: two, or as many as `OVERNIGHT_REPLAYS` says.
+#[test]
+fn shipped_samples_replay_every_time() {
+    let times = std::env::var("OVERNIGHT_REPLAYS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2);
+    let recipes = crate::harness::project().join("recipes");
+    for (name, policy) in [
+        ("triage-issue", "builtin:read-only".to_owned()),
+        ("fix-tests", recipes.join("policies/python.yaml").display().to_string()),
+        ("fix-clippy", recipes.join("policies/rust.yaml").display().to_string()),
+    ] {
+        let run = |world: &World, model: &str| {
+            let recipe = recipes.join(format!("{name}.yaml")).display().to_string();
+            let input = recipes.join("samples").join(name).join("input.json");
+            let out = world.out().display().to_string();
+            let input = input.is_file().then(|| input.display().to_string());
+            let mut args = vec!["run", &recipe, "--model", model, "--policy", &policy, "--out", &out];
+            args.extend(input.iter().flat_map(|path| ["--input", path.as_str()]));
+            world.call(&args)
+        };
+        let recorded = sample(name);
+        let replies = recipes.join("samples").join(name).join("replies.yaml");
+        run(&recorded, &format!("script:{}", replies.display())).exits(0);
+        let model = format!("replay:{}", recorded.out().display());
+        let patch = |world: &World| std::fs::read(world.out().join("changes.patch")).ok();
+        for n in 1..=times {
+            let replayed = sample(name);
+            let done = run(&replayed, &model);
+            assert_eq!(done.code, 0, "{name}, replay {n} of {times}: {}", done.stderr);
+            assert_eq!(patch(&recorded), patch(&replayed), "{name}, replay {n}");
+        }
+    }
+}
+
+#[test]
+fn under_another_policy_it_is_another_run() {
+    let recorded = tree();
+    recorded.run(SCRIPT, POLICY, &["-p", "do it"]).exits(0);
+    let replayed = tree();
+    let policy = replayed.beside("other.yaml", "version: 1\nextends: [builtin:read-only]\n");
+    let model = format!("replay:{}", recorded.out().display());
+    let out = replayed.out().to_string_lossy().into_owned();
+    let args = [
+        "run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &out,
+    ];
+    let done = replayed.call(&args).exits(1);
+    assert!(
+        done.stderr.contains("turn 1: the system text is not the recorded one"),
+        "{}",
+        done.stderr
+    );
+    let lines: Vec<&str> = done
+        .stderr
+        .lines()
+        .map(|line| line.trim_start_matches("overnight:").trim_start())
+        .collect();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("+ ") && line.contains("commands: none")),
+        "{}",
+        done.stderr
+    );
+}

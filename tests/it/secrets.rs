@@ -149,7 +149,7 @@ steps: [{ id: one, prompt: 'Use {{ with }}.' }]
     let with = format!("with={value}");
     let policy = world.beside(
         "policy.yaml",
-        "version: 1\nextends: [builtin:read-only]\nsandbox: { level: none }\n",
+        "version: 1\nextends: [builtin:read-only]\nrules: [{ allow: 'origin:discovered' }]\nsandbox: { level: none }\n",
     );
     world
         .call(&[

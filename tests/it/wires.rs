@@ -2,7 +2,7 @@
 //! another place without key and network.
 
 use super::harness::{World, open_policy};
-use super::replay::{replay, same, tree};
+use super::replay::{same, tree};
 use super::service::{Answer, Seen, Service};
 use serde_json::{Value, json};
 
@@ -376,7 +376,13 @@ fn a_miss_of_any_wires_recording_names_the_turn_and_the_lines() {
         let replayed = tree();
         replayed.file("src/main.rs", "fn main() {\n    let x = 1;\n    let y = 2;\n}\n");
         replayed.commit("other");
-        let done = replay(&replayed, &recorded.out(), &["-p", "do it"]).exits(1);
+        let policy = replayed.beside("policy.yaml", open_policy(&[]));
+        let model = format!("replay:{}", recorded.out().display());
+        let out = replayed.out().to_string_lossy().into_owned();
+        let args = [
+            "run", "-p", "do it", "--model", &model, "--policy", &policy, "--out", &out,
+        ];
+        let done = replayed.call(&args).exits(1);
         for line in ["turn 2", "+ ", "let y = 2;"] {
             assert!(done.stderr.contains(line), "{wire:?}: {line}: {}", done.stderr);
         }

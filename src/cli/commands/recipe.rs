@@ -390,6 +390,7 @@ fn arguments(recipe: &Path, run: &Path) -> RunArgs {
             silent: true,
             ..Shared::default()
         },
+        tools: None,
         param: Vec::new(),
         params: None,
         input: None,

@@ -159,6 +159,7 @@ async fn go_on(
     plan.budget.cost_micros = flags.cost_micros.or(plan.budget.cost_micros);
     plan.budget.wall_ms = flags.wall_ms.or(plan.budget.wall_ms);
     plan.budget = plan.budget.lowered_by(&policies.limits());
+    plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
     let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
     let hidden = vec![out_dir.clone()];
@@ -203,7 +204,7 @@ async fn go_on(
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     wire::guard_programs(&mut policies, &workspace, origin);
-    let provider = wire::provider(&plan, args.shared.base_url.as_deref(), tree.path())?;
+    let provider = wire::provider(&plan, &args.shared, tree.path())?;
     out::tell(&limits::line(&plan, &wire::pricing()?));
     let elsewhere = first.isolated_from.is_some() || settled(tree.path()) != Path::new(&first.workspace);
     tree::put_right(dir, (events, state), &plan, &workspace, elsewhere).await?;

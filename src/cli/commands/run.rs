@@ -181,7 +181,7 @@ async fn begin(
     wire::guard(&mut policies, &workspace, &hidden, &source.files);
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     wire::guard_programs(&mut policies, &workspace, origin);
-    let provider = wire::provider(&plan, shared.base_url.as_deref(), &place.workspace)?;
+    let provider = wire::provider(&plan, shared, &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
     // Two models at one task have one plan.
     let task = Plan {
@@ -265,7 +265,11 @@ fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
     let mut text = show::text(plan);
     text.push_str("\ntools:\n");
     for spec in tools.specs() {
-        text.push_str(&format!("  {} ({})\n", spec.name, spec.kind.as_str()));
+        let told = match settings.policies.may_allow(&spec.name, spec.kind, &spec.origin) {
+            true => "",
+            false => ", not declared: no rule could allow it",
+        };
+        text.push_str(&format!("  {} ({}{told})\n", spec.name, spec.kind.as_str()));
     }
     for name in &absent {
         text.push_str(&format!("  those of the MCP server {name} (not started)\n"));

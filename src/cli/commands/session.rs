@@ -22,6 +22,7 @@ use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::{JournalError, output_lock, store};
 use crate::policy::PolicySet;
+use crate::policy::model::{FREE_TOOLS, SHELL};
 use crate::process::Confinement;
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
@@ -29,6 +30,7 @@ use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::progress::{Level, LiveBar, Plain};
 use crate::report::stream::Stream;
+use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::isolate::Standing;
@@ -136,6 +138,8 @@ async fn drive(
     let pricing = wire::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
+    // Said only where a limit on the cost could be taken to hold.
+    let free = cost_is_limited(&session.plan) && is_free(model.info(), &pricing);
     let mut session = session;
     if !model.info().recorded {
         let budget = &session.plan.budget;
@@ -165,7 +169,10 @@ async fn drive(
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
     // Context files are the repository's: what they hold is redacted as any text is that the model reads.
-    let system = redactor.redact(&prompt::system(&session.plan, &context)).into_owned();
+    let allowed = session.policies.brief();
+    let system = redactor
+        .redact(&prompt::system(&session.plan, &allowed, &context))
+        .into_owned();
     let wall = session.plan.budget.wall().unwrap_or(Duration::from_millis(WALL_MS));
     let deadline = session.started + wall;
     signals::watch(interrupt, deadline)
@@ -176,7 +183,8 @@ async fn drive(
     let shadow = Shadow::open(&home.join("git"), session.workspace.root(), &session.hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?;
     let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
-    let (early, made, equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
+    let (early, made, mut equipment) = (prepared.baseline, prepared.sandbox, prepared.equipment);
+    equipment.tools = told_of(equipment.tools, &session.policies);
     let sinks = sinks(shared);
     let programs = session.plan.tools.starts_programs();
     let equipped = equipped(&equipment, (&system, programs), window, prepared.prompts);
@@ -197,6 +205,16 @@ async fn drive(
         ledger.record(home::told(&home))?;
     }
     ledger.record(equipped)?;
+    if free {
+        ledger.record(EventKind::Warned {
+            code: "price".to_owned(),
+            message: format!(
+                "no price is known for {}, and its server stands on this machine or in a private network: its replies count as free of \
+                 charge (name a price in the file of OVERNIGHT_PRICES if they are not)",
+                model.info().id
+            ),
+        })?;
+    }
     if let Some(why) = ledger.headless().map(str::to_owned) {
         ledger.record(EventKind::Warned {
             code: "state_directory".to_owned(),
@@ -243,7 +261,11 @@ async fn drive(
         policies: Arc::new(session.policies),
         tools: equipment.tools,
         provider: session.provider,
-        price: Box::new(move |name: &str, usage: Usage| price(&pricing, &model.info().id, name, usage)),
+        price: Box::new(move |name: &str, usage: Usage| {
+            let info = model.info();
+            // A server of one's own: nobody charges for it unless the user's table says so.
+            price(&pricing, &info.id, name, usage).or(info.nearby.then_some(0))
+        }),
         workspace: Arc::new(workspace),
         scope: Arc::new(scope),
         redactor,
@@ -266,13 +288,24 @@ async fn drive(
     Ok((told, deps.run_dir.to_path_buf()))
 }
 
+/// The tools with what the model is told of them: those that some rule could allow, and those that read from commands only where
+/// commands can be run.
+fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
+    let has_commands = tools.find(SHELL).is_some();
+    tools.declaring(|spec| {
+        let follows_commands = FREE_TOOLS.contains(&spec.name.as_str());
+        policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
+    })
+}
+
 /// A cap on the cost can only be held where prices are known.
 fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
-    let of_steps = plan.steps.iter().filter_map(|step| step.budget.as_ref());
-    let capped = of_steps
-        .chain([&plan.budget])
-        .any(|budget| budget.cost_micros.is_some());
-    if !capped || model.recorded || !plan.asks() || pricing.cost_micros(&model.id, &Usage::default()).is_some() {
+    if !cost_is_limited(plan)
+        || model.recorded
+        || model.nearby
+        || !plan.asks()
+        || pricing.cost_micros(&model.id, &Usage::default()).is_some()
+    {
         return Ok(());
     }
     Err(Refusal::Environment(format!(
@@ -281,6 +314,18 @@ fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refus
          or limit tokens instead",
         id = model.id
     )))
+}
+
+fn cost_is_limited(plan: &Plan) -> bool {
+    let of_steps = plan.steps.iter().filter_map(|step| step.budget.as_ref());
+    of_steps
+        .chain([&plan.budget])
+        .any(|budget| budget.cost_micros.is_some())
+}
+
+/// Whether replies cost nothing because the server is one's own and no price was named.
+fn is_free(model: &ModelInfo, pricing: &Pricing) -> bool {
+    model.nearby && !model.recorded && pricing.cost_micros(&model.id, &Usage::default()).is_none()
 }
 
 /// The price of a reply: by the model that answered, else by the one that was asked.
@@ -412,7 +457,7 @@ fn equipped(
     window: Option<u64>,
     prompts: Vec<GivenPrompt>,
 ) -> EventKind {
-    let tools: Vec<_> = equipment.tools.specs().into_iter().cloned().collect();
+    let tools = equipment.tools.declared();
     let text = serde_json::to_string(&tools).unwrap_or_default();
     EventKind::Equipped(Equipped {
         servers: equipment.status.clone(),

@@ -60,6 +60,7 @@ fn apply(state: &mut State, how: &Compaction) {
         why: String::new(),
         summary: None,
         overflow: None,
+        window: None,
     });
 }
 

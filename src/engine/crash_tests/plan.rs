@@ -37,6 +37,8 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
             Vec::new()
         },
         retries,
+        // Every second number of retries is tried with attempts that begin anew.
+        fresh: retries % 2 == 1,
         expect: Expect::Any,
         skip_if_green: false,
         budget: None,
@@ -61,6 +63,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         isolate_keep: Vec::new(),
         model: None,
         fallback: Vec::new(),
+        model_settings: crate::recipe::plan::ModelSettings::default(),
         values: BTreeMap::new(),
         input: None,
     }

@@ -103,3 +103,87 @@ fn errors_inside_streams() {
         assert_eq!((found.class, found.again.is_some()), (class, again), "{body}");
     }
 }
+
+/// Refusals for length as each server words them, with the window that they tell.
+#[test]
+fn windows_are_learnt_from_refusals() {
+    for (status, body, window) in [
+        // vLLM, OpenAI.
+        (
+            400,
+            r#"{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested 5200 tokens (4900 in the messages, 300 in the completion).","code":400}"#,
+            Some(4096),
+        ),
+        // llama.cpp, with the statuses of two versions.
+        (
+            400,
+            r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}"#,
+            Some(256),
+        ),
+        (
+            500,
+            r#"{"error":{"code":500,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":512}}"#,
+            Some(512),
+        ),
+        // LM Studio.
+        (
+            400,
+            r#"{"error":"The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 10247 >= n_ctx: 4096). Try to load the model with a larger context length, or provide a shorter prompt."}"#,
+            Some(4096),
+        ),
+        (
+            400,
+            r#"{"error":"Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded with context length of only 7866 tokens, which is not enough."}"#,
+            Some(7866),
+        ),
+        (
+            400,
+            r#"{"error":"Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"}"#,
+            Some(7424),
+        ),
+        // Gemini, Anthropic.
+        (
+            400,
+            r#"{"error":{"code":400,"message":"The input token count (1100000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+            Some(1_048_576),
+        ),
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#,
+            Some(200_000),
+        ),
+        (413, "", None),
+    ] {
+        let found = fault(status, body);
+        assert_eq!(
+            (found.class, found.window, found.again),
+            (ContextOverflow, window, None),
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn a_server_without_tools_says_how_to_switch_them_on() {
+    for (status, body, advice) in [
+        (
+            400,
+            r#"{"error":{"message":"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"}}"#,
+            "start vLLM with",
+        ),
+        (
+            500,
+            r#"{"error":{"code":500,"message":"tools param requires --jinja flag","type":"server_error"}}"#,
+            "start llama-server with",
+        ),
+        (
+            400,
+            r#"{"error":{"message":"registry.ollama.ai/library/gemma3:270m does not support tools"}}"#,
+            "`ollama show MODEL`",
+        ),
+    ] {
+        let found = fault(status, body);
+        assert_eq!((found.class, found.again), (Rejected, None), "{body}");
+        assert!(found.message.contains(advice), "{}", found.message);
+    }
+}

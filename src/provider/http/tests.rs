@@ -42,6 +42,7 @@ pub fn provider(wire: Wire, base: &str) -> Http {
         model: "m-1".to_owned(),
         base: base.to_owned(),
         key: Some("secret-key".to_owned().into()),
+        max_output_tokens: None,
         limits,
         schedule,
     })
@@ -67,6 +68,7 @@ pub async fn ask_until(
         messages,
         epoch: 0,
         response: None,
+        answer_only: false,
         digest: "",
     };
     let cx = AskContext {

@@ -15,6 +15,7 @@ fn try_open(model: &str, env: &[(&str, &str)], base_url: Option<&str>) -> Result
         read: &read,
         limits: Limits::default(),
         schedule: Schedule::default(),
+        settings: RequestSettings::default(),
     };
     open(model, &with).map(|provider| provider.info().id.clone())
 }
@@ -66,6 +67,7 @@ fn base_urls_are_taken_as_the_vendors_clients_take_them() {
             read: &|_| Err(String::new()),
             limits: Limits::default(),
             schedule: Schedule::default(),
+            settings: RequestSettings::default(),
         };
         let base = base(wire, &with).unwrap();
         assert_eq!(wire.url(&base.address, "m"), url);

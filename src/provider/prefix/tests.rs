@@ -15,6 +15,7 @@ fn request<'a>(messages: &'a [Message], system: &'a str, epoch: u64) -> Request<
         messages,
         epoch,
         response: None,
+        answer_only: false,
         digest: "",
     }
 }
@@ -22,6 +23,7 @@ fn request<'a>(messages: &'a [Message], system: &'a str, epoch: u64) -> Request<
 const DIALECT: Dialect<'_> = Dialect {
     model: "m",
     plain: false,
+    max_output_tokens: None,
 };
 
 /// A turn: the model calls, the tool answers with `size` bytes.

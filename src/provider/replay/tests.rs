@@ -54,6 +54,7 @@ fn ask(turn: u64, digest: &str, system: &str, messages: &[Message]) -> Result<Re
         messages,
         epoch: 0,
         response: None,
+        answer_only: false,
         digest,
     };
     replay().answer(&request, &cx)

@@ -95,7 +95,7 @@ fn stopped(word: Option<StopWord>, calls: bool, text: Option<String>) -> Stop {
     match word {
         Some(StopWord::End) => Stop::End,
         Some(StopWord::Calls) => Stop::Calls,
-        Some(StopWord::Length) => Stop::Length,
+        Some(StopWord::Length) => Stop::Length { call: None },
         Some(StopWord::Refused) => Stop::Refused {
             reason: text.unwrap_or_else(|| "refused".to_owned()),
         },

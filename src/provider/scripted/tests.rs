@@ -25,6 +25,7 @@ fn ask(script: &Scripted, turn: u64, messages: &[Message]) -> Result<Reply, Prov
         messages,
         epoch: 0,
         response: None,
+        answer_only: false,
         digest: "",
     };
     let cancel = CancellationToken::new();
@@ -68,7 +69,7 @@ fn fails_and_stops_as_written() {
         (error.class, error.message.as_str()),
         (ProviderClass::ContextOverflow, "too long")
     );
-    assert_eq!(ask(&script, 2, &[]).unwrap().stop, Stop::Length);
+    assert_eq!(ask(&script, 2, &[]).unwrap().stop, Stop::Length { call: None });
     assert_eq!(
         ask(&script, 3, &[]).unwrap().stop,
         Stop::Refused { reason: "no".into() }

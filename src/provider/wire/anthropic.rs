@@ -23,7 +23,8 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     field(&mut out, "model", dialect.model);
     let known = pricing::known(&format!("anthropic/{}", dialect.model));
     let answer = known.and_then(|known| known.answer).unwrap_or(ANSWER);
-    field(&mut out, "max_tokens", &answer);
+    // The service demands a figure.
+    field(&mut out, "max_tokens", &dialect.max_output_tokens.unwrap_or(answer));
     field(&mut out, "stream", &true);
     let mark = json!({"type": "ephemeral"});
     if !request.tools.is_empty() {

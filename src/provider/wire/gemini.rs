@@ -39,6 +39,9 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     if thinks(dialect.model) {
         config.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
     }
+    if let Some(most) = dialect.max_output_tokens {
+        config.insert("maxOutputTokens".into(), json!(most));
+    }
     // Models before the third generation refuse a response schema beside functions.
     let fits = request.tools.is_empty() || generation(dialect.model) >= 3;
     if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {

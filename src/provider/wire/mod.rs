@@ -34,6 +34,8 @@ pub struct Dialect<'a> {
     /// The service refused the vendor's own form of a response schema: leave it out. The engine puts the
     /// schema into the prompt and judges the answer in any case.
     pub plain: bool,
+    /// The longest reply that the user lets it give, in tokens.
+    pub max_output_tokens: Option<u64>,
 }
 
 impl Wire {
@@ -288,24 +290,28 @@ fn push_text(parts: &mut Vec<Part>, more: &str, thought: bool) {
     }
 }
 
-/// A reply from its parts. An answer without text and calls is none, unless it was cut at its length.
-fn whole(parts: Vec<Part>, length: bool, usage: Usage, model: String) -> Result<Reply, Fault> {
+/// That an answer was cut at its length limit.
+#[derive(Debug, Default)]
+struct Cut {
+    /// The tool of a call that was cut with it.
+    call: Option<String>,
+}
+
+/// A reply from its parts. One without text and calls is a reply too: asking the same again would most likely bring the same, so
+/// that the engine says something to it instead.
+fn whole(parts: Vec<Part>, cut: Option<Cut>, usage: Usage, model: String) -> Reply {
     let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
-    let says = parts
-        .iter()
-        .any(|part| matches!(part, Part::Text { text } if !text.trim().is_empty()));
-    let stop = match (length, calls) {
-        (true, _) => Stop::Length,
-        (false, true) => Stop::Calls,
-        (false, false) if says => Stop::End,
-        (false, false) => return Err(Fault::unusable("the model sent an empty answer")),
+    let stop = match (cut, calls) {
+        (Some(cut), _) => Stop::Length { call: cut.call },
+        (None, true) => Stop::Calls,
+        (None, false) => Stop::End,
     };
-    Ok(Reply {
+    Reply {
         parts,
         stop,
         usage,
         model,
-    })
+    }
 }
 
 #[cfg(test)]

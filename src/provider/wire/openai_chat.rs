@@ -16,7 +16,20 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     field(&mut out, "model", dialect.model);
     field(&mut out, "stream", &true);
     field(&mut out, "stream_options", &json!({"include_usage": true}));
-    if !request.tools.is_empty() {
+    if let Some(most) = dialect.max_output_tokens {
+        // OpenAI's reasoning models refuse the older name; Ollama and LM Studio document only that one, vLLM and llama.cpp take both.
+        let name = if is_openai(dialect.model) {
+            "max_completion_tokens"
+        } else {
+            "max_tokens"
+        };
+        field(&mut out, name, &most);
+    }
+    // Servers that constrain the whole answer by a grammar could then never call a tool: where only the answer is wanted, the
+    // tools are left out in its favour.
+    let alone = request.answer_only && request.response.is_some() && !dialect.plain && !is_openai(dialect.model);
+    let declares = !request.tools.is_empty() && !alone;
+    if declares {
         let tools: Vec<Value> = request
             .tools
             .iter()
@@ -30,8 +43,7 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
             .collect();
         field(&mut out, "tools", &tools);
     }
-    // Servers that constrain the whole answer by a grammar could then never call a tool.
-    let fits = request.tools.is_empty() || is_openai(dialect.model);
+    let fits = !declares || is_openai(dialect.model);
     if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {
         let format = json!({"type": "json_schema", "json_schema": {
             "name": "answer",

@@ -20,6 +20,9 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     if reasons(dialect.model) {
         field(&mut out, "include", &["reasoning.encrypted_content"]);
     }
+    if let Some(most) = dialect.max_output_tokens {
+        field(&mut out, "max_output_tokens", &most);
+    }
     if !request.system.is_empty() {
         field(&mut out, "instructions", request.system);
     }

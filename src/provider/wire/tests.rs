@@ -52,12 +52,21 @@ fn request(ask: &Ask) -> Request<'_> {
         messages: &ask.messages,
         epoch: 0,
         response: ask.response.as_ref(),
+        answer_only: false,
         digest: "",
     }
 }
 
 fn encode(wire: Wire, model: &str, request: &Request<'_>) -> Value {
-    let body = crate::provider::prefix::Prefix::default().body(wire, Dialect { model, plain: false }, request);
+    let body = crate::provider::prefix::Prefix::default().body(
+        wire,
+        Dialect {
+            model,
+            plain: false,
+            max_output_tokens: None,
+        },
+        request,
+    );
     serde_json::from_slice(&body).unwrap()
 }
 
@@ -204,6 +213,7 @@ fn response_schemas_by_model() {
     let dialect = Dialect {
         model: "gpt-5",
         plain: true,
+        max_output_tokens: None,
     };
     for wire in Wire::ALL {
         let head = String::from_utf8(wire.head(dialect, &request(&alone))).unwrap();

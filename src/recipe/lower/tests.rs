@@ -41,6 +41,7 @@ fn defaults_and_flags() {
             turns: Some(500),
             ..Budget::default()
         },
+        ..Overrides::default()
     };
     let text = format!("{ONE}budget: {{turns: 40, cost: 2.00, wall: 20m, calls: {{glob: 3}}}}\nmodel: [a/b, c/d]\n");
     let lifted = plan(&text, &[], overrides).unwrap();

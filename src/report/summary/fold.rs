@@ -171,7 +171,7 @@ impl<'a> Fold<'a> {
                 output,
                 took_ms: *took_ms,
             }),
-            EventKind::AttemptStarted { step, n, why } => {
+            EventKind::AttemptStarted { step, n, why, .. } => {
                 let step = self.step(step.as_str(), at);
                 step.attempts += 1;
                 step.moments.push(Moment::Attempt { n: *n, why });
@@ -389,5 +389,7 @@ fn reason(why: PromptReason) -> &'static str {
         PromptReason::Retry => "retry",
         PromptReason::Echo => "echo",
         PromptReason::Idle => "idle",
+        PromptReason::Printed => "printed",
+        PromptReason::Empty => "empty",
     }
 }

@@ -129,6 +129,7 @@ impl Run {
             step: id.into(),
             n,
             why: if n > 1 { "checks failed" } else { "" }.to_owned(),
+            fresh: false,
         });
         let why = if n > 1 {
             PromptReason::Feedback

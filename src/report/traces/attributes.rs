@@ -102,7 +102,7 @@ impl Attributes {
         let reason = match stop {
             Stop::End => "stop",
             Stop::Calls => "tool_call",
-            Stop::Length => "length",
+            Stop::Length { .. } => "length",
             Stop::Refused { .. } => "content_filter",
         };
         self.list("gen_ai.response.finish_reasons", vec![reason.to_owned()]);

@@ -5,7 +5,7 @@ mod show;
 
 use super::args::{Args, invalid, missing, shown};
 use super::builtin::{Builtin, Names, blocking};
-use super::schema::{boolean, integer, object, string};
+use super::schema::{boolean, integer, object, string, untold};
 use super::{Prepared, ToolContext, ToolError, Work};
 use crate::base::access::{Access, Found, Place};
 use crate::base::call::{Kind, ToolOutput};
@@ -38,9 +38,8 @@ pub fn tool() -> Builtin {
             aliases: &["grep", "search_file_content"],
         },
         Kind::Search,
-        "Searches the contents of files for a regular expression (Rust syntax, line by line), by path and line number. \
-         Ignored and binary files are left out, and so are files and directories whose names begin with a dot, unless \
-         dir_path names them or `hidden` is true.",
+        "Searches file contents, line by line, for a regular expression (Rust syntax). Ignored, binary and dot files are left \
+         out unless dir_path names them.",
         parameters(),
         prepare,
     )
@@ -49,48 +48,29 @@ pub fn tool() -> Builtin {
 fn parameters() -> Value {
     object(
         [
-            (
-                "pattern",
-                string("The regular expression, or the text with fixed_strings."),
-            ),
-            (
-                "dir_path",
-                string("A directory or file, relative to the workspace; all of it by default."),
-            ),
-            (
-                "include_pattern",
-                string("Only files whose path fits this glob (*.rs, src/**/*.{js,ts})."),
-            ),
+            ("pattern", string("")),
+            ("dir_path", string("A directory or file; default: all.")),
+            ("include_pattern", string("Glob of the files to search (*.rs).")),
             (
                 "exclude_pattern",
-                string("Leave out matching lines that also fit this regular expression."),
+                untold(string(
+                    "Leave out matching lines that also fit this regular expression.",
+                )),
             ),
-            ("names_only", boolean("Only the paths of files with a match.")),
-            (
-                "case_sensitive",
-                boolean("Tell letters of different case apart; false by default."),
-            ),
-            ("fixed_strings", boolean("Take the pattern as plain text.")),
-            (
-                "whole_word",
-                boolean("Only matches with word boundaries on both sides."),
-            ),
-            ("context", integer("Lines shown before and after each match.", 0)),
-            ("before", integer("Lines shown before each match.", 0)),
-            ("after", integer("Lines shown after each match.", 0)),
-            (
-                "no_ignore",
-                boolean("Search what .gitignore, .ignore and .geminiignore leave out, too."),
-            ),
-            ("hidden", boolean("Search names that begin with a dot, too.")),
+            ("names_only", boolean("Only paths of files with a match.")),
+            ("case_sensitive", boolean("")),
+            ("fixed_strings", boolean("The pattern is plain text.")),
+            ("whole_word", boolean("")),
+            ("context", integer("Lines around each match.", 0)),
+            ("before", untold(integer("Lines shown before each match.", 0))),
+            ("after", untold(integer("Lines shown after each match.", 0))),
+            ("no_ignore", boolean("")),
+            ("hidden", untold(boolean("Search names that begin with a dot, too."))),
             (
                 "max_matches_per_file",
-                integer("Matching lines of one file at most.", 1),
+                untold(integer("Matching lines of one file at most.", 1)),
             ),
-            (
-                "total_max_matches",
-                integer("Matching lines shown at most; 100 by default.", 1),
-            ),
+            ("total_max_matches", integer("Default: 100.", 1)),
         ],
         &["pattern"],
     )

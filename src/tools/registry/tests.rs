@@ -55,21 +55,81 @@ fn a_name_taken_twice_is_reported_and_nothing_is_added() {
 }
 
 #[test]
-fn built_in_specs_are_complete_and_sorted() {
+fn built_in_specs_are_complete_and_in_order_of_use() {
     let registry = Registry::builtin().unwrap();
     let specs = registry.specs();
-    assert!(specs.is_sorted_by_key(|spec| &spec.display_name));
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names[..4], ["list_directory", "read_file", "grep_search", "glob"]);
+    let at = |name: &str| names.iter().position(|known| *known == name).unwrap();
+    assert!(at("replace") < at("run_shell_command") && at("run_shell_command") < at("read_background_output"));
     for spec in specs {
         assert!(spec.description.len() > 20, "{}", spec.name);
         assert!(jsonschema::validator_for(&spec.parameters).is_ok(), "{}", spec.name);
         let properties = spec.parameters["properties"].as_object().unwrap();
         for (name, schema) in properties {
-            assert!(schema["description"].is_string(), "{}.{name}", spec.name);
+            assert!(schema.get("type").is_some(), "{}.{name}", spec.name);
         }
         for name in spec.parameters["required"].as_array().unwrap() {
             assert!(properties.contains_key(name.as_str().unwrap()), "{}.{name}", spec.name);
         }
     }
+}
+
+/// Bytes of all built-in tools as Chat Completions declares them. They were 11,113 when each parameter was described.
+const DECLARED_BYTES: usize = 5_500;
+
+#[test]
+fn declarations_hold_what_models_need_and_no_more() {
+    let registry = Registry::builtin().unwrap();
+    let declared = registry.declared();
+    let bytes: usize = declared
+        .iter()
+        .map(|spec| {
+            let function = json!({"name": spec.name, "description": spec.description, "parameters": spec.parameters});
+            json!({"type": "function", "function": function}).to_string().len()
+        })
+        .sum();
+    assert!(bytes <= DECLARED_BYTES, "{bytes} bytes");
+    for (spec, whole) in declared.iter().zip(registry.specs()) {
+        assert_eq!(spec.name, whole.name);
+        let (told, all) = (&spec.parameters["properties"], &whole.parameters["properties"]);
+        for (name, schema) in told.as_object().unwrap() {
+            assert_eq!(schema["type"], all[name]["type"], "{}.{name}", spec.name);
+        }
+        for name in whole.parameters["required"].as_array().unwrap() {
+            assert!(told.get(name.as_str().unwrap()).is_some(), "{}.{name}", spec.name);
+        }
+        assert!(spec.parameters.get("additionalProperties").is_none());
+    }
+    let search = declared.iter().find(|spec| spec.name == "grep_search").unwrap();
+    for name in [
+        "pattern",
+        "dir_path",
+        "include_pattern",
+        "fixed_strings",
+        "whole_word",
+        "case_sensitive",
+        "context",
+    ] {
+        assert!(search.parameters["properties"].get(name).is_some(), "{name}");
+    }
+    assert!(search.parameters["properties"].get("max_matches_per_file").is_none());
+    // What is not told is taken all the same.
+    let found = registry.find("grep_search").unwrap();
+    assert!(
+        found
+            .accept(&json!({"pattern": "x", "max_matches_per_file": 2}))
+            .is_ok()
+    );
+    assert!(found.accept(&json!({"pattern": "x", "max_matches": 2})).is_err());
+}
+
+#[test]
+fn a_tool_that_is_not_declared_can_be_found() {
+    let registry = Registry::builtin().unwrap().declaring(|spec| spec.kind == Kind::Read);
+    let names: Vec<String> = registry.declared().into_iter().map(|spec| spec.name).collect();
+    assert!(names.contains(&"read_file".to_owned()) && !names.contains(&"write_file".to_owned()));
+    assert!(registry.find("write_file").is_some());
 }
 
 #[test]

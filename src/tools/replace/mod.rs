@@ -1,6 +1,7 @@
 //! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
 
 mod align;
+mod already;
 mod between;
 mod blanks;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use super::args::{Args, failed, missing, shown};
 use super::builtin::{Builtin, Names, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
-use super::schema::{integer, object, string};
+use super::schema::{integer, object, string, untold};
 use super::write_file::refuse_large;
 use super::{Prepared, ToolError, placeholder};
 use crate::base::access::{Access, Found, Place};
@@ -45,14 +46,13 @@ use std::sync::Arc;
 /// Lines of the change that the model is shown.
 const SHOWN_LINES: usize = 120;
 
-const DESCRIPTION: &str = "Replaces a part of a file. old_string must be the text to replace as the file has it, with \
-    enough lines around the change to fit one place only; new_string is what stands there afterwards, complete. Small \
-    slips in the copy (indentation, blanks, line numbers, escapes) are put right where that is unambiguous; line ends \
-    and encoding of the file stay. An empty old_string makes a new file.";
+const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to replace as the file has it, with enough \
+    lines around it to fit one place only; new_string is what stands there afterwards, complete. An empty old_string makes a \
+    new file.";
 
 /// The tool.
 pub fn tool() -> Builtin {
-    let flag = json!({"type": "boolean", "description": "Replace every place that old_string fits. Default: false, exactly one."});
+    let flag = json!({"type": "boolean"});
     Builtin::new(
         &Names {
             name: "replace",
@@ -63,21 +63,18 @@ pub fn tool() -> Builtin {
         DESCRIPTION,
         object(
             [
-                ("file_path", string("The file, relative to the workspace.")),
-                ("old_string", string("The text to replace. Empty: make a new file.")),
-                (
-                    "new_string",
-                    string("The text in its place. Empty: take the old text out."),
-                ),
+                ("file_path", string("")),
+                ("old_string", string("")),
+                ("new_string", string("")),
                 ("allow_multiple", flag),
                 (
                     "expected_replacements",
-                    integer(
+                    untold(integer(
                         "How many places must change; any other number is an error. More than 1 implies allow_multiple.",
                         1,
-                    ),
+                    )),
                 ),
-                ("instruction", string("What the edit is for.")),
+                ("instruction", untold(string("What the edit is for."))),
             ],
             &["file_path", "old_string", "new_string"],
         ),
@@ -236,7 +233,10 @@ fn refuse_placeholder(path: &str, request: &Request) -> Result<(), ToolError> {
 
 fn edit(place: &Place, request: &Request, workspace: &Workspace) -> Result<ToolOutput, ToolError> {
     let path = &place.path;
-    let change = change(place, request, workspace)?;
+    let change = match change(place, request, workspace) {
+        Ok(change) => change,
+        Err(error) => return already::made(place, request, workspace, error),
+    };
     if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
         return Err(ToolError::model(Miss::Same.kind(), Miss::Same.message(path)));
     }

@@ -277,7 +277,8 @@ fn ends() -> Vec<Case> {
             Job::new(PLAIN, &[down], &open_policy(&[]))
         }),
         case("cut at its length", 7, "provider", || {
-            Job::new(PLAIN, &[json!({"text": "so", "stop": "length"})], &open_policy(&[]))
+            let cut = json!({"text": "so", "stop": "length"});
+            Job::new(PLAIN, &[cut.clone(), cut], &open_policy(&[]))
         }),
         case("refused", 7, "provider", || {
             Job::new(PLAIN, &[json!({"text": "", "stop": "refused"})], &open_policy(&[]))

@@ -107,7 +107,7 @@ pub fn odd(wire: Wire) -> [(String, Ends); 4] {
         ),
     };
     [
-        (empty, Ends::In(Unusable)),
+        (empty, Ends::Empty),
         (malformed, Ends::In(Unusable)),
         (blocked, Ends::In(Blocked)),
         (length, Ends::Length),

@@ -30,6 +30,7 @@ async fn ask(
         messages: &[Message::user("go")],
         epoch: 0,
         response,
+        answer_only: false,
         digest: "",
     };
     let live = |live: Live| {

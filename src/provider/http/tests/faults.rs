@@ -14,6 +14,8 @@ pub enum Ends {
     In(ProviderClass),
     Well,
     Length,
+    /// A reply of nothing.
+    Empty,
 }
 
 fn say(status: u16, body: &str) -> Act {
@@ -194,7 +196,12 @@ async fn check(name: String, wire: Wire, acts: Vec<Act>, ends: Ends, requests: u
         // The same outcome as without the fault, nothing half in it.
         (Ends::Well, Ok(reply)) => assert_eq!((reply.text().as_str(), &reply.stop), ("fine", &Stop::End), "{name}"),
         (Ends::Length, Ok(reply)) => {
-            assert_eq!((reply.text().as_str(), &reply.stop), ("half", &Stop::Length), "{name}")
+            let cut = Stop::Length { call: None };
+            assert_eq!((reply.text().as_str(), &reply.stop), ("half", &cut), "{name}")
+        }
+        (Ends::Empty, Ok(reply)) => {
+            assert_eq!((reply.text().as_str(), &reply.stop), ("", &Stop::End), "{name}");
+            assert_eq!(reply.calls().count(), 0, "{name}");
         }
         (_, other) => panic!("{name}: {other:?}"),
     }

@@ -1,5 +1,6 @@
 //! Anthropic Messages: replies from events. Pure.
 
+use super::super::Cut;
 use crate::base::call::ToolCall;
 use crate::base::event::Live;
 use crate::base::ids::CallId;
@@ -151,8 +152,12 @@ impl Decoder {
             None => return Err(Fault::cut()),
         };
         let (mut parts, mut kept) = (Vec::new(), Vec::new());
+        let mut cut_call = None;
         for block in self.blocks {
             let whole = block.closed || !length;
+            if length && !block.closed && block.value.get("type") == Some(&json!("tool_use")) {
+                cut_call = block.value.get("name").and_then(Value::as_str).map(str::to_owned);
+            }
             if let Some(value) = block.finish(length)? {
                 take(&value, &mut parts);
                 if whole {
@@ -176,7 +181,8 @@ impl Decoder {
             };
             parts.insert(0, received);
         }
-        super::super::whole(parts, length, self.usage, self.model)
+        let cut = length.then_some(Cut { call: cut_call });
+        Ok(super::super::whole(parts, cut, self.usage, self.model))
     }
 }
 

@@ -143,7 +143,8 @@ impl Decoder {
         for part in &self.parts {
             neutral(part, &mut parts)?;
         }
-        super::super::whole(parts, length, self.usage, self.model)
+        let cut = length.then(super::super::Cut::default);
+        Ok(super::super::whole(parts, cut, self.usage, self.model))
     }
 }
 

@@ -1,5 +1,6 @@
 //! OpenAI Chat Completions: replies from chunks, with the habits of compatible servers. Pure.
 
+use super::super::Cut;
 use super::super::calls::{Pieces, object};
 
 use crate::base::call::ToolCall;
@@ -152,7 +153,7 @@ impl Decoder {
             None if self.done => false,
             None => return Err(Fault::cut()),
         };
-        let (calls, kept) = read_calls(self.calls, self.turn, length)?;
+        let (calls, kept, cut) = read_calls(self.calls, self.turn, length)?;
         let refused = !self.refusal.is_empty() && calls.is_empty();
         let mut parts = Vec::new();
         // A message of nothing is refused when it is sent back.
@@ -185,16 +186,22 @@ impl Decoder {
             });
         }
         parts.extend(calls);
-        super::super::whole(parts, length, self.usage, self.model)
+        Ok(super::super::whole(
+            parts,
+            length.then_some(cut),
+            self.usage,
+            self.model,
+        ))
     }
 }
 
-/// The calls as neutral parts and as they go back. A call that the length limit cut is left out.
-fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>), Fault> {
-    let (mut calls, mut kept) = (Vec::new(), Vec::new());
+/// The calls as neutral parts and as they go back. A call that the length limit cut is left out, and its tool named.
+fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Cut), Fault> {
+    let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), Cut::default());
     for (index, mut call) in pieces.into_calls().into_iter().enumerate() {
         let Some(args) = object(&call.arguments) else {
             if length {
+                cut.call = Some(call.name.clone()).filter(|name| !name.is_empty());
                 continue;
             }
             let start: String = call.arguments.chars().take(200).collect();
@@ -216,7 +223,7 @@ fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec
         }));
         kept.push(call.into_value());
     }
-    Ok((calls, kept))
+    Ok((calls, kept, cut))
 }
 
 fn tell(more: &str, live: &dyn Fn(Live), make: fn(String) -> Live) {

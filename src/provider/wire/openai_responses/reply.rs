@@ -123,9 +123,12 @@ impl Decoder {
         };
         self.items.sort_by_key(|(place, _)| *place);
         let (mut parts, mut kept, mut refusal) = (Vec::new(), Vec::new(), String::new());
+        let mut cut_call = None;
         for (_, item) in self.items {
             if take(&item, length, &mut parts, &mut refusal)? {
                 kept.push(item);
+            } else {
+                cut_call = item.get("name").and_then(Value::as_str).map(str::to_owned);
             }
         }
         // A cut answer must not leave reasoning behind that nothing follows: the service refuses it.
@@ -154,7 +157,8 @@ impl Decoder {
                 model: self.model,
             });
         }
-        super::super::whole(parts, length, self.usage, self.model)
+        let cut = length.then_some(super::super::Cut { call: cut_call });
+        Ok(super::super::whole(parts, cut, self.usage, self.model))
     }
 }
 

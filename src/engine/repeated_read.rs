@@ -1,0 +1,127 @@
+//! A read that gives what an earlier one gave: the model is told so, and not the same text a second time. Pure.
+
+use super::state::State;
+use crate::base::call::ToolOutput;
+use crate::base::ids::CallId;
+use crate::base::message::{CallResult, Content, Part};
+use serde_json::Value;
+
+/// Results up to this length, in bytes, are given again.
+const SHORT: usize = 1_000;
+
+/// `output`, or that it is unchanged where the same call of the same tool stands in the history with the same text, whole. Decided by
+/// the history alone, so that a resume and a replay give the same.
+pub fn shortened(state: &State, id: &CallId, output: ToolOutput) -> ToolOutput {
+    let (Some(record), [Content::Text { text }]) = (state.calls.get(id), output.content.as_slice()) else {
+        return output;
+    };
+    if output.error.is_some() || text.len() <= SHORT {
+        return output;
+    }
+    let parts = || state.history.iter().flat_map(|message| &message.parts);
+    let asked = |call: &CallId| -> Option<&Value> {
+        parts().find_map(|part| match part {
+            Part::Call(made) if made.id == *call => Some(&made.args),
+            _ => None,
+        })
+    };
+    let same = |result: &CallResult| {
+        !result.is_error
+            && result.tool == record.call.tool
+            && result.content == output.content
+            && asked(&result.call) == Some(&record.call.args)
+    };
+    let before = parts().find_map(|part| match part {
+        Part::Result(result) if same(result) => Some(&result.call),
+        _ => None,
+    });
+    let Some(before) = before else {
+        return output;
+    };
+    let lines = text.lines().count();
+    let told = format!(
+        "[unchanged since {before}: this {} call gives the same {lines} lines as your earlier one, which stand above]",
+        record.call.tool
+    );
+    ToolOutput {
+        content: vec![Content::text(told)],
+        ..output
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::call::{CallState, ToolCall};
+    use crate::base::event::EventKind;
+    use crate::base::message::{Reply, Stop, Usage};
+    use serde_json::json;
+
+    fn asks(state: &mut State, id: &str, args: Value) {
+        state.apply(&EventKind::Replied {
+            turn: 1,
+            reply: Reply {
+                parts: vec![Part::Call(ToolCall {
+                    id: CallId::from(id),
+                    tool: "read_file".to_owned(),
+                    args,
+                    wire_id: None,
+                })],
+                stop: Stop::Calls,
+                usage: Usage::default(),
+                model: String::new(),
+            },
+            asked: String::new(),
+            took_ms: 0,
+            cost_micros: None,
+        });
+    }
+
+    fn gives(state: &mut State, id: &str, text: &str) -> String {
+        let id = CallId::from(id);
+        let output = shortened(state, &id, ToolOutput::text(text, ""));
+        state.apply(&EventKind::CallFinished {
+            call: id,
+            state: CallState::Success,
+            output: Box::new(output.clone()),
+            took_ms: 0,
+        });
+        output.model_text()
+    }
+
+    #[test]
+    fn only_the_same_call_with_the_same_long_text_is_shortened() {
+        let mut state = State::default();
+        let long = "a line of the file\n".repeat(100);
+        let path = json!({"file_path": "a"});
+        asks(&mut state, "c1", path.clone());
+        assert_eq!(gives(&mut state, "c1", &long), long);
+        asks(&mut state, "c2", path.clone());
+        let told = gives(&mut state, "c2", &long);
+        assert!(
+            told.starts_with("[unchanged since c1: this read_file call gives the same 100 lines"),
+            "{told}"
+        );
+        asks(&mut state, "c3", path.clone());
+        assert!(
+            gives(&mut state, "c3", &long).starts_with("[unchanged since c1"),
+            "not since c2"
+        );
+        asks(&mut state, "c4", json!({"file_path": "b"}));
+        assert_eq!(gives(&mut state, "c4", &long), long, "another file");
+        asks(&mut state, "c5", path.clone());
+        let changed = format!("{long}more\n");
+        assert_eq!(gives(&mut state, "c5", &changed), changed, "it has changed");
+        state.history.clear();
+        asks(&mut state, "c6", path.clone());
+        assert_eq!(
+            gives(&mut state, "c6", &long),
+            long,
+            "what the history lost is told again"
+        );
+        asks(&mut state, "c7", json!({"file_path": "short"}));
+        gives(&mut state, "c7", "short");
+        asks(&mut state, "c8", json!({"file_path": "short"}));
+        assert_eq!(gives(&mut state, "c8", "short"), "short");
+    }
+}

@@ -1,0 +1,98 @@
+//! What replies of a step say beside their answer: that they are empty, cut, or hold a call written as text, and whether an attempt
+//! repeats the one before. Pure.
+
+use crate::base::event::PromptReason;
+use crate::base::ids::sha256_hex;
+use crate::base::message::{Part, Reply, Stop};
+use crate::engine::printed_call::printed_call;
+use std::collections::BTreeSet;
+
+/// What stands in the history in place of an empty reply.
+pub const NOTHING: &str = "(no reply)";
+
+/// The replies of the step that runs.
+#[derive(Clone, Debug, Default)]
+pub struct Replies {
+    /// Whether the last reply said nothing and called nothing.
+    pub is_empty: bool,
+    /// The tool of a call that the last reply wrote as text.
+    pub printed: Option<String>,
+    /// Output tokens of the last reply.
+    pub output_tokens: u64,
+    /// Whether the last request asks for the answer to be put right, and for nothing else.
+    pub repairing: bool,
+    /// Whether the model was told so since it last made a call.
+    pub empty_told: bool,
+    pub printed_told: bool,
+    /// Whether it was told that its reply was cut since the last reply that was not.
+    pub cut_told: bool,
+    /// The attempt that runs, and the one before.
+    pub attempt: Attempt,
+    pub before: Option<Attempt>,
+}
+
+/// One attempt at a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// SHA-256 over the texts and calls of its replies, in order.
+    pub said: String,
+    /// Calls that were asked for.
+    pub calls: u64,
+    /// The tool of a call that its last reply wrote as text.
+    pub printed: Option<String>,
+    /// The tree when it was over.
+    pub tree: Option<String>,
+}
+
+impl Replies {
+    /// An attempt begins; the tree is as the one before left it.
+    pub fn open_attempt(&mut self, n: u32, tree: Option<String>) {
+        let attempt = std::mem::take(self).attempt;
+        if n > 1 {
+            self.before = Some(Attempt { tree, ..attempt });
+        }
+    }
+
+    pub(super) fn prompted(&mut self, why: PromptReason) {
+        self.repairing = why == PromptReason::Repair;
+        match why {
+            PromptReason::Empty => self.empty_told = true,
+            PromptReason::Printed => self.printed_told = true,
+            PromptReason::Retry => self.cut_told = true,
+            _ => {}
+        }
+    }
+
+    pub(super) fn replied(&mut self, reply: &Reply, tools: &BTreeSet<String>) {
+        let text = reply.text();
+        let calls = reply.calls().count() as u64;
+        self.is_empty = calls == 0 && matches!(text.trim(), "" | NOTHING);
+        self.printed = match calls {
+            0 => printed_call(&text, tools),
+            _ => None,
+        };
+        self.output_tokens = reply.usage.output;
+        if calls > 0 {
+            self.empty_told = false;
+            self.printed_told = false;
+        }
+        if !matches!(reply.stop, Stop::Length { .. }) {
+            self.cut_told = false;
+        }
+        self.attempt.calls += calls;
+        self.attempt.printed.clone_from(&self.printed);
+        let mut said = format!("{}\0{text}", self.attempt.said);
+        for part in &reply.parts {
+            if let Part::Call(call) = part {
+                said.push_str(&format!("\0{}\0{}", call.tool, call.args));
+            }
+        }
+        self.attempt.said = sha256_hex(&[said.as_bytes()]);
+    }
+
+    /// Whether the attempt that runs has said what the one before said, and the tree is as that one left it.
+    pub fn repeats(&self, tree: Option<&str>) -> bool {
+        let before = self.before.as_ref();
+        before.is_some_and(|before| before.said == self.attempt.said && before.tree.as_deref() == tree)
+    }
+}

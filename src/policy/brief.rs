@@ -1,0 +1,499 @@
+//! What a policy allows, for the model: a few lines of its system prompt, so that it need not find out by denials. Judges nothing.
+//!
+//! The same policies give the same text, whatever their files are called and wherever they lie: requests of a run share their
+//! beginning, and a recording replays elsewhere. It is a summary: each call is ruled on by itself.
+
+use super::files::PathPattern;
+use super::model::{Effect, FREE_TOOLS, Policy, PolicySet, Rule, SHELL, builtin_kind};
+use crate::base::call::{Kind, Origin};
+use crate::base::ruling::Decision;
+use crate::diag::render::escape;
+use std::fmt::Write as _;
+
+/// Bytes of one list of names; what is left out is counted.
+const LIST_BYTES: usize = 700;
+
+/// What several files grant of one sort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Granted {
+    /// Anything.
+    Any,
+    /// These; nothing when empty.
+    Some(Vec<String>),
+}
+
+impl Granted {
+    fn is_nothing(&self) -> bool {
+        matches!(self, Granted::Some(list) if list.is_empty())
+    }
+}
+
+/// What a built-in tool touches, and so which narrowing of a rule can let it through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touches {
+    Paths,
+    Commands,
+    Urls,
+    Nothing,
+}
+
+fn touches(tool: &str) -> Touches {
+    match (tool, builtin_kind(tool)) {
+        (SHELL, _) => Touches::Commands,
+        (_, Some(Kind::Fetch)) => Touches::Urls,
+        ("google_web_search" | "save_memory" | "list_mcp_resources" | "read_mcp_resource", _) => Touches::Nothing,
+        (_, Some(Kind::Read | Kind::Search | Kind::Edit)) => Touches::Paths,
+        _ => Touches::Nothing,
+    }
+}
+
+impl PolicySet {
+    /// Whether some call of a tool could be let through or wait for a person: whether it is worth telling the model of it.
+    ///
+    /// A tool that is not declared can be called all the same and is ruled on as any other.
+    pub fn may_allow(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
+        if *origin == Origin::Builtin && FREE_TOOLS.contains(&tool) {
+            // They see what commands of this run left running.
+            return self.may_allow(SHELL, Kind::Execute, &Origin::Builtin);
+        }
+        self.files.iter().all(|policy| may_allow(policy, tool, kind, origin))
+    }
+
+    /// The lines of the system prompt that say what is allowed. Bounded in length.
+    pub fn brief(&self) -> String {
+        let commits = |text: &String| ["git commit", "git push", "git add"].contains(&text.as_str()) || text == "git";
+        let may_commit = match self.granted_commands() {
+            Granted::Any => true,
+            Granted::Some(list) => list.iter().any(commits),
+        };
+        let commit = if may_commit { "." } else { ": do not commit or push." };
+        let mut out = format!("- The runner makes the patch from the changed files{commit}\n");
+        out.push_str("- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:\n");
+        let _ = writeln!(out, "  commands: {}", self.brief_commands());
+        let _ = writeln!(out, "  writing: {}", self.brief_paths("write_file"));
+        let read = self.granted_paths("read_file");
+        if read != Granted::Any {
+            let _ = writeln!(out, "  reading: {}", self.brief_paths("read_file"));
+        }
+        let _ = writeln!(out, "  network: {}", self.brief_network());
+        out
+    }
+
+    fn brief_commands(&self) -> String {
+        match self.granted_commands() {
+            Granted::Any => "any".to_owned(),
+            Granted::Some(list) if list.is_empty() => "none".to_owned(),
+            Granted::Some(list) => format!("{}; also in pipes and lists", limited(&grouped(&list))),
+        }
+    }
+
+    fn brief_paths(&self, tool: &str) -> String {
+        match self.granted_paths(tool) {
+            Granted::Any => match tool {
+                "write_file" => "anywhere but version control, CI, agent and editor settings".to_owned(),
+                _ => "anything but secrets".to_owned(),
+            },
+            Granted::Some(list) if list.is_empty() => "nothing".to_owned(),
+            Granted::Some(list) => limited(&list),
+        }
+    }
+
+    fn brief_network(&self) -> String {
+        let hosts = |hosts: Vec<String>| match hosts.as_slice() {
+            [] => None,
+            _ => Some(limited(&hosts)),
+        };
+        let commands = hosts(self.network().iter().map(ToString::to_string).collect());
+        let fetch = match self.granted_hosts() {
+            Granted::Any => Some("any host".to_owned()),
+            Granted::Some(list) => hosts(list),
+        };
+        match (fetch, commands) {
+            (None, None) => "none".to_owned(),
+            (fetch, commands) => {
+                let fetch = fetch.map(|hosts| format!("web_fetch: {hosts}"));
+                let commands = Some(format!("commands: {}", commands.unwrap_or_else(|| "none".to_owned())));
+                fetch.into_iter().chain(commands).collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
+
+    /// Prefixes of commands that every file allows: of two that lie in each other the longer one.
+    fn granted_commands(&self) -> Granted {
+        self.agreed_on(
+            |policy| {
+                of_rules(policy, SHELL, |rule| {
+                    let prefixes = rule.commands.as_ref()?;
+                    Some(prefixes.iter().map(|prefix| prefix.text.clone()).collect())
+                })
+            },
+            |narrow, wide| narrow == wide || narrow.starts_with(&format!("{wide} ")),
+        )
+    }
+
+    fn granted_paths(&self, tool: &str) -> Granted {
+        self.agreed_on(
+            |policy| {
+                of_rules(policy, tool, |rule| {
+                    let except = rule
+                        .except
+                        .paths
+                        .iter()
+                        .map(PathPattern::text)
+                        .collect::<Vec<_>>()
+                        .join(", ");
+                    let named = |text: &str| match except.as_str() {
+                        "" => text.to_owned(),
+                        except => format!("{text} but not {except}"),
+                    };
+                    match &rule.paths {
+                        Some(paths) if !paths.iter().any(|path| path.text() == "**") || !except.is_empty() => {
+                            Some(paths.iter().map(|path| named(path.text())).collect())
+                        }
+                        None if !except.is_empty() => Some(vec![named("**")]),
+                        _ => None,
+                    }
+                })
+            },
+            |narrow, wide| {
+                let below = wide
+                    .strip_suffix("**")
+                    .filter(|stem| stem.is_empty() || stem.ends_with('/'));
+                narrow == wide || below.is_some_and(|stem| !stem.contains('*') && narrow.starts_with(stem))
+            },
+        )
+    }
+
+    fn granted_hosts(&self) -> Granted {
+        self.agreed_on(
+            |policy| {
+                of_rules(policy, "web_fetch", |rule| {
+                    let hosts = rule.hosts.as_ref()?;
+                    Some(hosts.iter().map(ToString::to_string).collect())
+                })
+            },
+            |narrow, wide| narrow == wide || wide.strip_prefix('*').is_some_and(|end| narrow.ends_with(end)),
+        )
+    }
+
+    /// What all files grant: entries of one that `within` finds in an entry of the others.
+    fn agreed_on(&self, of: impl Fn(&Policy) -> Granted, within: impl Fn(&str, &str) -> bool) -> Granted {
+        let narrower = |ours: &[String], theirs: &[String]| -> Vec<String> {
+            let kept = ours.iter().filter(|one| theirs.iter().any(|other| within(one, other)));
+            kept.cloned().collect()
+        };
+        let mut all = self.files.iter().map(of);
+        let first = all.next().unwrap_or(Granted::Some(Vec::new()));
+        all.fold(first, |ours, theirs| match (ours, theirs) {
+            (Granted::Any, other) | (other, Granted::Any) => other,
+            (Granted::Some(ours), Granted::Some(theirs)) => {
+                let mut both = narrower(&ours, &theirs);
+                for one in narrower(&theirs, &ours) {
+                    if !both.contains(&one) {
+                        both.push(one);
+                    }
+                }
+                Granted::Some(both)
+            }
+        })
+    }
+
+    /// Programs, prefixes or places that are allowed and nearest to what was asked for, for the answer to a denied call.
+    pub(super) fn allowed_like(&self, command: &str) -> Vec<String> {
+        let Granted::Some(all) = self.granted_commands() else {
+            return Vec::new();
+        };
+        let program = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
+        let wanted = program(command);
+        let mut same: Vec<String> = all.iter().filter(|text| program(text) == wanted).cloned().collect();
+        same.dedup();
+        if !same.is_empty() {
+            return same;
+        }
+        let mut programs: Vec<String> = Vec::new();
+        for name in all.iter().map(|text| program(text)) {
+            if !programs.contains(&name) {
+                programs.push(name);
+            }
+        }
+        // The ones that look most like it first: `python` for `python3`.
+        let score = |name: &String| (strsim::jaro_winkler(name, &wanted) * 1000.0).round() as u64;
+        let near = |name: &String| score(name) > 900;
+        programs.sort_by_key(|name| std::cmp::Reverse(if near(name) { score(name) } else { 0 }));
+        programs
+    }
+
+    /// The places that a tool may write or read, as patterns; empty where there are none or any.
+    pub(super) fn allowed_places(&self, tool: &str) -> Vec<String> {
+        match self.granted_paths(tool) {
+            Granted::Any => Vec::new(),
+            Granted::Some(list) => list,
+        }
+    }
+
+    /// The hosts that `web_fetch` may ask.
+    pub(super) fn allowed_hosts(&self) -> Vec<String> {
+        match self.granted_hosts() {
+            Granted::Any => Vec::new(),
+            Granted::Some(list) => list,
+        }
+    }
+
+    /// Whether no command at all is allowed.
+    pub(super) fn allows_no_command(&self) -> bool {
+        self.granted_commands().is_nothing()
+    }
+}
+
+fn may_allow(policy: &Policy, tool: &str, kind: Kind, origin: &Origin) -> bool {
+    let about = |rule: &&Rule| rule.is_about(tool, kind, origin);
+    let mut rules = policy.rules.iter().filter(about);
+    let whole_denial = |rule: &Rule| {
+        let except = &rule.except;
+        rule.effect == Effect::Deny
+            && !rule.is_narrowed()
+            && rule.with.is_empty()
+            && except.paths.is_empty()
+            && except.commands.is_empty()
+            && except.hosts.is_empty()
+    };
+    if rules.clone().any(whole_denial) {
+        return false;
+    }
+    if policy.default == Decision::Suspend {
+        return true;
+    }
+    rules.any(|rule| matches!(rule.effect, Effect::Allow | Effect::Suspend) && could_fit(rule, tool, origin))
+}
+
+/// Whether what a rule is narrowed to is something that the tool touches. What tools of others touch is not known.
+fn could_fit(rule: &Rule, tool: &str, origin: &Origin) -> bool {
+    if *origin != Origin::Builtin || !rule.is_narrowed() {
+        return true;
+    }
+    match touches(tool) {
+        Touches::Commands => true,
+        Touches::Paths => rule.paths.is_some(),
+        Touches::Urls => rule.hosts.is_some(),
+        Touches::Nothing => false,
+    }
+}
+
+/// What the allow rules of a file grant of a built-in tool; `None` from `entries` stands for anything.
+fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
+    let mut all = Vec::new();
+    let allows = policy
+        .rules
+        .iter()
+        .filter(|rule| rule.effect == Effect::Allow && rule.is_about_builtin(tool));
+    for rule in allows.filter(|rule| could_fit(rule, tool, &Origin::Builtin)) {
+        match entries(rule) {
+            None => return Granted::Any,
+            Some(more) => {
+                for one in more {
+                    if !all.contains(&one) {
+                        all.push(one);
+                    }
+                }
+            }
+        }
+    }
+    Granted::Some(all)
+}
+
+/// Prefixes of one program as one entry: `cargo build|check|test`.
+fn grouped(prefixes: &[String]) -> Vec<String> {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for prefix in prefixes {
+        let (program, rest) = prefix.split_once(char::is_whitespace).unwrap_or((prefix, ""));
+        let rest = rest.trim().to_owned();
+        match groups.iter_mut().find(|(known, _)| known == program) {
+            Some((_, rests)) => rests.push(rest),
+            None => groups.push((program.to_owned(), vec![rest])),
+        }
+    }
+    let entry = |(program, rests): (String, Vec<String>)| {
+        if rests.iter().any(String::is_empty) {
+            return program;
+        }
+        format!("{program} {}", rests.join("|"))
+    };
+    groups.into_iter().map(entry).collect()
+}
+
+/// The entries on one line, as many as there is room for.
+pub(super) fn limited(entries: &[String]) -> String {
+    let mut out = String::new();
+    for (n, entry) in entries.iter().enumerate() {
+        let entry = escape(entry);
+        if !out.is_empty() && out.len() + entry.len() > LIST_BYTES {
+            let _ = write!(out, " and {} more", entries.len() - n);
+            break;
+        }
+        if n > 0 {
+            out.push_str(", ");
+        }
+        // A single entry longer than the room is cut: the text is bounded whatever a file holds.
+        let end = entry.floor_char_boundary(LIST_BYTES.min(entry.len()));
+        out.push_str(&entry[..end]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Files;
+    use crate::policy::load::{Source, load};
+    use crate::policy::model::KnownTools;
+
+    fn set(files: &[&str]) -> PolicySet {
+        let sources: Vec<Source> = files
+            .iter()
+            .enumerate()
+            .map(|(n, text)| Source {
+                name: format!("/somewhere/{n}.yaml"),
+                text: format!("version: 1\n{text}"),
+            })
+            .collect();
+        load(&mut Files::new(), &sources, &KnownTools::builtin()).unwrap().0
+    }
+
+    fn declared(set: &PolicySet) -> Vec<&'static str> {
+        let known = KnownTools::builtin();
+        let names = [
+            "list_directory",
+            "read_file",
+            "write_file",
+            "replace",
+            SHELL,
+            "read_background_output",
+            "web_fetch",
+            "google_web_search",
+            "save_memory",
+            "write_todos",
+        ];
+        let told = |name: &&str| set.may_allow(name, known.kind(name).unwrap(), &Origin::Builtin);
+        names.into_iter().filter(told).collect()
+    }
+
+    #[test]
+    fn the_brief_of_a_policy() {
+        let rust = set(&["extends: [builtin:read-only]
+rules:
+  - { allow: [write_file, replace], paths: ['src/**', 'docs/**'], except: ['src/gen/**'] }
+  - { allow: run_shell_command, commands: [cargo build, cargo test, git diff, ls] }
+  - { suspend: run_shell_command, commands: [git push] }
+  - { allow: web_fetch, hosts: [docs.rs] }
+"]);
+        assert_eq!(
+            rust.brief(),
+            "- The runner makes the patch from the changed files: do not commit or push.
+- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
+  commands: cargo build|test, git diff, ls; also in pipes and lists
+  writing: src/** but not src/gen/**, docs/** but not src/gen/**
+  network: web_fetch: docs.rs; commands: none
+"
+        );
+        assert_eq!(
+            set(&["extends: [builtin:read-only]"]).brief(),
+            "- The runner makes the patch from the changed files: do not commit or push.
+- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
+  commands: none
+  writing: nothing
+  network: none
+"
+        );
+        let open = set(&[
+            "extends: [builtin:edit]\nrules: [{ allow: run_shell_command }, { allow: web_fetch }]\nsandbox: { network: [crates.io] }",
+        ]);
+        let text = open.brief();
+        assert!(
+            text.contains("commands: any\n") && !text.contains("do not commit"),
+            "{text}"
+        );
+        assert!(
+            text.contains("network: web_fetch: any host; commands: crates.io\n"),
+            "{text}"
+        );
+        assert!(!text.contains("somewhere"), "{text}");
+    }
+
+    #[test]
+    fn of_several_files_the_narrower_is_told() {
+        let both = set(&[
+            "extends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [cargo, git diff] }]",
+            "rules:\n  - { allow: read_file, paths: ['src/**'] }\n  - { allow: [write_file], paths: ['src/a/**'] }\n  - { allow: run_shell_command, commands: [cargo test, git] }",
+        ]);
+        let text = both.brief();
+        for line in [
+            "commands: git diff, cargo test;",
+            "writing: src/a/**\n",
+            "reading: src/**\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(both.brief() == both.brief());
+    }
+
+    #[test]
+    fn the_brief_is_bounded() {
+        let many: Vec<String> = (0..5_000).map(|n| format!("prog{n}")).collect();
+        let text = set(&[&format!(
+            "rules: [{{ allow: run_shell_command, commands: [{}] }}]",
+            many.join(", ")
+        )])
+        .brief();
+        assert!(
+            text.len() < 2_000 && text.contains(" more; also in pipes"),
+            "{}",
+            text.len()
+        );
+    }
+
+    #[test]
+    fn tools_that_no_rule_could_allow_are_not_declared() {
+        assert_eq!(
+            declared(&set(&["extends: [builtin:read-only]"])),
+            ["list_directory", "read_file", "write_todos"]
+        );
+        assert_eq!(
+            declared(&set(&[
+                "extends: [builtin:edit]\nrules: [{ suspend: run_shell_command, commands: [git push] }]"
+            ])),
+            [
+                "list_directory",
+                "read_file",
+                "write_file",
+                "replace",
+                SHELL,
+                "read_background_output",
+                "write_todos"
+            ]
+        );
+        // A rule that is narrowed to something else lets nothing of a tool through.
+        assert_eq!(declared(&set(&["rules: [{ allow: '*', paths: ['src/**'] }]"])).len(), 6);
+        assert_eq!(
+            declared(&set(&["rules: [{ allow: '*', hosts: [docs.rs] }]"])),
+            [SHELL, "read_background_output", "web_fetch"]
+        );
+        assert_eq!(
+            declared(&set(&[
+                "extends: [builtin:edit]\nrules: [{ deny: replace }, { deny: write_file, paths: [x] }]"
+            ])),
+            ["list_directory", "read_file", "write_file", "write_todos"]
+        );
+        assert_eq!(
+            declared(&set(&["default: suspend\nrules: [{ deny: web_fetch }]"])).len(),
+            9
+        );
+        // All files must agree.
+        assert_eq!(
+            declared(&set(&["extends: [builtin:edit]", "rules: [{ allow: read_file }]"])),
+            ["read_file"]
+        );
+        let mcp = Origin::Mcp("docs".to_owned());
+        let docs = set(&["rules: [{ allow: 'docs__*' }]"]);
+        assert!(docs.may_allow("docs__find", Kind::Other, &mcp) && !docs.may_allow("git__log", Kind::Other, &mcp));
+    }
+}

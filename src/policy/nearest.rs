@@ -1,0 +1,218 @@
+//! The nearest allowed way from a call that is denied: what a model should do instead. Advice only; rules on nothing.
+
+use super::brief::limited;
+use super::model::PolicySet;
+use super::needs::{Need, line};
+
+/// Entries that are named.
+const NAMED: usize = 12;
+
+/// Beginnings of commands with what to do in their place, whatever the policy. The longest beginning counts.
+const INSTEAD: &[(&str, &str)] = &[
+    ("git push", PATCH),
+    ("git commit", PATCH),
+    ("git add", PATCH),
+    ("git tag", PATCH),
+    ("git merge", PATCH),
+    ("git rebase", PATCH),
+    ("git cherry-pick", PATCH),
+    ("git am", PATCH),
+    ("git branch", PATCH),
+    ("git switch", PATCH),
+    ("git checkout -b", PATCH),
+    ("git stash", "the changes stay in the tree: there is nothing to stash"),
+    ("git checkout", UNDO),
+    ("git restore", UNDO),
+    ("git reset", UNDO),
+    ("git clean", UNDO),
+    ("git clone", FETCH),
+    ("git fetch", FETCH),
+    ("git pull", FETCH),
+    ("gh", REQUEST),
+    ("glab", REQUEST),
+    ("npm install", INSTALL),
+    ("npm i", INSTALL),
+    ("npm ci", INSTALL),
+    ("pnpm install", INSTALL),
+    ("pnpm add", INSTALL),
+    ("yarn add", INSTALL),
+    ("yarn install", INSTALL),
+    ("pip install", INSTALL),
+    ("pip3 install", INSTALL),
+    ("python -m pip", INSTALL),
+    ("python3 -m pip", INSTALL),
+    ("uv pip", INSTALL),
+    ("uv add", INSTALL),
+    ("poetry add", INSTALL),
+    ("cargo install", INSTALL),
+    (
+        "cargo add",
+        "add the dependency to Cargo.toml with replace, if that file may be written",
+    ),
+    ("apt", INSTALL),
+    ("apt-get", INSTALL),
+    ("brew", INSTALL),
+    ("sudo", "nothing runs as another user here: use the command itself"),
+    ("su", "nothing runs as another user here: use the command itself"),
+    ("vim", EDITOR),
+    ("vi", EDITOR),
+    ("nano", EDITOR),
+    ("emacs", EDITOR),
+    ("code", EDITOR),
+];
+const PATCH: &str = "the runner makes the patch from the changed files: do not commit, branch or push";
+const UNDO: &str = "take a change back with replace or write_file";
+const FETCH: &str = "nothing is fetched from elsewhere: work with the commit that is there";
+const REQUEST: &str = "the runner delivers the result: open and change no requests or issues";
+const INSTALL: &str =
+    "nothing is installed during a run: work with what is there, and say in your final answer what is missing";
+const EDITOR: &str = "change files with replace or write_file";
+
+/// Programs that do what a tool does, with that tool.
+const TOOLS: &[(&[&str], &str)] = &[
+    (
+        &["cat", "head", "tail", "less", "more", "bat", "nl", "sed"],
+        "read_file",
+    ),
+    (&["ls", "tree", "dir"], "list_directory"),
+    (&["find", "fd", "fdfind", "locate"], "glob"),
+    (&["grep", "egrep", "fgrep", "rg", "ag", "ack"], "grep_search"),
+    (&["curl", "wget", "http"], "web_fetch"),
+    (&["tee", "touch", "cp"], "write_file"),
+    (&["patch"], "replace"),
+];
+
+/// What to do instead of an access that nothing covers; `None` where nothing is near.
+pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
+    match need {
+        Need::Command(simple) | Need::State(simple) => command(set, &line(simple)),
+        Need::Url(_) | Need::ShellHost(..) => Some(match set.allowed_hosts().as_slice() {
+            [] => "no host may be reached: go on without".to_owned(),
+            hosts => format!("hosts that may be reached: {}", first(hosts)),
+        }),
+        Need::Write(_) | Need::ShellWrite(..) => Some(match set.allowed_places("write_file").as_slice() {
+            [] if !may(set, "write_file") => {
+                "nothing may be written: say in your final answer what would change".to_owned()
+            }
+            [] => return None,
+            places => format!("places that may be written: {}", first(places)),
+        }),
+        Need::Read(_) | Need::ShellRead(_) => match set.allowed_places("read_file").as_slice() {
+            [] => None,
+            places => Some(format!("places that may be read: {}", first(places))),
+        },
+        Need::Tool => None,
+    }
+}
+
+fn may(set: &PolicySet, tool: &str) -> bool {
+    let kind = super::model::builtin_kind(tool);
+    kind.is_some_and(|kind| set.may_allow(tool, kind, &crate::base::call::Origin::Builtin))
+}
+
+fn first(entries: &[String]) -> String {
+    let more = match entries.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", limited(entries.get(..NAMED).unwrap_or(entries)))
+}
+
+/// What is known of a command, also of one that would write what is protected, unless the policy allows others of its sort.
+pub(super) fn known(set: &PolicySet, need: &Need<'_>) -> Option<String> {
+    match need {
+        Need::Command(simple) | Need::State(simple) | Need::ShellWrite(_, Some(simple)) => advice(set, &line(simple)),
+        _ => None,
+    }
+}
+
+fn advice(set: &PolicySet, line: &str) -> Option<String> {
+    let advice = of_words(line)?;
+    let program = |text: &str| text.split(' ').next().map(str::to_owned);
+    let of_its_sort = |text: &String| program(text) == program(line) && of_words(text) == Some(advice);
+    (!set.allowed_like(line).iter().any(of_its_sort)).then(|| advice.to_owned())
+}
+
+fn of_words(line: &str) -> Option<&'static str> {
+    let begins = |text: &str| line == text || line.strip_prefix(text).is_some_and(|rest| rest.starts_with(' '));
+    let known = INSTEAD.iter().filter(|(text, _)| begins(text));
+    known.max_by_key(|(text, _)| text.len()).map(|(_, advice)| *advice)
+}
+
+/// For a command by its words.
+fn command(set: &PolicySet, line: &str) -> Option<String> {
+    if let Some(advice) = advice(set, line) {
+        return Some(advice);
+    }
+    let program = line.split_whitespace().next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let tool = TOOLS
+        .iter()
+        .find(|(programs, tool)| programs.contains(&program) && may(set, tool));
+    if let Some((_, tool)) = tool {
+        return Some(format!("use {tool}"));
+    }
+    if set.allows_no_command() {
+        return Some("no command may run: use the tools for files and searches".to_owned());
+    }
+    match set.allowed_like(line).as_slice() {
+        [] => None,
+        like => Some(format!("commands that may run: {}", first(like))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Files;
+    use crate::policy::load::{Source, load};
+    use crate::policy::model::KnownTools;
+
+    fn set(text: &str) -> PolicySet {
+        let source = Source {
+            name: "p.yaml".to_owned(),
+            text: format!("version: 1\n{text}"),
+        };
+        load(&mut Files::new(), &[source], &KnownTools::builtin()).unwrap().0
+    }
+
+    #[test]
+    fn the_nearest_way_of_a_command() {
+        let rust = set(
+            "extends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [cargo test, cargo check, python3, ls] }]",
+        );
+        for (line, told) in [
+            (
+                "git push origin main",
+                "the runner makes the patch from the changed files: do not commit, branch or push",
+            ),
+            ("git commit -m x", "the runner makes the patch"),
+            ("git checkout -- src/a.rs", "take a change back with replace"),
+            ("git checkout -b x", "the runner makes the patch"),
+            ("npm install left-pad", "nothing is installed"),
+            ("cat a.rs", "use read_file"),
+            ("/bin/cat a.rs", "use read_file"),
+            ("grep -r x", "use grep_search"),
+            ("cargo publish", "commands that may run: cargo test, cargo check"),
+            ("python x.py", "commands that may run: python3, cargo, ls"),
+            ("nosuch", "commands that may run: cargo, python3, ls"),
+            ("curl https://x.org", "commands that may run: cargo"),
+        ] {
+            let found = command(&rust, line).unwrap();
+            assert!(found.starts_with(told), "{line}: {found}");
+        }
+        let installs = set("rules: [{ allow: run_shell_command, commands: [npm ci, npm test] }]");
+        assert_eq!(
+            command(&installs, "npm install").unwrap(),
+            "commands that may run: npm ci, npm test"
+        );
+        let none = set("extends: [builtin:read-only]");
+        assert_eq!(
+            command(&none, "make").unwrap(),
+            "no command may run: use the tools for files and searches"
+        );
+        assert_eq!(command(&set("rules: [{ allow: run_shell_command }]"), "make"), None);
+        let fetch = set("rules: [{ allow: web_fetch, hosts: [docs.rs] }]");
+        assert_eq!(command(&fetch, "curl https://docs.rs").unwrap(), "use web_fetch");
+    }
+}
