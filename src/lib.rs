@@ -1,6 +1,7 @@
 #![doc = include_str!("architecture.md")]
 
 pub mod base;
+pub mod batch;
 pub mod cli;
 pub mod diag;
 pub mod engine;

@@ -20,6 +20,7 @@ pub mod proxy;
 mod sandbox;
 pub mod serve;
 mod spawn;
+pub mod supervised;
 pub mod toolchains;
 mod tree;
 mod write_guard;

@@ -11,7 +11,7 @@ pub mod result;
 pub mod stream;
 pub mod summary;
 pub mod suspension;
-mod text;
+pub(crate) mod text;
 #[cfg(feature = "otel")]
 pub mod traces;
 pub mod transcript;

@@ -14,5 +14,6 @@ pub mod terrain;
 pub mod text;
 mod unseen;
 pub mod walk;
+pub mod worktree;
 
 pub use root::Workspace;
