@@ -448,10 +448,18 @@ impl PlannedJob {
         sha256_hex(&[key.to_string().as_bytes(), &script])
     }
 
-    /// The vendor of its model, as far as it is known: what a stop of one service holds for.
-    pub fn vendor(&self) -> &str {
+    /// What a stop of one service holds for: the vendor of its model, or a model without vendor.
+    pub fn service(&self) -> &str {
         let model = self.arguments.model.as_deref().or(self.inputs.model.as_deref());
-        model.and_then(|model| model.split_once('/')).map_or("", |(vendor, _)| vendor)
+        service_of(model.unwrap_or_default())
+    }
+}
+
+/// The vendor of a model's name; the whole name where it is a script or a recorded run.
+pub fn service_of(model: &str) -> &str {
+    match model.split_once('/') {
+        Some((vendor, _)) if !model.starts_with("script:") && !model.starts_with("replay:") => vendor,
+        _ => model,
     }
 }
 

@@ -5,7 +5,7 @@ use super::BatchError;
 use super::breaker::CircuitBreaker;
 use super::budget::{Grant, JobSpending, Reservation, SharedBudget};
 use super::child::{self, JobEnd, ValueFiles};
-use super::plan::{BatchPlan, PlannedJob, run_dir};
+use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
 use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
 use super::rows::{self, RunRow};
@@ -196,6 +196,8 @@ struct Supervisor<'a, 'b> {
     /// Prepared or running attempts.
     active: usize,
     pids: BTreeMap<usize, i32>,
+    /// Services that refused a key or have no quota left, with what they said.
+    closed: HashMap<String, String>,
     results: BTreeMap<usize, JobResult>,
     result: CallResult,
     progress: &'b mut BatchProgress,
@@ -243,6 +245,7 @@ pub async fn run<'a>(
         work: FuturesUnordered::new(),
         active: 0,
         pids: BTreeMap::new(),
+        closed: HashMap::new(),
         results: BTreeMap::new(),
         result: CallResult {
             started: Some(Timestamp::now()),
@@ -324,11 +327,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let services = self.gate.services();
         let now = gate::now_ms();
-        let vendor = |model: &str| model.split_once('/').map_or(String::new(), |(vendor, _)| vendor.to_owned());
-        let closed: HashMap<String, String> = services
-            .iter()
-            .filter_map(|service| Some((vendor(&service.model), service.closed.clone()?)))
-            .collect();
+        let vendor = |model: &str| service_of(model).to_owned();
+        for service in &services {
+            if let Some(reason) = &service.closed {
+                self.closed.entry(vendor(&service.model)).or_insert_with(|| reason.clone());
+            }
+        }
         let paused: BTreeSet<String> = services
             .iter()
             .filter(|service| service.until > now)
@@ -339,9 +343,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         while self.active < self.call.jobs {
             let Some(at) = self.queue.pop_front() else { break };
             let Some(job) = self.jobs.get(at) else { continue };
-            let name = job.planned.vendor();
-            if let Some(reason) = closed.get(name) {
-                self.leave_out(at, format!("the service of {name} will not answer: {reason}"));
+            let name = job.planned.service();
+            if let Some(reason) = self.closed.get(name) {
+                let reason = format!("the service of {name} will not answer: {reason}");
+                self.leave_out(at, reason);
                 continue;
             }
             if paused.contains(name) {
@@ -551,10 +556,17 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .map_err(|error| BatchError::write(&rows_path, &error))?;
         self.progress.ended(&row);
         self.clean(job, attempt);
+        let is_closed = end.verdict == "provider" && matches!(end.reason.as_str(), "auth" | "quota");
+        if is_closed {
+            let reason = self.call.redactor.redact(&end.message).into_owned();
+            let service = job.planned.service().to_owned();
+            self.progress.note(&format!("no more jobs are started for {service}: {reason}"));
+            self.closed.insert(service, reason);
+        }
         let tries = self.attempts.entry(attempt.at).or_insert(0);
         *tries += 1;
         let rules = &self.call.plan.settings.retry;
-        let wanted = rules.on.contains(&end.verdict) && *tries <= rules.max;
+        let wanted = rules.on.contains(&end.verdict) && *tries <= rules.max && !is_closed;
         let verdict = end.verdict.clone();
         let result = JobResult {
             job: name,

@@ -9,6 +9,8 @@
 
 mod approvals;
 mod attacks;
+mod batch;
+mod batch_crash;
 mod cases;
 mod cli;
 mod corpus_effects;
