@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 /// The largest plan that is read, in bytes.
 const MAX_PLAN: u64 = 1 << 30;
 /// Plans are held against their digests until this many bytes were read; of further ones, which are not used, only the size is.
-const PLANS_HASHED: u64 = 256 << 20;
+const PLANS_HASHED: u64 = 32 << 20;
 /// What may stand in the directory that is merged into.
 const KNOWN: [&str; 11] = [
     "shards",

@@ -450,7 +450,12 @@ fn outputs_stay_well_formed_whatever_names_and_messages_say() {
     assert!(!summary.contains('\u{1b}') && summary.contains("`"));
     let python = "import sys\nfrom junitparser import JUnitXml\nreport = JUnitXml.fromfile(sys.argv[1])\n\
                   suites = list(report)\nassert len(suites) == 2, suites\nassert [c.name for s in suites for c in s] == ['completed'] * 2\n\
-                  assert all(c.result[0].type == 'provider' for s in suites for c in s)\n";
+                  assert all(c.result[0].type == 'provider' for s in suites for c in s)\n\
+                  import xml.etree.ElementTree as tree\n\
+                  known = {'testsuites': 'name time tests failures errors', 'testsuite': 'name tests failures errors time skipped timestamp',\n\
+                  \x20 'testcase': 'name time classname', 'properties': '', 'property': 'name value', 'error': 'type message'}\n\
+                  for node in tree.parse(sys.argv[1]).iter():\n\
+                  \x20 assert set(node.attrib) <= set(known[node.tag].split()), (node.tag, node.attrib)\n";
     if !have("junitparser", super::validators::has("junitparser")) {
         return;
     }

@@ -15,6 +15,7 @@ mod cases;
 mod cli;
 mod corpus_effects;
 mod differential;
+mod engines;
 mod exec_witness;
 mod exit_codes;
 mod feedback;
