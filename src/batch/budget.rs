@@ -57,7 +57,7 @@ pub struct SharedBudget {
     settled: [u64; 3],
     reserved: [u64; 3],
     running: u64,
-    /// The most that one request of a settled job took on average: a run notices its limit only after the request that passed it.
+    /// The most that one request of a settled job took, estimated: a run notices its limit only after the request that passed it.
     request: [u64; 3],
     /// The most that a settled job took.
     job: [u64; 3],
@@ -96,8 +96,13 @@ impl SharedBudget {
         for at in 0..3 {
             let (Some(cap), name) = (self.caps[at], NAMES[at]) else { continue };
             let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
-            let margin = if at == 0 { 0 } else { self.request[at] };
             let own = wants[at].map(|own| own.saturating_sub(spent[at]));
+            // Before the first job has settled, one request is taken to cost no more than a job may.
+            let margin = match (at, self.jobs) {
+                (0, _) => 0,
+                (_, 0) => own.unwrap_or(0),
+                _ => self.request[at],
+            };
             let wanted = own.map(|own| own.saturating_add(margin));
             let enough = match (wanted, self.jobs) {
                 (Some(wanted), _) if wanted <= left => true,
@@ -108,11 +113,17 @@ impl SharedBudget {
             if !enough && self.running > 0 {
                 return Grant::Wait;
             }
-            if left <= margin {
+            let alone = !enough && self.jobs == 0;
+            if left == 0 || (left <= margin && !alone) {
                 return Grant::Exhausted(name);
             }
             held[at] = wanted.map_or(left, |wanted| wanted.min(left));
-            limits[at] = Some(held[at] - margin + spent[at]);
+            // The first job may take what is left when nothing runs beside it.
+            let limit = match (alone, own) {
+                (true, own) => own.map_or(left, |own| own.min(left)),
+                (false, _) => held[at] - margin,
+            };
+            limits[at] = Some(limit + spent[at]);
         }
         for at in 0..3 {
             self.reserved[at] += held[at];
@@ -144,7 +155,10 @@ impl SharedBudget {
         if used[0] > 0 {
             self.jobs += 1;
             for at in 0..3 {
-                self.request[at] = self.request[at].max(used[at].div_ceil(used[0]));
+                // Requests grow with the history: the last one of a longer run costs about twice the average.
+                let average = used[at].div_ceil(used[0]);
+                let dearest = if used[0] > 1 { average.saturating_mul(2) } else { average };
+                self.request[at] = self.request[at].max(dearest);
                 self.job[at] = self.job[at].max(used[at]);
             }
         }
@@ -199,7 +213,7 @@ mod tests {
                         let used = run(held.limits.cost_micros.unwrap(), request, requests);
                         spent += used.cost_micros;
                         running.push((held, used));
-                        let most = if shared.jobs == 0 { 1 } else { parallel };
+                        let most = if shared.jobs == 0 && request > own { 1 } else { parallel };
                         if running.len() < most {
                             continue;
                         }
@@ -219,13 +233,16 @@ mod tests {
     fn a_job_reserves_its_own_limit_or_what_is_left() {
         let mut shared = SharedBudget::new(&cost(100), Instant::now());
         let Grant::Start(first) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else { panic!() };
-        assert_eq!(first.limits.cost_micros, Some(60));
+        assert_eq!(first.limits.cost_micros, Some(60), "alone, because a request may cost as much again");
         assert_eq!(shared.reserve(&cost(60), JobSpending::default(), Instant::now()), Grant::Wait);
-        shared.settle(&first, Some(run(60, 10, 2)));
+        shared.settle(&first, Some(run(60, 10, 1)));
         let Grant::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else { panic!() };
         assert_eq!(second.limits.cost_micros, Some(60));
         shared.settle(&second, None);
-        assert_eq!(shared.settled().cost_micros, 90);
+        assert_eq!(shared.settled().cost_micros, 80);
+        let Grant::Start(third) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else { panic!() };
+        assert_eq!(third.limits.cost_micros, Some(10), "20 are left, and the last request may cost 10 more");
+        shared.settle(&third, Some(run(10, 10, 1)));
         assert_eq!(shared.reserve(&cost(60), JobSpending::default(), Instant::now()), Grant::Exhausted("cost"));
     }
 
@@ -239,7 +256,7 @@ mod tests {
         };
         let Grant::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else { panic!() };
         assert_eq!(held.limits.cost_micros, Some(60), "the run's limit is over all of it");
-        assert_eq!(held.held[2], 20, "and only the rest is new");
+        assert_eq!(held.held[2], 40, "and only the rest is new, with room for its last request");
     }
 
     #[test]

@@ -10,16 +10,13 @@ pub const MAX_BYTES: usize = 64 << 20;
 /// Lists and maps inside one another.
 const MAX_DEPTH: usize = 32;
 
-/// The object of each line that is not blank.
-///
-/// # Errors
-/// Every line that is no JSON object, or writes a key twice.
-pub fn parse(files: &Files, file: FileId) -> Result<Vec<Node>, Vec<Diagnostic>> {
+/// The object of each line that is not blank, and the problem of each line that is no JSON object or writes a key twice.
+pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
     let text = files.text(file);
     if text.len() > MAX_BYTES {
         let start = Span { file, start: 0, end: 0 };
         let problem = Diagnostic::error("file-too-large", start, format!("the file has {} bytes", text.len()));
-        return Err(vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))]);
+        return (Vec::new(), vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))]);
     }
     let (mut nodes, mut problems) = (Vec::new(), Vec::new());
     let mut start = 0;
@@ -39,7 +36,7 @@ pub fn parse(files: &Files, file: FileId) -> Result<Vec<Node>, Vec<Diagnostic>> 
             Err(problem) => problems.push(problem),
         }
     }
-    if problems.is_empty() { Ok(nodes) } else { Err(problems) }
+    (nodes, problems)
 }
 
 fn object(text: &str, line: Span) -> Result<Node, Diagnostic> {
@@ -203,8 +200,8 @@ mod tests {
         let mut files = Files::new();
         let text = "{\"id\": \"a\", \"params\": {\"n\": 3, \"t\": \"x\"}}\n\n{\"path\": \"b\", \"wrong\": [1, null, true]}\n";
         let file = files.add("jobs.jsonl", text);
-        let nodes = parse(&files, file).unwrap();
-        assert_eq!(nodes.len(), 2);
+        let (nodes, problems) = parse(&files, file);
+        assert_eq!((nodes.len(), problems.len()), (2, 0));
         assert_eq!(
             nodes[0].to_json(),
             serde_json::json!({"id": "a", "params": {"n": 3, "t": "x"}})
@@ -217,7 +214,8 @@ mod tests {
     fn every_bad_line_is_named() {
         let mut files = Files::new();
         let file = files.add("jobs.jsonl", "[1]\n{\"a\": 1, \"a\": 2}\n{\"a\":\n{\"ok\": 1}\n");
-        let problems = parse(&files, file).unwrap_err();
+        let (nodes, problems) = parse(&files, file);
+        assert_eq!(nodes.len(), 1);
         let lines: Vec<usize> = problems
             .iter()
             .map(|problem| files.place(problem.span.unwrap()).line)

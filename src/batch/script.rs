@@ -394,7 +394,7 @@ fn hyperqueue(spec: &ScriptSpec) -> String {
         let sealed = quoted(&format!("{}/shards/{index}-of-{}/bundle.json", spec.out, spec.shards));
         let command = format!("{} ; test -f {sealed}", spec.shard(&index.to_string()));
         file.push_str(&format!(
-            "\n[[task]]\nid = {index}\ncommand = [\"sh\", \"-c\", {}]\ncrash_limit = 3\n",
+            "\n[[task]]\nid = {index}\ncommand = [\"sh\", \"-c\", {}]\n",
             text(&command)
         ));
     }

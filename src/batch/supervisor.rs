@@ -217,6 +217,7 @@ pub async fn run<'a>(
     let mut signals = std::mem::replace(&mut call.signals, tokio::sync::mpsc::unbounded_channel().1);
     let call = call;
     let rows = open_rows(call.dir, record)?;
+    sweep(call.dir, &record.state).await;
     let gate_dir = call.dir.join("gate");
     let gate = RequestGate::make(&gate_dir, call.plan.settings.interval)
         .map_err(|error| BatchError::write(&gate_dir, &error))?;
@@ -566,7 +567,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let tries = self.attempts.entry(attempt.at).or_insert(0);
         *tries += 1;
         let rules = &self.call.plan.settings.retry;
-        let wanted = rules.on.contains(&end.verdict) && *tries <= rules.max && !is_closed;
+        // What cannot be resumed, because its tree is gone, is begun anew.
+        let cannot_resume = attempt.resumed && end.verdict == "environment" && end.reason == "no_result";
+        let wanted = cannot_resume || (rules.on.contains(&end.verdict) && *tries <= rules.max && !is_closed);
         let verdict = end.verdict.clone();
         let result = JobResult {
             job: name,
@@ -669,6 +672,24 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.result.spent = self.budget.settled();
         self.result
     }
+}
+
+/// Takes away worktrees of jobs that ended in the moment in which an earlier call was killed.
+async fn sweep(dir: &Path, state: &record::BatchState) {
+    let entries = std::fs::read_dir(dir.join("work")).into_iter().flatten().flatten();
+    let left: Vec<PathBuf> = entries
+        .filter(|entry| !entry.file_name().to_str().is_some_and(|job| state.open.contains_key(job)))
+        .map(|entry| entry.path())
+        .collect();
+    // A job that is run again makes its worktree anew, so what cannot be taken away now does no harm.
+    let _ = tokio::task::spawn_blocking(move || {
+        for place in left {
+            let _ = worktree::remove(None, &place.join("tree"));
+            let _ = worktree::remove(None, &place.join("again"));
+            let _ = worktree::remove(None, &place);
+        }
+    })
+    .await;
 }
 
 /// Where the messages of a run go: beside its directory.

@@ -15,7 +15,7 @@ const LOCKED: &str = "in use by overnight batch\n";
 pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Option<String>, String> {
     let said = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(tree).map_err(|error| said(tree, error))?;
-    let tree = tree.canonicalize().map_err(|error| said(tree, error))?;
+    let tree = place_of(tree).map_err(|error| said(tree, error))?;
     let common = repository
         .common_dir
         .canonicalize()
@@ -30,11 +30,12 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     write("commondir", "../..\n".to_owned())?;
     write("gitdir", format!("{}\n", tree.join(".git").display()))?;
     write("HEAD", format!("{commit}\n"))?;
+    // First, so that a half-made worktree leads to what git knows of it.
+    let pointer = tree.join(".git");
+    std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
     let checkout = patch::checkout(repository, commit, &tree)?;
     let index = admin.join("index");
     std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
-    let pointer = tree.join(".git");
-    std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
     Ok((checkout.pointers > 0).then(|| {
         format!(
             "{} files of the worktree are pointers of Git LFS: filters do not run for a batch",
@@ -45,15 +46,35 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
 
 /// Removes a worktree of [`create`], whole or half made, and what git knows of it. Blocks.
 ///
+/// `repository`: whose it is; without it the tree's own pointer is followed, if it leads to a directory of ours.
+///
 /// # Errors
 /// Those of the file system; nothing there is no error.
 pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
-    if let Some(repository) = repository
-        && let (Ok(common), Ok(tree)) = (repository.common_dir.canonicalize(), tree.canonicalize())
-    {
-        gone(&admin_dir(&common, &tree))?;
+    match (repository.map(|found| found.common_dir.canonicalize()), place_of(tree)) {
+        (Some(Ok(common)), Ok(tree)) => gone(&admin_dir(&common, &tree))?,
+        (None, _) => {
+            let text = patch::pointer(&tree.join(".git")).unwrap_or_default();
+            let admin = PathBuf::from(text.strip_prefix("gitdir:").unwrap_or_default().trim());
+            let is_ours = admin
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("overnight-"));
+            let among_worktrees = admin.parent().is_some_and(|parent| parent.ends_with("worktrees"));
+            if is_ours && among_worktrees {
+                gone(&admin)?;
+            }
+        }
+        _ => {}
     }
     gone(tree)
+}
+
+/// The real place of a tree, whether it is there or not.
+fn place_of(tree: &Path) -> io::Result<PathBuf> {
+    match (tree.parent(), tree.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        _ => tree.canonicalize(),
+    }
 }
 
 fn gone(dir: &Path) -> io::Result<()> {

@@ -383,10 +383,10 @@ fn hyperqueue_runs_the_tasks() {
 import sys, tomllib, os
 from hyperqueue import Client, Job, LocalCluster
 file = tomllib.load(open('job.toml', 'rb'))
-job = Job()
+job = Job(default_workdir=os.getcwd(), default_env=dict(os.environ))
 known = {}
 for task in file['task']:
-    known[task['id']] = job.program(task['command'], deps=[known[d] for d in task.get('deps', [])], env=dict(os.environ), cwd=os.getcwd())
+    known[task['id']] = job.program(task['command'], deps=[known[d] for d in task.get('deps', [])])
 with LocalCluster() as cluster:
     cluster.start_worker()
     client = cluster.client()

@@ -127,16 +127,12 @@ async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal
     let mut problems = Vec::new();
     let file = files.add(source.name.clone(), source.text.clone());
     let parsed = match is_lines(source) {
-        true => match lines::parse(&files, file) {
-            Ok(nodes) => {
-                let start = files.whole(file).point();
-                Some(manifest::of_lines(&nodes, &source.fallback, start, &mut problems))
-            }
-            Err(found) => {
-                problems.extend(found);
-                None
-            }
-        },
+        true => {
+            let (nodes, found) = lines::parse(&files, file);
+            problems.extend(found);
+            let start = files.whole(file).point();
+            Some(manifest::of_lines(&nodes, &source.fallback, start, &mut problems))
+        }
         false => match diag::parse(&files, file) {
             Ok(root) => manifest::parse(&files, &root, &source.fallback, &mut problems),
             Err(found) => {
@@ -216,13 +212,8 @@ async fn expand_lists(
             },
         };
         let file = files.add(name, text);
-        let nodes = match lines::parse(files, file) {
-            Ok(nodes) => nodes,
-            Err(found) => {
-                problems.extend(found);
-                continue;
-            }
-        };
+        let (nodes, found) = lines::parse(files, file);
+        problems.extend(found);
         for node in &nodes {
             let Some(mut line) = manifest::target(node, false, problems) else {
                 continue;
