@@ -47,7 +47,9 @@ impl CircuitBreaker {
         }
         if self.provider_in_a_row >= self.rules.provider_failures {
             let jobs = self.provider_in_a_row;
-            return Some(format!("the model service failed {jobs} jobs in a row (stop.provider_failures)"));
+            return Some(format!(
+                "the model service failed {jobs} jobs in a row (stop.provider_failures)"
+            ));
         }
         let most = self.most_failed?;
         (self.failed >= most).then(|| format!("{} jobs did not pass (stop.failed)", self.failed))

@@ -94,7 +94,9 @@ impl SharedBudget {
         let spent = spent.amounts();
         let (mut held, mut limits) = ([0; 3], [None; 3]);
         for at in 0..3 {
-            let (Some(cap), name) = (self.caps[at], NAMES[at]) else { continue };
+            let (Some(cap), name) = (self.caps[at], NAMES[at]) else {
+                continue;
+            };
             let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
             let own = wants[at].map(|own| own.saturating_sub(spent[at]));
             // Before the first job has settled, one request is taken to cost no more than a job may.
@@ -157,7 +159,11 @@ impl SharedBudget {
             for at in 0..3 {
                 // Requests grow with the history: the last one of a longer run costs about twice the average.
                 let average = used[at].div_ceil(used[0]);
-                let dearest = if used[0] > 1 { average.saturating_mul(2) } else { average };
+                let dearest = if used[0] > 1 {
+                    average.saturating_mul(2)
+                } else {
+                    average
+                };
                 self.request[at] = self.request[at].max(dearest);
                 self.job[at] = self.job[at].max(used[at]);
             }
@@ -232,18 +238,38 @@ mod tests {
     #[test]
     fn a_job_reserves_its_own_limit_or_what_is_left() {
         let mut shared = SharedBudget::new(&cost(100), Instant::now());
-        let Grant::Start(first) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else { panic!() };
-        assert_eq!(first.limits.cost_micros, Some(60), "alone, because a request may cost as much again");
-        assert_eq!(shared.reserve(&cost(60), JobSpending::default(), Instant::now()), Grant::Wait);
+        let Grant::Start(first) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+            panic!()
+        };
+        assert_eq!(
+            first.limits.cost_micros,
+            Some(60),
+            "alone, because a request may cost as much again"
+        );
+        assert_eq!(
+            shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
+            Grant::Wait
+        );
         shared.settle(&first, Some(run(60, 10, 1)));
-        let Grant::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else { panic!() };
+        let Grant::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+            panic!()
+        };
         assert_eq!(second.limits.cost_micros, Some(60));
         shared.settle(&second, None);
         assert_eq!(shared.settled().cost_micros, 80);
-        let Grant::Start(third) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else { panic!() };
-        assert_eq!(third.limits.cost_micros, Some(10), "20 are left, and the last request may cost 10 more");
+        let Grant::Start(third) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+            panic!()
+        };
+        assert_eq!(
+            third.limits.cost_micros,
+            Some(10),
+            "20 are left, and the last request may cost 10 more"
+        );
         shared.settle(&third, Some(run(10, 10, 1)));
-        assert_eq!(shared.reserve(&cost(60), JobSpending::default(), Instant::now()), Grant::Exhausted("cost"));
+        assert_eq!(
+            shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
+            Grant::Exhausted("cost")
+        );
     }
 
     #[test]
@@ -254,9 +280,14 @@ mod tests {
             tokens: 0,
             cost_micros: 40,
         };
-        let Grant::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else { panic!() };
+        let Grant::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else {
+            panic!()
+        };
         assert_eq!(held.limits.cost_micros, Some(60), "the run's limit is over all of it");
-        assert_eq!(held.held[2], 40, "and only the rest is new, with room for its last request");
+        assert_eq!(
+            held.held[2], 40,
+            "and only the rest is new, with room for its last request"
+        );
     }
 
     #[test]
@@ -267,7 +298,9 @@ mod tests {
             ..Budget::default()
         };
         let mut shared = SharedBudget::new(&caps, now);
-        let Grant::Start(held) = shared.reserve(&Budget::default(), JobSpending::default(), now) else { panic!() };
+        let Grant::Start(held) = shared.reserve(&Budget::default(), JobSpending::default(), now) else {
+            panic!()
+        };
         assert_eq!(held.limits.wall_ms, Some(1_000));
         assert_eq!(
             shared.reserve(&Budget::default(), JobSpending::default(), now + Duration::from_secs(2)),

@@ -128,9 +128,15 @@ pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
             ..seal.clone()
         };
         let bare = serde_json::to_string(&bare).unwrap_or_default();
-        let holds = seal.seal.as_ref().is_some_and(|mac| key.verifies(&[SEAL, bare.as_bytes()], mac));
+        let holds = seal
+            .seal
+            .as_ref()
+            .is_some_and(|mac| key.verifies(&[SEAL, bare.as_bytes()], mac));
         if !holds {
-            return Err(format!("{} was not made under the key in OVERNIGHT_JOURNAL_KEY", path.display()));
+            return Err(format!(
+                "{} was not made under the key in OVERNIGHT_JOURNAL_KEY",
+                path.display()
+            ));
         }
     }
     Ok(Some(seal))

@@ -168,7 +168,10 @@ fn by_status(status: ExitStatus) -> (&'static str, u8, String) {
 
 fn read_result(run_dir: &Path) -> Option<RunResult> {
     let path = run_dir.join("result.json");
-    let size = std::fs::symlink_metadata(&path).ok().filter(|data| data.is_file())?.len();
+    let size = std::fs::symlink_metadata(&path)
+        .ok()
+        .filter(|data| data.is_file())?
+        .len();
     if size > MAX_RESULT {
         return None;
     }
@@ -213,7 +216,10 @@ fn last_line(log: &Path) -> String {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text = read().unwrap_or_default();
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("help:"));
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("help:"));
     lines.last().unwrap_or_default().chars().take(500).collect()
 }
 
@@ -228,8 +234,18 @@ pub fn patch_of(run_dir: &Path) -> Option<(Vec<u8>, String)> {
 pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &JobEnd) -> RunRow {
     let identity = &job.identity;
     let spending = end.spending.unwrap_or_default();
-    let known = |own: &str, planned: &str| if own.is_empty() { planned.to_owned() } else { own.to_owned() };
-    let planned = identity.model.as_deref().or(job.inputs.model.as_deref()).unwrap_or_default();
+    let known = |own: &str, planned: &str| {
+        if own.is_empty() {
+            planned.to_owned()
+        } else {
+            own.to_owned()
+        }
+    };
+    let planned = identity
+        .model
+        .as_deref()
+        .or(job.inputs.model.as_deref())
+        .unwrap_or_default();
     RunRow {
         job: identity.job.clone(),
         digest: digest.to_owned(),

@@ -31,7 +31,11 @@ struct Side {
 
 /// The last ended row of each job of a batch. `path` is the batch's directory, or a `runs.jsonl`.
 fn read(path: &Path) -> Result<Vec<Side>, BatchError> {
-    let file = if path.is_dir() { path.join(rows::FILE) } else { path.to_owned() };
+    let file = if path.is_dir() {
+        path.join(rows::FILE)
+    } else {
+        path.to_owned()
+    };
     let mut last: BTreeMap<String, Side> = BTreeMap::new();
     rows::each(&file, |row| {
         last.insert(row.job.clone(), side(&row));
@@ -82,7 +86,12 @@ fn paired(a: &[Side], b: &[Side]) -> BatchComparison {
     }
     let only_b = b.iter().filter(|side| !keys_a.contains(side.keys[level].as_str()));
     found.only_b = only_b.map(|side| side.job.clone()).collect();
-    for list in [&mut found.fixed, &mut found.broken, &mut found.only_a, &mut found.only_b] {
+    for list in [
+        &mut found.fixed,
+        &mut found.broken,
+        &mut found.only_a,
+        &mut found.only_b,
+    ] {
         list.sort();
     }
     found.p_value = mcnemar(found.fixed.len() as u64, found.broken.len() as u64);
@@ -170,11 +179,25 @@ mod tests {
 
     #[test]
     fn jobs_pair_across_models_unless_a_batch_has_several() {
-        let a = [row("a-x", "a", "x", true), row("b-x", "b", "x", false), row("c-x", "c", "x", true)];
-        let b = [row("a-y", "a", "y", false), row("b-y", "b", "y", true), row("d-y", "d", "y", true)];
+        let a = [
+            row("a-x", "a", "x", true),
+            row("b-x", "b", "x", false),
+            row("c-x", "c", "x", true),
+        ];
+        let b = [
+            row("a-y", "a", "y", false),
+            row("b-y", "b", "y", true),
+            row("d-y", "d", "y", true),
+        ];
         let found = paired(&a, &b);
-        assert_eq!((found.fixed, found.broken), (vec!["b-y".to_owned()], vec!["a-y".to_owned()]));
-        assert_eq!((found.only_a, found.only_b), (vec!["c-x".to_owned()], vec!["d-y".to_owned()]));
+        assert_eq!(
+            (found.fixed, found.broken),
+            (vec!["b-y".to_owned()], vec!["a-y".to_owned()])
+        );
+        assert_eq!(
+            (found.only_a, found.only_b),
+            (vec!["c-x".to_owned()], vec!["d-y".to_owned()])
+        );
         let both = [row("a-x", "a", "x", true), row("a-y", "a", "y", true)];
         let found = paired(&both, &both);
         assert_eq!(found.both_passed, 2);

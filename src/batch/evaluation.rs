@@ -43,8 +43,16 @@ pub fn wilson(passed: u64, trials: u64) -> (f64, f64) {
     let centre = p + square / (2.0 * n);
     let spread = Z * (p * (1.0 - p) / n + square / (4.0 * n * n)).sqrt();
     let scale = 1.0 + square / n;
-    let low = if passed == 0 { 0.0 } else { ((centre - spread) / scale).max(0.0) };
-    let high = if passed == trials { 1.0 } else { ((centre + spread) / scale).min(1.0) };
+    let low = if passed == 0 {
+        0.0
+    } else {
+        ((centre - spread) / scale).max(0.0)
+    };
+    let high = if passed == trials {
+        1.0
+    } else {
+        ((centre + spread) / scale).min(1.0)
+    };
     (low, high)
 }
 
@@ -76,21 +84,35 @@ pub fn scores<'a>(rows: impl Iterator<Item = &'a RunRow>) -> Vec<ModelScore> {
     let mut cells: BTreeMap<(String, String), Cell> = BTreeMap::new();
     for row in rows {
         let cell = cells.entry((row.recipe.clone(), row.model.clone())).or_default();
-        let key = format!("{}\n{}\n{}", row.name, row.target, serde_json::Value::Object(row.params.clone()));
+        let key = format!(
+            "{}\n{}\n{}",
+            row.name,
+            row.target,
+            serde_json::Value::Object(row.params.clone())
+        );
         let (passed, trials) = cell.jobs.entry(key).or_default();
         *passed += u64::from(row.is_success());
         *trials += 1;
         cell.cost += row.cost;
         cell.seconds += row.seconds;
     }
-    cells.into_iter().map(|((recipe, model), cell)| score(recipe, model, &cell)).collect()
+    cells
+        .into_iter()
+        .map(|((recipe, model), cell)| score(recipe, model, &cell))
+        .collect()
 }
 
 fn score(recipe: String, model: String, cell: &Cell) -> ModelScore {
     let passed: u64 = cell.jobs.values().map(|(passed, _)| passed).sum();
     let trials: u64 = cell.jobs.values().map(|(_, trials)| trials).sum();
     let (low, high) = wilson(passed, trials);
-    let most = cell.jobs.values().map(|(_, trials)| *trials).max().unwrap_or(0).min(MAX_K);
+    let most = cell
+        .jobs
+        .values()
+        .map(|(_, trials)| *trials)
+        .max()
+        .unwrap_or(0)
+        .min(MAX_K);
     let mean = |k: u64| {
         let fit: Vec<f64> = cell
             .jobs
@@ -106,7 +128,11 @@ fn score(recipe: String, model: String, cell: &Cell) -> ModelScore {
         jobs: cell.jobs.len() as u64,
         trials,
         passed,
-        rate: if trials == 0 { 0.0 } else { as_float(passed) / as_float(trials) },
+        rate: if trials == 0 {
+            0.0
+        } else {
+            as_float(passed) / as_float(trials)
+        },
         low,
         high,
         pass_at: (1..=most).map(|k| (k, mean(k))).collect(),

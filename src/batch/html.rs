@@ -38,7 +38,12 @@ pub fn write(out: &mut dyn Write, result: &BatchResult, jobs: &[JobReport]) -> i
             style { (PreEscaped(STYLE)) }
         }
     };
-    writeln!(out, "{}<html lang=\"en\">{}<body>", DOCTYPE.into_string(), head.into_string())?;
+    writeln!(
+        out,
+        "{}<html lang=\"en\">{}<body>",
+        DOCTYPE.into_string(),
+        head.into_string()
+    )?;
     writeln!(out, "{}<main>", header(result).into_string())?;
     if !result.evaluation.is_empty() {
         writeln!(out, "{}", matrix(&result.evaluation).into_string())?;
@@ -129,11 +134,17 @@ fn table(out: &mut dyn Write, jobs: &[JobReport]) -> io::Result<()> {
         }
     };
     writeln!(out, "<section>{}", head.into_string())?;
-    let columns = ["Job", "Outcome", "Recipe", "Target", "Model", "Trial", "Cost", "Tokens", "Time", "Message"];
+    let columns = [
+        "Job", "Outcome", "Recipe", "Target", "Model", "Trial", "Cost", "Tokens", "Time", "Message",
+    ];
     let heads = html! { thead { tr { @for column in columns {
         th scope="col" { button type="button" { (column) } }
     } } } };
-    write!(out, "<div class=\"scroll\"><table id=\"jobs\">{}<tbody>", heads.into_string())?;
+    write!(
+        out,
+        "<div class=\"scroll\"><table id=\"jobs\">{}<tbody>",
+        heads.into_string()
+    )?;
     let is_open = |job: &&JobReport| !matches!(job.state.as_str(), "passed" | "no_change" | "skipped");
     let cut = jobs.len() > MAX_ROWS;
     let (open, rest): (Vec<&JobReport>, Vec<&JobReport>) = match cut {

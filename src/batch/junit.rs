@@ -15,11 +15,21 @@ const PIECE: usize = 500;
 /// # Errors
 /// Those of `out`.
 pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> io::Result<()> {
-    let failures = jobs.iter().filter(|job| kind(job) == Some(NonSuccessKind::Failure)).count();
-    let errors = jobs.iter().filter(|job| kind(job) == Some(NonSuccessKind::Error)).count();
+    let failures = jobs
+        .iter()
+        .filter(|job| kind(job) == Some(NonSuccessKind::Failure))
+        .count();
+    let errors = jobs
+        .iter()
+        .filter(|job| kind(job) == Some(NonSuccessKind::Error))
+        .count();
     let name = escaped(&text::line(head.name, 200));
     let tests = jobs.len();
-    let time = jobs.iter().filter_map(|job| job.row.as_ref()).map(|row| row.seconds).sum::<f64>();
+    let time = jobs
+        .iter()
+        .filter_map(|job| job.row.as_ref())
+        .map(|row| row.seconds)
+        .sum::<f64>();
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     writeln!(
         out,
@@ -33,7 +43,10 @@ pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> 
         let from = xml.find("<testsuite ").unwrap_or(xml.len());
         let until = xml.rfind("</testsuites>").unwrap_or(xml.len());
         // Jenkins' schema calls it so; values of attributes hold no quotation mark.
-        let suites = xml.get(from..until).unwrap_or_default().replace(" disabled=\"", " skipped=\"");
+        let suites = xml
+            .get(from..until)
+            .unwrap_or_default()
+            .replace(" disabled=\"", " skipped=\"");
         out.write_all(suites.as_bytes())?;
     }
     writeln!(out, "</testsuites>")

@@ -16,7 +16,10 @@ pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
     if text.len() > MAX_BYTES {
         let start = Span { file, start: 0, end: 0 };
         let problem = Diagnostic::error("file-too-large", start, format!("the file has {} bytes", text.len()));
-        return (Vec::new(), vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))]);
+        return (
+            Vec::new(),
+            vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))],
+        );
     }
     let (mut nodes, mut problems) = (Vec::new(), Vec::new());
     let mut start = 0;
@@ -47,11 +50,15 @@ fn object(text: &str, line: Span) -> Result<Node, Diagnostic> {
         depth: MAX_DEPTH,
     };
     let mut reader = serde_json::Deserializer::from_str(text);
-    let read = seed.deserialize(&mut reader).and_then(|node| reader.end().map(|()| node));
+    let read = seed
+        .deserialize(&mut reader)
+        .and_then(|node| reader.end().map(|()| node));
     match read {
         Ok(node) if matches!(node.shape, Shape::Map(_)) => Ok(node),
-        Ok(_) => Err(Diagnostic::error("wrong-type", line.point(), "a line must be one JSON object")
-            .help("write one job a line, as {\"path\": \"../a\"}")),
+        Ok(_) => Err(
+            Diagnostic::error("wrong-type", line.point(), "a line must be one JSON object")
+                .help("write one job a line, as {\"path\": \"../a\"}"),
+        ),
         Err(error) => {
             let column = error.column().saturating_sub(1).min(text.len());
             let at = Span {
@@ -160,7 +167,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let span = self.here();
         let mut list = Vec::new();
         loop {
-            let deeper = self.deeper().ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
+            let deeper = self
+                .deeper()
+                .ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
             match items.next_element_seed(deeper)? {
                 Some(node) => list.push(node),
                 None => break,
@@ -180,7 +189,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
             if entries.iter().any(|entry| entry.key == key) {
                 return Err(serde::de::Error::custom(format!("`{key}` is written twice")));
             }
-            let deeper = self.deeper().ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
+            let deeper = self
+                .deeper()
+                .ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
             let value = map.next_value_seed(deeper)?;
             entries.push(Entry { key, key_span, value });
         }
@@ -198,7 +209,8 @@ mod tests {
     #[test]
     fn lines_become_trees_with_places() {
         let mut files = Files::new();
-        let text = "{\"id\": \"a\", \"params\": {\"n\": 3, \"t\": \"x\"}}\n\n{\"path\": \"b\", \"wrong\": [1, null, true]}\n";
+        let text =
+            "{\"id\": \"a\", \"params\": {\"n\": 3, \"t\": \"x\"}}\n\n{\"path\": \"b\", \"wrong\": [1, null, true]}\n";
         let file = files.add("jobs.jsonl", text);
         let (nodes, problems) = parse(&files, file);
         assert_eq!((nodes.len(), problems.len()), (2, 0));

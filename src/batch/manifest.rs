@@ -278,7 +278,10 @@ pub fn is_id(text: &str) -> bool {
 }
 
 fn bad_id(key: &str, id: &Spanned<String>) -> Diagnostic {
-    let message = format!("`{key}` becomes the name of a directory, and `{}` cannot be one", id.value);
+    let message = format!(
+        "`{key}` becomes the name of a directory, and `{}` cannot be one",
+        id.value
+    );
     Diagnostic::error("wrong-value", id.span, message).help(format!(
         "letters, digits, `.`, `_` and `-`, at most {MAX_ID}, not beginning with `.` or `-`"
     ))
@@ -426,7 +429,10 @@ mod tests {
         );
         assert_eq!(problems, [""; 0]);
         let manifest = manifest.unwrap();
-        assert_eq!((manifest.trials, manifest.models.len(), manifest.targets.len()), (3, 2, 4));
+        assert_eq!(
+            (manifest.trials, manifest.models.len(), manifest.targets.len()),
+            (3, 2, 4)
+        );
         let settings = manifest.settings;
         assert_eq!(settings.budget.cost_micros, Some(1_500_000));
         assert_eq!(settings.interval, Some(Duration::from_millis(200)));

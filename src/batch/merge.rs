@@ -1,14 +1,14 @@
 //! One result from the bundles of shards: checked for manifest, overlap, completeness and digests, then written as one batch's. Rows
 //! are read one at a time; what is kept of each job is its last row.
 
+use super::BatchError;
+use super::budget::JobSpending;
 use super::bundle::{self, BundleSeal};
 use super::outputs::{self, JobReport, ReportHead};
 use super::plan::{self, PlanFile};
 use super::rows::{self, RunRow};
 use super::shard::ShardSpec;
 use super::supervisor::CallResult;
-use super::budget::JobSpending;
-use super::BatchError;
 use crate::journal::artefacts;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -86,8 +86,17 @@ pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result
         .collect();
     let strangers: Vec<String> = last.into_keys().collect();
     if !strangers.is_empty() {
-        let text = format!("{} jobs have rows and stand in no plan, as {}", strangers.len(), strangers[0]);
-        return Err(BatchError::Invalid(problem(first, "unknown-job", &text, "merge bundles of one manifest")));
+        let text = format!(
+            "{} jobs have rows and stand in no plan, as {}",
+            strangers.len(),
+            strangers[0]
+        );
+        return Err(BatchError::Invalid(problem(
+            first,
+            "unknown-job",
+            &text,
+            "merge bundles of one manifest",
+        )));
     }
     let without = jobs.iter().filter(|job| job.state == "not_run").count();
     if without > 0 {
@@ -112,7 +121,10 @@ fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
     for dir in dirs {
         match bundle::read(dir) {
             Ok(Some(seal)) => {
-                let shard = seal.shard.as_deref().map_or(Ok(ShardSpec { index: 1, total: 1 }), ShardSpec::parse);
+                let shard = seal
+                    .shard
+                    .as_deref()
+                    .map_or(Ok(ShardSpec { index: 1, total: 1 }), ShardSpec::parse);
                 match shard {
                     Ok(shard) => bundles.push(Bundle { dir, seal, shard }),
                     Err(why) => problems.push(problem(dir, "altered-bundle", &why, "copy the bundle again")),
@@ -136,9 +148,16 @@ fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
 
 fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
     let path = dir.join(plan::FILE);
-    let size = std::fs::metadata(&path).map_err(|error| BatchError::read(&path, &error))?.len();
+    let size = std::fs::metadata(&path)
+        .map_err(|error| BatchError::read(&path, &error))?
+        .len();
     if size > MAX_PLAN {
-        return Err(BatchError::Invalid(problem(dir, "altered-bundle", "plan.json is too large", "copy the bundle again")));
+        return Err(BatchError::Invalid(problem(
+            dir,
+            "altered-bundle",
+            "plan.json is too large",
+            "copy the bundle again",
+        )));
     }
     let text = std::fs::read(&path).map_err(|error| BatchError::read(&path, &error))?;
     let read: Result<PlanFile, _> = serde_json::from_slice(&text);
@@ -148,7 +167,12 @@ fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
     })?;
     if plan::manifest_digest(plan.jobs.iter()) != plan.manifest {
         let why = "plan.json is altered: its jobs do not make its digest";
-        return Err(BatchError::Invalid(problem(dir, "altered-bundle", why, "copy the bundle again")));
+        return Err(BatchError::Invalid(problem(
+            dir,
+            "altered-bundle",
+            why,
+            "copy the bundle again",
+        )));
     }
     Ok(plan)
 }
@@ -171,7 +195,12 @@ fn fits(out: &Path, plan: &PlanFile) -> Result<(), BatchError> {
     }
     if out.join(plan::FILE).is_file() && read_plan(out)?.manifest != plan.manifest {
         let why = "an earlier merge of another manifest lies here";
-        return Err(BatchError::Invalid(problem(out, "other-manifest", why, "name an empty directory")));
+        return Err(BatchError::Invalid(problem(
+            out,
+            "other-manifest",
+            why,
+            "name an empty directory",
+        )));
     }
     Ok(())
 }
@@ -180,12 +209,22 @@ fn agree(bundles: &[Bundle<'_>], unended: &[&Path], plan: &PlanFile) -> Vec<Stri
     let mut problems = Vec::new();
     let help = "merge the shards of one manifest; `--changed` in one of them made another";
     for bundle in bundles.iter().filter(|bundle| bundle.seal.manifest != plan.manifest) {
-        problems.push(problem(bundle.dir, "other-manifest", "this bundle is of another manifest", help));
+        problems.push(problem(
+            bundle.dir,
+            "other-manifest",
+            "this bundle is of another manifest",
+            help,
+        ));
     }
     for dir in unended {
         match read_plan(dir) {
             Ok(other) if other.manifest == plan.manifest => {}
-            Ok(_) => problems.push(problem(dir, "other-manifest", "this bundle is of another manifest", help)),
+            Ok(_) => problems.push(problem(
+                dir,
+                "other-manifest",
+                "this bundle is of another manifest",
+                help,
+            )),
             Err(error) => problems.push(error.to_string()),
         }
     }
@@ -217,7 +256,12 @@ fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
         }
         if let Some((job, first)) = example {
             let why = format!("{shared} of its jobs, as {job}, are in {} too", first.display());
-            problems.push(problem(bundle.dir, "overlap", &why, "merge shards of one split: the same N and timings"));
+            problems.push(problem(
+                bundle.dir,
+                "overlap",
+                &why,
+                "merge shards of one split: the same N and timings",
+            ));
         }
     }
     problems
@@ -246,8 +290,17 @@ fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
                 }
             };
             if let Some(why) = why {
-                let code = if why.contains("is cut") { "cut-bundle" } else { "altered-bundle" };
-                problems.push(problem(bundle.dir, code, &why, "copy the bundle again, or run the shard again"));
+                let code = if why.contains("is cut") {
+                    "cut-bundle"
+                } else {
+                    "altered-bundle"
+                };
+                problems.push(problem(
+                    bundle.dir,
+                    code,
+                    &why,
+                    "copy the bundle again, or run the shard again",
+                ));
             }
         }
     }
@@ -258,7 +311,12 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&Path]) -> Vec<String> {
     const LISTED: usize = 50;
     let mut missing: Vec<String> = unended
         .iter()
-        .map(|dir| format!("{}: this shard has not ended; start it again with the same command", dir.display()))
+        .map(|dir| {
+            format!(
+                "{}: this shard has not ended; start it again with the same command",
+                dir.display()
+            )
+        })
         .collect();
     let total = bundles.iter().map(|bundle| bundle.shard.total).max().unwrap_or(0);
     let there: std::collections::BTreeSet<u64> = bundles.iter().map(|bundle| bundle.shard.index).collect();
@@ -328,7 +386,12 @@ fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -
             })?;
             if !bundle::is_patch(&bytes, digest) {
                 let why = format!("{patch} is altered: its digest is another");
-                return Err(BatchError::Invalid(problem(bundle.dir, "altered-bundle", &why, "copy the bundle again")));
+                return Err(BatchError::Invalid(problem(
+                    bundle.dir,
+                    "altered-bundle",
+                    &why,
+                    "copy the bundle again",
+                )));
             }
             let to = out.join(patch);
             if to != from {

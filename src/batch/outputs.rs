@@ -144,7 +144,9 @@ pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &CallResult) -> B
         total: jobs.len() as u64,
         ..JobCounts::default()
     };
-    let mut code = call.signal.map_or(0, |signal| u8::try_from(128 + signal).unwrap_or(130));
+    let mut code = call
+        .signal
+        .map_or(0, |signal| u8::try_from(128 + signal).unwrap_or(130));
     let mut not_run = Vec::new();
     for job in jobs {
         match (job.state.as_str(), job.standing) {
@@ -166,7 +168,9 @@ pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &CallResult) -> B
         }
         code = (head.stronger)(code, job.exit_code);
     }
-    let ended = jobs.iter().filter(|job| !matches!(job.state.as_str(), "skipped" | "not_run" | "cancelled" | "suspended"));
+    let ended = jobs
+        .iter()
+        .filter(|job| !matches!(job.state.as_str(), "skipped" | "not_run" | "cancelled" | "suspended"));
     let only_no_change = counts.verdicts.keys().all(|word| word == "no_change") && !counts.verdicts.is_empty();
     BatchResult {
         schema: SCHEMA.to_owned(),
@@ -201,7 +205,10 @@ pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &CallResult) -> B
 pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &BatchResult) -> Result<(), BatchError> {
     stream(&dir.join("junit.xml"), |out| junit::write(out, head, jobs))?;
     stream(&dir.join("report.html"), |out| html::write(out, result, jobs))?;
-    artefacts::replace(&dir.join("summary.md"), summary::page(result, head.name, jobs).as_bytes())?;
+    artefacts::replace(
+        &dir.join("summary.md"),
+        summary::page(result, head.name, jobs).as_bytes(),
+    )?;
     let mut text = serde_json::to_string_pretty(result).map_err(|error| BatchError::Output(error.to_string()))?;
     text.push('\n');
     artefacts::replace(&dir.join("result.json"), text.as_bytes())?;

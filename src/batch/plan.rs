@@ -151,7 +151,11 @@ pub struct PlanFile {
 /// Makes the jobs. `base` is where paths of the manifest start. Targets that name lists must have been replaced by their lines.
 pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems: &mut Problems) -> BatchPlan {
     let models: Vec<(String, bool)> = match flags.models.is_empty() {
-        true => manifest.models.iter().map(|model| (model.value.clone(), true)).collect(),
+        true => manifest
+            .models
+            .iter()
+            .map(|model| (model.value.clone(), true))
+            .collect(),
         false => flags.models.iter().map(|model| (model.clone(), false)).collect(),
     };
     let combinations = combinations(&manifest.matrix);
@@ -273,12 +277,22 @@ fn job(
         (None, None, None) => (String::new(), String::new()),
     };
     if recipe == "-" {
-        let problem = Diagnostic::error("wrong-value", target.head, "a recipe of a batch cannot be read from stdin");
+        let problem = Diagnostic::error(
+            "wrong-value",
+            target.head,
+            "a recipe of a batch cannot be read from stdin",
+        );
         problems.push(problem.help("name a file"));
     }
     let mut policies: Vec<(String, String)> = manifest.policies.iter().map(of_manifest).collect();
     policies.extend(flags.policies.iter().map(|flag| (flag.clone(), flag.clone())));
-    let params = merged(manifest.params.as_ref(), one.matrix, target.params.as_ref(), target.head, problems);
+    let params = merged(
+        manifest.params.as_ref(),
+        one.matrix,
+        target.params.as_ref(),
+        target.head,
+        problems,
+    );
     let values = match params.as_ref().map(Node::to_json) {
         Some(Value::Object(values)) => values,
         _ => Map::new(),
@@ -388,7 +402,11 @@ fn slug(text: &str) -> String {
 
 fn model_slug(model: &str) -> String {
     let last = model.rsplit('/').next().unwrap_or_default();
-    slug(last.strip_prefix("script:").or(last.strip_prefix("replay:")).unwrap_or(last))
+    slug(
+        last.strip_prefix("script:")
+            .or(last.strip_prefix("replay:"))
+            .unwrap_or(last),
+    )
 }
 
 /// The name of a job. A given `id` is the name; where an axis has several values, each of them is added.
@@ -443,7 +461,11 @@ impl PlannedJob {
             "input": self.identity.input,
             "model": self.identity.model.as_deref().or(model),
         });
-        let script = self.arguments.model.as_deref().and_then(|model| model.strip_prefix("script:"));
+        let script = self
+            .arguments
+            .model
+            .as_deref()
+            .and_then(|model| model.strip_prefix("script:"));
         let script = script.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
         sha256_hex(&[key.to_string().as_bytes(), &script])
     }
@@ -578,7 +600,10 @@ mod tests {
         let changes = plan_a.file().changes(&more.file());
         assert_eq!(changes.len(), 1, "{changes:?}");
         let (trials, _) = plan(&TWO.replace("recipe:", "trials: 2\nrecipe:"));
-        assert!(names(&trials).contains(&names(&plan_a)[0]), "the first trial keeps the name");
+        assert!(
+            names(&trials).contains(&names(&plan_a)[0]),
+            "the first trial keeps the name"
+        );
         assert_eq!(trials.jobs.len(), 4);
     }
 
@@ -594,12 +619,16 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), plan.jobs.len());
-        assert_eq!(plan.jobs[0].identity.params, *json!({"z": 0, "p": 1, "q": "u"}).as_object().unwrap());
+        assert_eq!(
+            plan.jobs[0].identity.params,
+            *json!({"z": 0, "p": 1, "q": "u"}).as_object().unwrap()
+        );
     }
 
     #[test]
     fn a_given_id_is_the_name() {
-        let (plan, _) = plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: ., id: one }\n  - { path: ., id: two }\n");
+        let (plan, _) =
+            plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: ., id: one }\n  - { path: ., id: two }\n");
         assert_eq!(names(&plan), ["one", "two"]);
     }
 

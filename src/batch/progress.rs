@@ -68,7 +68,9 @@ impl BatchProgress {
         if let Some(bar) = &self.bar {
             bar.set_length(jobs as u64);
         }
-        self.line(&format!("overnight: {jobs} jobs to run, {others} up to date or left out"));
+        self.line(&format!(
+            "overnight: {jobs} jobs to run, {others} up to date or left out"
+        ));
     }
 
     /// A job's process was started.

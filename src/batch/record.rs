@@ -157,15 +157,16 @@ impl BatchRecord {
             .open(&path)
             .map_err(|error| BatchError::write(&path, &error))?;
         writer::lock(&file, dir).map_err(|error| match error {
-            crate::journal::JournalError::Held(dir) => {
-                BatchError::Environment(format!("another batch works in {dir}; wait for it, or name another --out"))
-            }
+            crate::journal::JournalError::Held(dir) => BatchError::Environment(format!(
+                "another batch works in {dir}; wait for it, or name another --out"
+            )),
             error => error.into(),
         })?;
         let key = own::key()?;
         let mut state = BatchState::default();
         let read = read_lines(&path, key, |event| state.apply(event))?;
-        file.set_len(read.bytes).map_err(|error| BatchError::write(&path, &error))?;
+        file.set_len(read.bytes)
+            .map_err(|error| BatchError::write(&path, &error))?;
         Ok(Self {
             path,
             file,
@@ -252,12 +253,15 @@ pub fn read_lines(path: &Path, key: Option<&Key>, mut take: impl FnMut(BatchEven
             BatchError::Environment(format!("{} is damaged at line {number}: {why}", path.display()))
         };
         let text = std::str::from_utf8(&line).map_err(|error| damaged(error.to_string()))?;
-        let decoded = format::decode_line(&read.chain, text.trim_end_matches('\n'), key).map_err(|refused| match refused {
-            format::Refused::NoKey => damaged("it is written under a key: set OVERNIGHT_JOURNAL_KEY".to_owned()),
-            format::Refused::Damaged(why) => damaged(why),
-        })?;
+        let decoded =
+            format::decode_line(&read.chain, text.trim_end_matches('\n'), key).map_err(|refused| match refused {
+                format::Refused::NoKey => damaged("it is written under a key: set OVERNIGHT_JOURNAL_KEY".to_owned()),
+                format::Refused::Damaged(why) => damaged(why),
+            })?;
         if key.is_some() && !decoded.keyed {
-            return Err(damaged("OVERNIGHT_JOURNAL_KEY is set and this line was written without a key".to_owned()));
+            return Err(damaged(
+                "OVERNIGHT_JOURNAL_KEY is set and this line was written without a key".to_owned(),
+            ));
         }
         let event = serde_json::from_str(decoded.entry).map_err(|error| damaged(format!("unknown event: {error}")))?;
         let chain = decoded.chain.to_owned();
@@ -309,7 +313,10 @@ mod tests {
         let mut record = BatchRecord::open(dir.path()).unwrap();
         record.append(ended("a", "failed")).unwrap();
         record.append(ended("b", "passed")).unwrap();
-        assert!(matches!(BatchRecord::open(dir.path()), Err(BatchError::Environment(_))), "held");
+        assert!(
+            matches!(BatchRecord::open(dir.path()), Err(BatchError::Environment(_))),
+            "held"
+        );
         drop(record);
         let path = dir.path().join(FILE);
         let text = std::fs::read_to_string(&path).unwrap().replacen("failed", "passed", 1);

@@ -81,7 +81,9 @@ pub fn each(path: &Path, mut take: impl FnMut(RunRow)) -> Result<u64, BatchError
         line.clear();
         let mut part = std::io::Read::take(&mut reader, MAX_LINE as u64 + 1);
         let read = part.read_until(b'\n', &mut line);
-        if read.map_err(|error| BatchError::read(path, &error))? == 0 || !line.ends_with(b"\n") && line.len() <= MAX_LINE {
+        if read.map_err(|error| BatchError::read(path, &error))? == 0
+            || !line.ends_with(b"\n") && line.len() <= MAX_LINE
+        {
             return Ok(number);
         }
         number += 1;

@@ -88,7 +88,11 @@ impl ScriptSpec {
     /// The command of the merge.
     fn merge(&self) -> String {
         let shards = quoted(&format!("{}/shards", self.out));
-        format!("overnight merge {shards}/*-of-{} --out {}", self.shards, quoted(&self.out))
+        format!(
+            "overnight merge {shards}/*-of-{} --out {}",
+            self.shards,
+            quoted(&self.out)
+        )
     }
 }
 
@@ -364,7 +368,9 @@ fn yaml(value: &serde_json::Value, depth: usize) -> String {
         serde_json::Value::Object(map) => map
             .iter()
             .map(|(key, value)| match value {
-                serde_json::Value::Object(inner) if !inner.is_empty() => format!("{pad}{key}:\n{}", yaml(value, depth + 1)),
+                serde_json::Value::Object(inner) if !inner.is_empty() => {
+                    format!("{pad}{key}:\n{}", yaml(value, depth + 1))
+                }
                 serde_json::Value::Array(items) if items.iter().any(serde_json::Value::is_object) => {
                     format!("{pad}{key}:\n{}", yaml(value, depth + 1))
                 }
@@ -425,8 +431,15 @@ mod tests {
     fn every_file_names_shard_merge_and_how_to_start() {
         for engine in ShardEngine::ALL {
             let text = script(engine, &spec("fleet.yaml"));
-            assert!(text.lines().take(2).any(|line| line.starts_with("# Start: ")), "{}", engine.as_str());
-            assert!(text.contains("overnight batch fleet.yaml") && text.contains("overnight merge"), "{text}");
+            assert!(
+                text.lines().take(2).any(|line| line.starts_with("# Start: ")),
+                "{}",
+                engine.as_str()
+            );
+            assert!(
+                text.contains("overnight batch fleet.yaml") && text.contains("overnight merge"),
+                "{text}"
+            );
         }
     }
 

@@ -33,12 +33,32 @@ struct Convention {
 /// In the order in which they are looked at.
 const CONVENTIONS: &[Convention] = &[
     convention("GitLab", "CI_NODE_INDEX", Some("CI_NODE_TOTAL"), 1),
-    convention("Buildkite", "BUILDKITE_PARALLEL_JOB", Some("BUILDKITE_PARALLEL_JOB_COUNT"), 0),
+    convention(
+        "Buildkite",
+        "BUILDKITE_PARALLEL_JOB",
+        Some("BUILDKITE_PARALLEL_JOB_COUNT"),
+        0,
+    ),
     convention("CircleCI", "CIRCLE_NODE_INDEX", Some("CIRCLE_NODE_TOTAL"), 0),
-    convention("Bitbucket", "BITBUCKET_PARALLEL_STEP", Some("BITBUCKET_PARALLEL_STEP_COUNT"), 0),
+    convention(
+        "Bitbucket",
+        "BITBUCKET_PARALLEL_STEP",
+        Some("BITBUCKET_PARALLEL_STEP_COUNT"),
+        0,
+    ),
     convention("Semaphore", "SEMAPHORE_JOB_INDEX", Some("SEMAPHORE_JOB_COUNT"), 1),
-    convention("Azure Pipelines", "SYSTEM_JOBPOSITIONINPHASE", Some("SYSTEM_TOTALJOBSINPHASE"), 1),
-    convention("AWS Batch", "AWS_BATCH_JOB_ARRAY_INDEX", Some("AWS_BATCH_JOB_ARRAY_SIZE"), 0),
+    convention(
+        "Azure Pipelines",
+        "SYSTEM_JOBPOSITIONINPHASE",
+        Some("SYSTEM_TOTALJOBSINPHASE"),
+        1,
+    ),
+    convention(
+        "AWS Batch",
+        "AWS_BATCH_JOB_ARRAY_INDEX",
+        Some("AWS_BATCH_JOB_ARRAY_SIZE"),
+        0,
+    ),
     convention("Cloud Run", "CLOUD_RUN_TASK_INDEX", Some("CLOUD_RUN_TASK_COUNT"), 0),
     convention("HyperQueue", "HQ_TASK_ID", None, 0),
     convention("Kubernetes", "JOB_COMPLETION_INDEX", None, 0),
@@ -47,12 +67,7 @@ const CONVENTIONS: &[Convention] = &[
     convention("PBS", "PBS_ARRAY_INDEX", None, 0),
 ];
 
-const fn convention(
-    engine: &'static str,
-    index: &'static str,
-    total: Option<&'static str>,
-    first: u64,
-) -> Convention {
+const fn convention(engine: &'static str, index: &'static str, total: Option<&'static str>, first: u64) -> Convention {
     Convention {
         engine,
         index,
@@ -104,7 +119,10 @@ impl ShardSpec {
             let wrong = || format!("--shard auto: {}={index} does not fit {name}={total}", known.index);
             let position = position.checked_sub(known.first).ok_or_else(wrong)?;
             let shard = Self::parse(&format!("{}/{count}", position + 1)).map_err(|_| wrong())?;
-            return Ok((shard, format!("shard {shard} by {engine} ({}={index}, {name}={total})", known.index)));
+            return Ok((
+                shard,
+                format!("shard {shard} by {engine} ({}={index}, {name}={total})", known.index),
+            ));
         }
         Err("--shard auto: no variable of a known engine is set; write --shard I/N".to_owned())
     }
@@ -119,9 +137,18 @@ fn slurm(id: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<(ShardSp
     let least = number("SLURM_ARRAY_TASK_MIN").unwrap_or(0);
     let step = number("SLURM_ARRAY_TASK_STEP").unwrap_or(1).max(1);
     let wrong = || format!("--shard auto: SLURM_ARRAY_TASK_ID={id} does not fit the array of {count}");
-    let position = id.trim().parse::<u64>().ok().and_then(|id| id.checked_sub(least)).ok_or_else(wrong)? / step;
+    let position = id
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .and_then(|id| id.checked_sub(least))
+        .ok_or_else(wrong)?
+        / step;
     let shard = ShardSpec::parse(&format!("{}/{count}", position + 1)).map_err(|_| wrong())?;
-    Ok((shard, format!("shard {shard} by Slurm (SLURM_ARRAY_TASK_ID={id} of {count})")))
+    Ok((
+        shard,
+        format!("shard {shard} by Slurm (SLURM_ARRAY_TASK_ID={id} of {count})"),
+    ))
 }
 
 /// The names of the jobs of a shard: by the digest of the name, so that nothing but the name decides; or, with earlier durations
@@ -133,7 +160,9 @@ pub fn jobs_of<'a>(
 ) -> BTreeSet<String> {
     let names = jobs.map(|job| job.identity.job.clone());
     match timings {
-        None => names.filter(|name| by_digest(name, shard.total) == shard.index).collect(),
+        None => names
+            .filter(|name| by_digest(name, shard.total) == shard.index)
+            .collect(),
         Some(timings) => packed(names.collect(), timings, shard),
     }
 }
@@ -165,7 +194,9 @@ fn packed(mut names: Vec<String>, timings: &HashMap<String, f64>, shard: ShardSp
     let mut loads: BinaryHeap<Reverse<(u64, u64)>> = (1..=shard.total).map(|index| Reverse((0, index))).collect();
     let mut own = BTreeSet::new();
     for name in names {
-        let Some(Reverse((load, index))) = loads.pop() else { break };
+        let Some(Reverse((load, index))) = loads.pop() else {
+            break;
+        };
         loads.push(Reverse((load + length(&name).max(1), index)));
         if index == shard.index {
             own.insert(name);
@@ -198,9 +229,15 @@ mod tests {
     fn what_engines_say() {
         let cases: &[(&[(&str, &str)], &str)] = &[
             (&[("CI_NODE_INDEX", "1"), ("CI_NODE_TOTAL", "4")], "1/4"),
-            (&[("BUILDKITE_PARALLEL_JOB", "0"), ("BUILDKITE_PARALLEL_JOB_COUNT", "5")], "1/5"),
+            (
+                &[("BUILDKITE_PARALLEL_JOB", "0"), ("BUILDKITE_PARALLEL_JOB_COUNT", "5")],
+                "1/5",
+            ),
             (&[("CIRCLE_NODE_INDEX", "3"), ("CIRCLE_NODE_TOTAL", "4")], "4/4"),
-            (&[("AWS_BATCH_JOB_ARRAY_INDEX", "7"), ("AWS_BATCH_JOB_ARRAY_SIZE", "10")], "8/10"),
+            (
+                &[("AWS_BATCH_JOB_ARRAY_INDEX", "7"), ("AWS_BATCH_JOB_ARRAY_SIZE", "10")],
+                "8/10",
+            ),
             (
                 &[
                     ("SLURM_ARRAY_TASK_ID", "14"),
@@ -240,7 +277,10 @@ mod tests {
             .collect();
         assert_eq!(shards.iter().map(BTreeSet::len).sum::<usize>(), 100);
         assert_eq!(shards.iter().flatten().collect::<BTreeSet<_>>().len(), 100);
-        let loads: Vec<f64> = shards.iter().map(|shard| shard.iter().map(|name| timings[name]).sum()).collect();
+        let loads: Vec<f64> = shards
+            .iter()
+            .map(|shard| shard.iter().map(|name| timings[name]).sum())
+            .collect();
         assert!(loads.iter().all(|load| (load - 112.5).abs() <= 9.0), "{loads:?}");
     }
 }

@@ -85,9 +85,15 @@ impl SourceCache {
 
     fn local(&self, path: &str) -> Result<(Repository, PathBuf), String> {
         let dir = self.base.join(path);
-        let root = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
-        let repository = patch::repository(&root)
-            .ok_or_else(|| format!("{} lies in no git repository, and jobs work on worktrees", dir.display()))?;
+        let root = dir
+            .canonicalize()
+            .map_err(|error| format!("{}: {error}", dir.display()))?;
+        let repository = patch::repository(&root).ok_or_else(|| {
+            format!(
+                "{} lies in no git repository, and jobs work on worktrees",
+                dir.display()
+            )
+        })?;
         let below = root.strip_prefix(&repository.top).unwrap_or(Path::new("")).to_owned();
         Ok((repository, below))
     }
@@ -139,20 +145,13 @@ impl SourceCache {
         }
     }
 
-    async fn commit(
-        &self,
-        repository: &Repository,
-        git_ref: Option<&str>,
-        is_mirror: bool,
-    ) -> Result<String, String> {
+    async fn commit(&self, repository: &Repository, git_ref: Option<&str>, is_mirror: bool) -> Result<String, String> {
         let key = (repository.git_dir.clone(), git_ref.unwrap_or_default().to_owned());
         if let Some(found) = self.known(&key) {
             return Ok(found);
         }
         let found = match (git_ref, is_mirror) {
-            (None, false) => patch::head(repository)
-                .await?
-                .ok_or("the repository has no commit")?,
+            (None, false) => patch::head(repository).await?.ok_or("the repository has no commit")?,
             (None, true) => verified(repository, "refs/overnight/HEAD")
                 .await?
                 .ok_or("the repository has no default branch")?,

@@ -29,7 +29,9 @@ pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
     if let Some(reason) = &result.stopped {
         page.push_str(&format!("\nNo more jobs were started: {}\n", cell(reason)));
     }
-    if !result.evaluation.is_empty() && (result.evaluation.len() > 1 || result.evaluation.iter().any(|score| score.trials > score.jobs)) {
+    if !result.evaluation.is_empty()
+        && (result.evaluation.len() > 1 || result.evaluation.iter().any(|score| score.trials > score.jobs))
+    {
         page.push_str("\n| recipe | model | passed | rate | 95 % interval | cost | time |\n| --- | --- | --- | --- | --- | --- | --- |\n");
         for score in &result.evaluation {
             page.push_str(&format!(
@@ -70,5 +72,9 @@ pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
 /// Text of others in one cell of a table: no markup, no link, no mention.
 fn cell(text: &str) -> String {
     let line = text::line(text, 200).replace('`', "'").replace('|', "¦");
-    if line.is_empty() { String::new() } else { format!("`{line}`") }
+    if line.is_empty() {
+        String::new()
+    } else {
+        format!("`{line}`")
+    }
 }

@@ -149,7 +149,10 @@ pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<
         .await;
     for job in jobs.iter_mut().filter(|job| job.standing == JobStanding::Run) {
         let name = &job.planned.identity.job;
-        let same = state.last.get(name).filter(|row| row.digest == job.digest && row.is_success());
+        let same = state
+            .last
+            .get(name)
+            .filter(|row| row.digest == job.digest && row.is_success());
         let fresh = !call.again || (state.again_unfinished && state.ended_in_call.contains(name));
         let going_on = state.open.get(name).is_some_and(|open| open.digest == job.digest);
         if same.is_some() && fresh && !going_on && !job.digest.is_empty() {
@@ -318,7 +321,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             (left > 0).then_some((service.model, left))
         });
         let pause = waits.max_by_key(|(_, left)| *left);
-        self.progress.tick(self.active, self.queue.len(), self.budget.settled(), pause);
+        self.progress
+            .tick(self.active, self.queue.len(), self.budget.settled(), pause);
     }
 
     /// Starts jobs as long as there is room.
@@ -331,7 +335,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let vendor = |model: &str| service_of(model).to_owned();
         for service in &services {
             if let Some(reason) = &service.closed {
-                self.closed.entry(vendor(&service.model)).or_insert_with(|| reason.clone());
+                self.closed
+                    .entry(vendor(&service.model))
+                    .or_insert_with(|| reason.clone());
             }
         }
         let paused: BTreeSet<String> = services
@@ -457,7 +463,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     /// Records that a job starts, and starts it. On the thread that lives as long as this process.
     fn start(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
-        let Some(job) = self.jobs.get(attempt.at) else { return Ok(()) };
+        let Some(job) = self.jobs.get(attempt.at) else {
+            return Ok(());
+        };
         if self.result.stopped.is_some() && self.result.signal.is_some() {
             self.active -= 1;
             self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
@@ -471,7 +479,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             digest: job.digest.clone(),
             attempt: attempt.number,
             run: attempt.run.to_string_lossy().into_owned(),
-            base: job.source.as_ref().map(|source| source.commit.clone()).unwrap_or_default(),
+            base: job
+                .source
+                .as_ref()
+                .map(|source| source.commit.clone())
+                .unwrap_or_default(),
             resumed: attempt.resumed,
             at: Timestamp::now(),
         })?;
@@ -485,13 +497,14 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let limits = attempt.reservation.limits;
         let args = match attempt.resumed {
             true => child::resume_arguments(&job.planned.arguments, &attempt.workspace, &out, limits),
-            false => {
-                child::run_arguments(&job.planned.arguments, &attempt.files, &attempt.workspace, &out, limits)
-            }
+            false => child::run_arguments(&job.planned.arguments, &attempt.files, &attempt.workspace, &out, limits),
         };
         let home = self.call.dir.join("work").join(name).join("home");
         let env = [
-            (gate::VARIABLE.to_owned(), self.call.dir.join("gate").to_string_lossy().into_owned()),
+            (
+                gate::VARIABLE.to_owned(),
+                self.call.dir.join("gate").to_string_lossy().into_owned(),
+            ),
             (DATA_HOME.to_owned(), home.to_string_lossy().into_owned()),
         ];
         let mut running = match supervised::start(self.call.program, &args, &env, log) {
@@ -518,7 +531,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     fn ended(&mut self, attempt: &Attempt, mut end: JobEnd) -> Result<(), BatchError> {
         self.active -= 1;
         self.pids.remove(&attempt.at);
-        let Some(job) = self.jobs.get(attempt.at) else { return Ok(()) };
+        let Some(job) = self.jobs.get(attempt.at) else {
+            return Ok(());
+        };
         // One that was killed after a signal has no say in how it ended.
         if self.result.signal.is_some() && end.reason.starts_with("signal:") && end.verdict == "environment" {
             "cancelled".clone_into(&mut end.verdict);
@@ -561,7 +576,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         if is_closed {
             let reason = self.call.redactor.redact(&end.message).into_owned();
             let service = job.planned.service().to_owned();
-            self.progress.note(&format!("no more jobs are started for {service}: {reason}"));
+            self.progress
+                .note(&format!("no more jobs are started for {service}: {reason}"));
             self.closed.insert(service, reason);
         }
         let tries = self.attempts.entry(attempt.at).or_insert(0);
@@ -617,7 +633,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     /// Takes the worktree away, in the background: what is left behind is taken away when the job is run again.
     fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt) {
         let repository = job.source.as_ref().ok().map(|source| source.repository.clone());
-        let (tree, place) = (attempt.tree.clone(), self.call.dir.join("work").join(&job.planned.identity.job));
+        let (tree, place) = (
+            attempt.tree.clone(),
+            self.call.dir.join("work").join(&job.planned.identity.job),
+        );
         self.work.push(Box::pin(async move {
             let _ = tokio::task::spawn_blocking(move || {
                 let _ = worktree::remove(repository.as_ref(), &tree);
@@ -678,7 +697,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 async fn sweep(dir: &Path, state: &record::BatchState) {
     let entries = std::fs::read_dir(dir.join("work")).into_iter().flatten().flatten();
     let left: Vec<PathBuf> = entries
-        .filter(|entry| !entry.file_name().to_str().is_some_and(|job| state.open.contains_key(job)))
+        .filter(|entry| {
+            !entry
+                .file_name()
+                .to_str()
+                .is_some_and(|job| state.open.contains_key(job))
+        })
         .map(|entry| entry.path())
         .collect();
     // A job that is run again makes its worktree anew, so what cannot be taken away now does no harm.
@@ -753,7 +777,11 @@ fn lay_out(
     attempt.workspace = attempt.tree.join(&source.below);
     match attempt.workspace.is_dir() {
         true => Ok(()),
-        false => Err(format!("there is no {} in commit {}", source.below.display(), source.commit)),
+        false => Err(format!(
+            "there is no {} in commit {}",
+            source.below.display(),
+            source.commit
+        )),
     }
 }
 

@@ -69,7 +69,8 @@ pub struct DecodedLine<'a> {
 /// What a line holds, after its link was checked.
 pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, Refused> {
     let decoded = decode_line(previous, line, key)?;
-    let event = serde_json::from_str(decoded.entry).map_err(|error| Refused::Damaged(format!("unknown event: {error}")))?;
+    let event =
+        serde_json::from_str(decoded.entry).map_err(|error| Refused::Damaged(format!("unknown event: {error}")))?;
     Ok(Decoded {
         event,
         chain: decoded.chain.to_owned(),

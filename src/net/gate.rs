@@ -140,7 +140,10 @@ impl RequestGate {
 
     /// Tells all that no request to `service` will succeed any more.
     pub fn close(&self, service: &str, model: &str, reason: &str) {
-        let end = reason.char_indices().nth(REASON / 4).map_or(reason.len(), |(end, _)| end);
+        let end = reason
+            .char_indices()
+            .nth(REASON / 4)
+            .map_or(reason.len(), |(end, _)| end);
         let _ = self.change(&Self::name(service), |state: &mut ServiceState| {
             model.clone_into(&mut state.model);
             state.closed = Some(reason[..end].to_owned());
@@ -230,7 +233,10 @@ mod tests {
         gate.pass("https://a", soon(), &cancel).await.unwrap();
         assert!(began.elapsed() >= Duration::from_millis(115));
         gate.close("https://a", "gemini/x", "the key is refused");
-        assert!(matches!(gate.pass("https://a", soon(), &cancel).await, Err(Barred::Closed(_))));
+        assert!(matches!(
+            gate.pass("https://a", soon(), &cancel).await,
+            Err(Barred::Closed(_))
+        ));
         assert_eq!(gate.services().len(), 1);
         gate.pass("https://b", soon(), &cancel).await.unwrap();
     }

@@ -1,6 +1,8 @@
 //! Our own program as a child that ends with us: for a supervisor of many runs. Confines nothing; the child does that itself.
 
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -21,7 +23,10 @@ pub struct SupervisedChild {
 ///
 /// # Errors
 /// The program cannot be started.
-#[expect(unsafe_code, reason = "only a hook between fork and exec can tie the child to its parent")]
+#[expect(
+    unsafe_code,
+    reason = "only a hook between fork and exec can tie the child to its parent"
+)]
 pub fn start(program: &Path, args: &[OsString], env: &[(String, String)], log: File) -> io::Result<SupervisedChild> {
     let parent = getpid();
     let hook = move || {

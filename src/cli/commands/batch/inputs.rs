@@ -34,11 +34,7 @@ impl Inputs {
         Self { read: HashMap::new() }
     }
 
-    async fn once(
-        &mut self,
-        job: &PlannedJob,
-        files: &mut Files,
-    ) -> Result<Option<Rc<ReadOnce>>, Vec<Diagnostic>> {
+    async fn once(&mut self, job: &PlannedJob, files: &mut Files) -> Result<Option<Rc<ReadOnce>>, Vec<Diagnostic>> {
         let arguments = &job.arguments;
         let key = (arguments.recipe.clone(), arguments.policies.clone());
         if let Some(known) = self.read.get(&key) {
@@ -57,7 +53,9 @@ fn placed(refusal: &Refusal, job: &PlannedJob) -> Diagnostic {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     let message = first.split_once("]: ").map_or(first, |(_, message)| message).to_owned();
-    let help = lines.find_map(|line| line.trim().strip_prefix("help: ")).map(str::to_owned);
+    let help = lines
+        .find_map(|line| line.trim().strip_prefix("help: "))
+        .map(str::to_owned);
     let mut problem = Diagnostic::error("unreadable-input", job.head, message);
     problem.help = help;
     problem
@@ -148,11 +146,15 @@ impl RecipeReader for Inputs {
             if edits && arguments.policies.is_empty() {
                 let message = format!("the recipe {} expects a change, and no policy is named", plan.name);
                 let problem = Diagnostic::error("no-policy", job.head, message);
-                return Err(vec![problem.help("add `policy: FILE` to the manifest, or name one with --policy")]);
+                return Err(vec![
+                    problem.help("add `policy: FILE` to the manifest, or name one with --policy"),
+                ]);
             }
             if plan.model.is_none() {
                 let problem = Diagnostic::error("no-model", job.head, "no model is named for this job");
-                return Err(vec![problem.help("add `models: [PROVIDER/NAME]` to the manifest, or name one with --model")]);
+                return Err(vec![problem.help(
+                    "add `models: [PROVIDER/NAME]` to the manifest, or name one with --model",
+                )]);
             }
             Ok(JobInputs {
                 recipe: plan.name.clone(),
