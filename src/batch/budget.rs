@@ -127,8 +127,8 @@ impl SharedBudget {
             };
             limits[at] = Some(limit + spent[at]);
         }
-        for at in 0..3 {
-            self.reserved[at] += held[at];
+        for (reserved, held) in self.reserved.iter_mut().zip(held) {
+            *reserved += held;
         }
         self.running += 1;
         let [turns, tokens, cost_micros] = limits;
@@ -147,26 +147,24 @@ impl SharedBudget {
     /// Gives back what a job did not use. `None`: what it used is not known, and counts as all that it had reserved.
     pub fn settle(&mut self, reservation: &Reservation, used: Option<JobSpending>) {
         self.running = self.running.saturating_sub(1);
-        for at in 0..3 {
-            self.reserved[at] = self.reserved[at].saturating_sub(reservation.held[at]);
+        for (reserved, held) in self.reserved.iter_mut().zip(reservation.held) {
+            *reserved = reserved.saturating_sub(held);
         }
         let used = used.map_or(reservation.held, JobSpending::amounts);
         for (settled, used) in self.settled.iter_mut().zip(used) {
             *settled = settled.saturating_add(used);
         }
-        if used[0] > 0 {
-            self.jobs += 1;
-            for at in 0..3 {
-                // Requests grow with the history: the last one of a longer run costs about twice the average.
-                let average = used[at].div_ceil(used[0]);
-                let dearest = if used[0] > 1 {
-                    average.saturating_mul(2)
-                } else {
-                    average
-                };
-                self.request[at] = self.request[at].max(dearest);
-                self.job[at] = self.job[at].max(used[at]);
-            }
+        let [turns, ..] = used;
+        if turns == 0 {
+            return;
+        }
+        self.jobs += 1;
+        for (at, used) in used.into_iter().enumerate() {
+            // Requests grow with the history: the last one of a longer run costs about twice the average.
+            let average = used.div_ceil(turns);
+            let dearest = if turns > 1 { average.saturating_mul(2) } else { average };
+            self.request[at] = self.request[at].max(dearest);
+            self.job[at] = self.job[at].max(used);
         }
     }
 

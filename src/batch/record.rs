@@ -40,7 +40,7 @@ pub enum BatchEvent {
         at: jiff::Timestamp,
     },
     /// It will not go on.
-    JobEnded { row: RunRow },
+    JobEnded { row: Box<RunRow> },
     /// It was cancelled or suspended, and goes on.
     JobInterrupted {
         job: String,
@@ -120,7 +120,7 @@ impl BatchState {
                 self.rows += 1;
                 self.open.remove(&row.job);
                 self.ended_in_call.insert(row.job.clone());
-                self.last.insert(row.job.clone(), row);
+                self.last.insert(row.job.clone(), *row);
             }
             BatchEvent::CallEnded { .. } => self.again_unfinished = false,
             BatchEvent::JobInterrupted { .. } | BatchEvent::QueueStopped { .. } => {}
@@ -278,11 +278,11 @@ mod tests {
 
     fn ended(job: &str, verdict: &str) -> BatchEvent {
         BatchEvent::JobEnded {
-            row: RunRow {
+            row: Box::new(RunRow {
                 job: job.to_owned(),
                 verdict: verdict.to_owned(),
                 ..RunRow::default()
-            },
+            }),
         }
     }
 

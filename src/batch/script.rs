@@ -197,11 +197,13 @@ overnight-merge:
 fn github(spec: &ScriptSpec) -> String {
     let indexes: Vec<String> = (1..=spec.shards).map(|index| index.to_string()).collect();
     format!(
-        r#"# Start: put this file into .github/workflows/ and run it by hand or by its schedule. Keys of model services belong into the
+        r#"# Start: put this file into .github/workflows/ and run it by hand. Keys of model services belong into the
 # step `run the shard`, as env: {{ GEMINI_API_KEY: ... }} from the repository's secrets.
 name: overnight
 on:
   workflow_dispatch:
+    inputs:
+      source: {{ description: the address of the repository of overnight, required: true, type: string }}
 permissions:
   contents: read
 jobs:
@@ -215,7 +217,7 @@ jobs:
       - uses: actions/checkout@v4
         with: {{ persist-credentials: false, fetch-depth: 0 }}
       - name: install overnight
-        env: {{ SOURCE: '${{{{ vars.OVERNIGHT_SOURCE }}}}' }}
+        env: {{ SOURCE: '${{{{ inputs.source }}}}' }}
         run: cargo install --locked --git "${{SOURCE}}"
       - name: run the shard
         env: {{ INDEX: '${{{{ matrix.index }}}}' }}
@@ -232,7 +234,7 @@ jobs:
     runs-on: ubuntu-latest
     steps:
       - name: install overnight
-        env: {{ SOURCE: '${{{{ vars.OVERNIGHT_SOURCE }}}}' }}
+        env: {{ SOURCE: '${{{{ inputs.source }}}}' }}
         run: cargo install --locked --git "${{SOURCE}}"
       - uses: actions/download-artifact@v4
         with:

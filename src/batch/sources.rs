@@ -22,6 +22,9 @@ const REFSPECS: [&str; 3] = [
     "+refs/tags/*:refs/tags/*",
 ];
 
+/// A mirror that is fetched once a call, or why it cannot be.
+type FetchedMirror = OnceCell<Result<Repository, String>>;
+
 /// A tree that a job works on, before it is laid out.
 #[derive(Clone, Debug)]
 pub struct ResolvedSource {
@@ -37,7 +40,7 @@ pub struct ResolvedSource {
 /// What was found so far in one call: each repository is fetched once, each reference resolved once.
 #[derive(Debug, Default)]
 pub struct SourceCache {
-    mirrors: Mutex<HashMap<String, Arc<OnceCell<Result<Repository, String>>>>>,
+    mirrors: Mutex<HashMap<String, Arc<FetchedMirror>>>,
     commits: Mutex<HashMap<(PathBuf, String), String>>,
     /// Where mirrors are kept.
     dir: PathBuf,

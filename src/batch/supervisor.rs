@@ -565,7 +565,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return Ok(());
         }
         let row = self.row(job, attempt, &end)?;
-        self.record.append(BatchEvent::JobEnded { row: row.clone() })?;
+        self.record.append(BatchEvent::JobEnded {
+            row: Box::new(row.clone()),
+        })?;
         let rows_path = self.call.dir.join(rows::FILE);
         self.rows
             .write_all(row.to_line().as_bytes())
