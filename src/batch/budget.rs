@@ -93,10 +93,8 @@ impl SharedBudget {
         let wants = [own.turns, own.tokens, own.cost_micros];
         let spent = spent.amounts();
         let (mut held, mut limits) = ([0; 3], [None; 3]);
-        for at in 0..3 {
-            let (Some(cap), name) = (self.caps[at], NAMES[at]) else {
-                continue;
-            };
+        for (at, name) in NAMES.into_iter().enumerate() {
+            let Some(cap) = self.caps[at] else { continue };
             let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
             let own = wants[at].map(|own| own.saturating_sub(spent[at]));
             // Before the first job has settled, one request is taken to cost no more than a job may.
