@@ -138,7 +138,7 @@ fn table(out: &mut dyn Write, jobs: &[JobReport]) -> io::Result<()> {
         "Job", "Outcome", "Recipe", "Target", "Model", "Trial", "Cost", "Tokens", "Time", "Message",
     ];
     let heads = html! { thead { tr { @for column in columns {
-        th scope="col" { button type="button" { (column) } }
+        th.n[matches!(column, "Trial" | "Cost" | "Tokens" | "Time")] scope="col" { button type="button" { (column) } }
     } } } };
     write!(
         out,

@@ -149,6 +149,7 @@ impl BatchRecord {
     pub fn open(dir: &Path) -> Result<Self, BatchError> {
         let path = dir.join(FILE);
         std::fs::create_dir_all(dir).map_err(|error| BatchError::write(dir, &error))?;
+        refuse_links(dir)?;
         let file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -213,6 +214,31 @@ impl BatchRecord {
     /// The link of the last line, and the number of lines.
     pub fn head(&self) -> (&str, u64) {
         (&self.chain, self.events)
+    }
+}
+
+/// Nothing of a batch is a link: a repository may bring a directory of our names with it.
+fn refuse_links(dir: &Path) -> Result<(), BatchError> {
+    let ours = [
+        FILE,
+        "runs.jsonl",
+        "plan.json",
+        "bundle.json",
+        "result.json",
+        "junit.xml",
+        "report.html",
+        "summary.md",
+        "jobs",
+        "patches",
+        "work",
+        "gate",
+    ];
+    match ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink()) {
+        Some(link) => Err(BatchError::Environment(format!(
+            "{} is a symbolic link, and nothing is read or written through one: remove it, or name another --out",
+            link.display()
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -777,13 +777,17 @@ fn lay_out(
     let home = place.join("home");
     std::fs::create_dir_all(&home).map_err(|error| said(&home, error))?;
     attempt.workspace = attempt.tree.join(&source.below);
-    match attempt.workspace.is_dir() {
-        true => Ok(()),
-        false => Err(format!(
-            "there is no {} in commit {}",
+    let missing = || format!("there is no {} in commit {}", source.below.display(), source.commit);
+    // A link of the tree must not lead the run to another place of this machine.
+    let (real, tree) = (attempt.workspace.canonicalize(), attempt.tree.canonicalize());
+    match (real, tree) {
+        (Ok(real), Ok(tree)) if real.starts_with(&tree) && real.is_dir() => Ok(()),
+        (Ok(_), Ok(_)) => Err(format!(
+            "{} in commit {} leads out of the tree",
             source.below.display(),
             source.commit
         )),
+        _ => Err(missing()),
     }
 }
 

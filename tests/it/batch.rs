@@ -687,6 +687,30 @@ fn outputs_stay_well_formed_whatever_names_and_messages_say() {
 }
 
 #[test]
+fn links_of_a_repository_lead_nowhere() {
+    let world = fleet(1);
+    let tree = world.path().join("r0");
+    std::os::unix::fs::symlink(world.path(), tree.join("sub")).unwrap();
+    git_in(&tree, &["add", "-A"]);
+    git_in(&tree, &["commit", "-q", "-m", "link"]);
+    // The user's own tree has a directory of that name.
+    std::fs::remove_file(tree.join("sub")).unwrap();
+    world.beside("r0/sub/x.txt", "x");
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets: [{ path: r0/sub, id: a }]\n";
+    batch(&world, manifest, &[]).exits(8);
+    let row = rows(&world, "out").remove(0);
+    assert!(
+        row["message"].as_str().unwrap().contains("leads out of the tree"),
+        "{row}"
+    );
+    assert!(!world.path().join("hello.txt").exists());
+    std::fs::create_dir(world.path().join("other")).unwrap();
+    std::os::unix::fs::symlink(world.path(), world.path().join("other/patches")).unwrap();
+    let done = call(&world, &["batch", "m.yaml", "--out", "other"]).exits(8);
+    assert!(done.stderr.contains("symbolic link"), "{}", done.stderr);
+}
+
+#[test]
 fn passwords_in_urls_are_refused_and_keys_are_nowhere() {
     let world = fleet(1).env("GEMINI_API_KEY", "k-secret-0123456789");
     let done = batch(
