@@ -216,11 +216,11 @@ fn last_line(log: &Path) -> String {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text = read().unwrap_or_default();
-    let lines = text
+    let mut lines = text
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with("help:"));
-    lines.last().unwrap_or_default().chars().take(500).collect()
+    lines.next_back().unwrap_or_default().chars().take(500).collect()
 }
 
 /// The patch of a run: its bytes, when something changed.

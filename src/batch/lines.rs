@@ -36,13 +36,13 @@ pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
         }
         match object(content, span) {
             Ok(node) => nodes.push(node),
-            Err(problem) => problems.push(problem),
+            Err(problem) => problems.push(*problem),
         }
     }
     (nodes, problems)
 }
 
-fn object(text: &str, line: Span) -> Result<Node, Diagnostic> {
+fn object(text: &str, line: Span) -> Result<Node, Box<Diagnostic>> {
     let seed = Seed {
         text,
         line,
@@ -55,10 +55,10 @@ fn object(text: &str, line: Span) -> Result<Node, Diagnostic> {
         .and_then(|node| reader.end().map(|()| node));
     match read {
         Ok(node) if matches!(node.shape, Shape::Map(_)) => Ok(node),
-        Ok(_) => Err(
-            Diagnostic::error("wrong-type", line.point(), "a line must be one JSON object")
-                .help("write one job a line, as {\"path\": \"../a\"}"),
-        ),
+        Ok(_) => {
+            let problem = Diagnostic::error("wrong-type", line.point(), "a line must be one JSON object");
+            Err(Box::new(problem.help("write one job a line, as {\"path\": \"../a\"}")))
+        }
         Err(error) => {
             let column = error.column().saturating_sub(1).min(text.len());
             let at = Span {
@@ -68,7 +68,8 @@ fn object(text: &str, line: Span) -> Result<Node, Diagnostic> {
             };
             let message = error.to_string();
             let message = message.split(" at line ").next().unwrap_or_default().to_owned();
-            Err(Diagnostic::error("not-json", at, message).help("write one JSON object a line"))
+            let problem = Diagnostic::error("not-json", at, message);
+            Err(Box::new(problem.help("write one JSON object a line")))
         }
     }
 }

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How long children may take to write their files after a signal, before they are killed. They go on from their journals.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a killed process may take to let go of its worktree and journal.
+const RELEASED: Duration = Duration::from_secs(30);
 /// How often pauses, the wall clock and progress are looked at.
 const TICK: Duration = Duration::from_millis(200);
 /// Repositories that are resolved at once.
@@ -437,11 +439,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         };
         self.active += 1;
         let source = job.source.clone();
+        let out = self.call.dir.join(&attempt.run);
         let params = (!job.planned.identity.params.is_empty()).then(|| job.planned.identity.params.clone());
         let input = job.planned.input.clone();
         self.work.push(Box::pin(async move {
             let done = tokio::task::spawn_blocking(move || {
-                let laid_out = source.and_then(|source| lay_out(&mut attempt, &place, &source, params, input));
+                let laid_out = source.and_then(|source| lay_out(&mut attempt, &place, &out, &source, params, input));
                 (attempt, laid_out)
             });
             match done.await {
@@ -739,14 +742,36 @@ fn free_run_dir(dir: &Path, job: &str, digest: &str) -> (u64, PathBuf) {
     }
 }
 
+/// Waits until the process of a supervisor that was killed is gone: the kernel may take its time to end it.
+fn wait_until_free(tree: &Path, out: &Path) -> Result<(), String> {
+    let until = Instant::now() + RELEASED;
+    loop {
+        let is_free = |path: &Path| match File::open(path) {
+            Ok(file) => file.try_lock().is_ok(),
+            Err(_) => true,
+        };
+        if is_free(tree) && is_free(&out.join("journal.jsonl")) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(format!("another process still works in {}", tree.display()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Makes a worktree for a new run, or finds that of one that goes on, and writes the values of the job.
 fn lay_out(
     attempt: &mut Attempt,
     place: &Path,
+    out: &Path,
     source: &ResolvedSource,
     params: Option<serde_json::Map<String, serde_json::Value>>,
     input: Option<serde_json::Value>,
 ) -> Result<(), String> {
+    if attempt.resumed {
+        wait_until_free(&attempt.tree, out)?;
+    }
     let again = place.join("again");
     let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     if attempt.resumed {

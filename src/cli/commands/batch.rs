@@ -209,7 +209,7 @@ async fn expand_lists(
             TargetSource::File(file) => match list_file(file, source) {
                 Ok(found) => found,
                 Err(problem) => {
-                    problems.push(problem);
+                    problems.push(*problem);
                     continue;
                 }
             },
@@ -241,10 +241,10 @@ async fn expand_lists(
     Ok(())
 }
 
-fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String), Diagnostic> {
+fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String), Box<Diagnostic>> {
     let problem = |why: String| {
         let problem = Diagnostic::error("no-file", file.span, why);
-        problem.help("name a file of JSON Lines, relative to the manifest, or `-` for stdin")
+        Box::new(problem.help("name a file of JSON Lines, relative to the manifest, or `-` for stdin"))
     };
     if file.value == "-" {
         if source.name == "stdin" {
@@ -370,7 +370,10 @@ fn mirrors() -> PathBuf {
     cache.unwrap_or_else(home).join("overnight/mirrors")
 }
 
-fn only(pattern: Option<&str>) -> Result<Box<dyn Fn(&str) -> bool>, Refusal> {
+/// Whether a job of this name is looked at.
+type NameFilter = Box<dyn Fn(&str) -> bool>;
+
+fn only(pattern: Option<&str>) -> Result<NameFilter, Refusal> {
     let Some(pattern) = pattern else {
         return Ok(Box::new(|_| true));
     };
