@@ -770,7 +770,7 @@ fn lay_out(
     input: Option<serde_json::Value>,
 ) -> Result<(), String> {
     if attempt.resumed {
-        wait_until_free(&attempt.tree, out)?;
+        wait_until_free(&attempt.tree.join(&source.below), out)?;
     }
     let again = place.join("again");
     let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
