@@ -198,6 +198,7 @@ async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<
 
 /// The commit of a branch, tag or id. In a mirror, branches stand where a clone has those of `origin`.
 async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
+    let name = name.strip_prefix("origin/").filter(|_| is_mirror).unwrap_or(name);
     let mut tries: Vec<String> = match is_mirror {
         true => vec![format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}")],
         false => Vec::new(),

@@ -133,7 +133,9 @@ pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<
         let names = std::iter::once(&planned.arguments.recipe).chain(&planned.arguments.policies);
         let revisions: Vec<&str> = names
             .filter_map(|name| name.strip_prefix("git:").and_then(|spec| spec.split_once(':')))
-            .map(|(revision, _)| revision.strip_prefix("origin/").unwrap_or(revision))
+            .map(|(revision, _)| revision)
+            // What is relative to the checkout moves with the base commit, which is part of the digest already.
+            .filter(|revision| !revision.starts_with("HEAD") && !revision.starts_with('@'))
             .collect();
         let git_ref = planned.identity.git_ref.as_deref();
         let source = call.sources.resolve(&planned.source, git_ref, &revisions).await;

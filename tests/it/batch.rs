@@ -687,6 +687,33 @@ fn outputs_stay_well_formed_whatever_names_and_messages_say() {
 }
 
 #[test]
+fn recipes_of_the_targets_own_base_branch_are_read_and_count() {
+    let world = fleet(1);
+    let origin = world.path().join("r0");
+    let commit = |text: &str| {
+        world.beside("r0/ci/ask.yaml", ASK.replace("Say", text));
+        git_in(&origin, &["add", "-A"]);
+        git_in(&origin, &["commit", "-q", "-m", text]);
+    };
+    commit("Tell");
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = format!(
+        "version: 1\nrecipe: \"git:origin/main:ci/ask.yaml\"\nmodels: [\"script:hi.yaml\"]\ntargets: [{{ repo: \"file://{}\", id: a }}]\n",
+        origin.display()
+    );
+    batch(&world, &manifest, &[]).exits(0);
+    let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
+    assert_eq!(again["jobs"]["up_to_date"], 1);
+    commit("Shout");
+    let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
+    assert_eq!(again["jobs"]["run"], 1);
+    let row = rows(&world, "out").pop().unwrap();
+    let run = world.path().join("out").join(row["run"].as_str().unwrap());
+    let result: Value = serde_json::from_slice(&std::fs::read(run.join("result.json")).unwrap()).unwrap();
+    assert_eq!(result["recipe_source"]["trusted"], true, "{}", result["recipe_source"]);
+}
+
+#[test]
 fn links_of_a_repository_lead_nowhere() {
     let world = fleet(1);
     let tree = world.path().join("r0");
