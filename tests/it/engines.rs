@@ -189,6 +189,19 @@ fn of_environment(mark: &str) -> Vec<i32> {
     found.collect()
 }
 
+/// The `slurmstepd` that a process runs under, if it is its parent.
+fn step_daemon(pid: i32) -> Option<i32> {
+    let field = |pid: i32, name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name).map(str::to_owned))?;
+        Some(line.trim().to_owned())
+    };
+    let parent: i32 = field(pid, "PPid:")?.parse().ok()?;
+    (field(parent, "Name:")? == "slurmstepd").then_some(parent)
+}
+
 #[test]
 fn slurm_runs_the_shards_loses_a_node_and_merges() {
     let installed = ["sbatch", "slurmctld", "slurmd", "munged"]
@@ -227,8 +240,16 @@ fn slurm_runs_the_shards_loses_a_node_and_merges() {
     let lost = on_n2();
     assert!(!lost.is_empty());
     let daemon = slurm.pid("slurmd.n2.pid").unwrap();
-    for pid in lost.iter().chain([&daemon]) {
-        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    // Who would tell that the task failed goes first.
+    let mut watchers: Vec<i32> = lost.iter().filter_map(|pid| step_daemon(*pid)).collect();
+    watchers.sort_unstable();
+    watchers.dedup();
+    assert!(!watchers.is_empty(), "the task has a slurmstepd");
+    for pid in [daemon].iter().chain(&watchers).chain(&lost) {
+        if let Some(pid) = rustix::process::Pid::from_raw(*pid) {
+            // It may have ended with one of the others.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
     }
     shell(
         &world,
