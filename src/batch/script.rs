@@ -217,7 +217,7 @@ jobs:
       - uses: actions/checkout@v4
         with: {{ persist-credentials: false, fetch-depth: 0 }}
       - name: install overnight
-        env: {{ SOURCE: '${{{{ inputs.source }}}}' }}
+        env: {{ SOURCE: '${{{{ github.event.inputs.source }}}}' }}
         run: cargo install --locked --git "${{SOURCE}}"
       - name: run the shard
         env: {{ INDEX: '${{{{ matrix.index }}}}' }}
@@ -234,7 +234,7 @@ jobs:
     runs-on: ubuntu-latest
     steps:
       - name: install overnight
-        env: {{ SOURCE: '${{{{ inputs.source }}}}' }}
+        env: {{ SOURCE: '${{{{ github.event.inputs.source }}}}' }}
         run: cargo install --locked --git "${{SOURCE}}"
       - uses: actions/download-artifact@v4
         with:
