@@ -6,6 +6,7 @@ compile_error!(
 );
 
 pub mod base;
+pub mod batch;
 pub mod cli;
 pub mod diag;
 pub mod engine;

@@ -68,6 +68,12 @@ pub enum Command {
     /// Go on with a suspended, killed or failed run from its journal
     #[command(after_long_help = MODELS)]
     Resume(Box<ResumeArgs>),
+    /// Many jobs from a manifest: recipes × repositories × parameters × models × trials
+    Batch(Box<BatchArgs>),
+    /// One result from the bundles of shards
+    Merge(MergeArgs),
+    /// Which jobs changed sides between two batches
+    Compare(CompareArgs),
     /// Make any output again from the journal
     Report(ReportArgs),
     /// Check, test and explain policies
@@ -262,6 +268,142 @@ pub struct ResumeArgs {
     pub deny: Vec<String>,
     #[command(flatten)]
     pub shared: Shared,
+}
+
+/// `overnight batch`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct BatchArgs {
+    #[command(subcommand)]
+    pub command: Option<BatchCommand>,
+    /// The manifest: YAML or JSON Lines, or `-` for stdin
+    #[arg(required = true)]
+    pub manifest: Option<PathBuf>,
+    #[command(flatten)]
+    pub plan: BatchPlanArgs,
+    /// The batch's directory, its memory (default: .overnight/batches/NAME)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Which part of the plan: I/N, or `auto` for what the engine's variables say
+    #[arg(long, value_name = "I/N|auto")]
+    pub shard: Option<String>,
+    /// An earlier `runs.jsonl`: shards of about the same duration
+    #[arg(long, value_name = "FILE", requires = "shard")]
+    pub timings: Option<PathBuf>,
+    /// Only jobs whose name this regular expression finds
+    #[arg(long, value_name = "REGEX")]
+    pub only: Option<String>,
+    /// Run up-to-date jobs too
+    #[arg(long)]
+    pub again: bool,
+    /// Accept that the manifest changed since the last call
+    #[arg(long)]
+    pub changed: bool,
+    /// List the jobs and what would be done; run none
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What stdout carries
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
+    /// No progress on stderr
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Flags of a batch that a job file passes on to each shard.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BatchPlanArgs {
+    /// The recipe of jobs that name none of their own
+    #[arg(long, value_name = "FILE")]
+    pub recipe: Option<String>,
+    /// Policy file, `builtin:NAME` or `git:REV:PATH`, in addition to those of the manifest; all must agree
+    #[arg(long, value_name = "FILE")]
+    pub policy: Vec<String>,
+    /// PROVIDER/NAME or `script:FILE`, in place of the manifest's models
+    #[arg(long, value_name = "PROVIDER/NAME")]
+    pub model: Vec<String>,
+    /// Jobs at once (default: the number of CPUs)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub jobs: Option<u32>,
+}
+
+/// `overnight batch …`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BatchCommand {
+    /// Print a job file that runs the shards on an existing engine
+    Script {
+        /// The engine
+        #[arg(long, value_enum)]
+        engine: ScriptEngine,
+        /// The number of shards
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+        shards: u64,
+        /// The manifest, as the tasks of the engine see it
+        manifest: String,
+        /// Where shards (`DIR/shards/I-of-N`) and the merged result go
+        #[arg(long, value_name = "DIR")]
+        out: String,
+        #[command(flatten)]
+        plan: BatchPlanArgs,
+    },
+}
+
+/// Engines that `batch script` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScriptEngine {
+    Slurm,
+    Kubernetes,
+    GnuParallel,
+    Gitlab,
+    Github,
+    Buildkite,
+    Hyperqueue,
+}
+
+/// How a command that has no answer of a model writes stdout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// `overnight merge`.
+#[derive(Clone, Debug, Args)]
+pub struct MergeArgs {
+    /// Bundles: the --out directories of `overnight batch --shard`
+    #[arg(required = true)]
+    pub bundles: Vec<PathBuf>,
+    /// An empty directory, or an earlier merge of the same manifest
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// What stdout carries
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
+}
+
+/// `overnight compare`.
+#[derive(Clone, Debug, Args)]
+pub struct CompareArgs {
+    /// A batch's directory, or its `runs.jsonl`
+    pub a: PathBuf,
+    /// Another one
+    pub b: PathBuf,
+    /// `broken`: end with code 1 when a job that passed in A fails in B
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub fail_on: Option<FailOn>,
+    /// What stdout carries
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListFormat,
+}
+
+/// What makes a comparison fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// A job that passed in A fails in B
+    Broken,
 }
 
 /// `overnight report`.

@@ -166,10 +166,11 @@ fn with_examples(command: Command, path: &str) -> Command {
         true => command,
         false => {
             let text = examples(path).map_or_else(String::new, |lines| format!("Examples:\n{}\n", indented(lines)));
-            let page = path.replace(' ', " ");
-            command.after_help(format!(
-                "{text}See also: overnight man {page}; the README for recipes and policies"
-            ))
+            let more = format!("{text}See also: overnight man {path}; the README for recipes and policies");
+            match command.get_after_long_help().map(ToString::to_string) {
+                Some(own) => command.after_help(more.clone()).after_long_help(format!("{own}\n\n{more}")),
+                None => command.after_help(more),
+            }
         }
     };
     for name in names {

@@ -55,8 +55,34 @@ pub fn encode(previous: &str, entry: &str, key: Option<&Key>) -> (String, String
     (line, chain)
 }
 
+/// What a line holds, before its event is read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DecodedLine<'a> {
+    /// The JSON text of the entry.
+    pub entry: &'a str,
+    /// The link of the chain: 64 hex digits.
+    pub chain: &'a str,
+    /// Whether it is written under a key.
+    pub keyed: bool,
+}
+
 /// What a line holds, after its link was checked.
 pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, Refused> {
+    let decoded = decode_line(previous, line, key)?;
+    let event =
+        serde_json::from_str(decoded.entry).map_err(|error| Refused::Damaged(format!("unknown event: {error}")))?;
+    Ok(Decoded {
+        event,
+        chain: decoded.chain.to_owned(),
+        keyed: decoded.keyed,
+    })
+}
+
+/// As [`decode`], of a record whose entries are no events of a run.
+///
+/// # Errors
+/// The line was changed, is none, or needs a key.
+pub fn decode_line<'a>(previous: &str, line: &'a str, key: Option<&Key>) -> Result<DecodedLine<'a>, Refused> {
     let damaged = |why: String| Refused::Damaged(why);
     let parsed: Line = serde_json::from_str(line).map_err(|error| damaged(format!("not a journal line: {error}")))?;
     let entry = parsed.entry.get();
@@ -83,12 +109,7 @@ pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, 
     if encode(previous, entry, key.filter(|_| keyed)).0 != line {
         return Err(damaged("the line is not as it was written".to_owned()));
     }
-    let event = serde_json::from_str(entry).map_err(|error| damaged(format!("unknown event: {error}")))?;
-    Ok(Decoded {
-        event,
-        chain: chain.to_owned(),
-        keyed,
-    })
+    Ok(DecodedLine { entry, chain, keyed })
 }
 
 #[cfg(test)]

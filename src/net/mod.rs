@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod client;
 pub mod fetch;
+pub mod gate;
 #[cfg(feature = "otel")]
 pub mod otlp;
 pub mod retry;

@@ -21,6 +21,7 @@ pub mod proxy;
 mod sandbox;
 pub mod serve;
 mod spawn;
+pub mod supervised;
 pub mod toolchains;
 mod tree;
 pub mod venv;

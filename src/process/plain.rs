@@ -108,13 +108,65 @@ pub fn neutral() -> Vec<(String, String)> {
     env
 }
 
+/// Runs `git` on a repository of our own making with the user's settings and credentials: to fetch from where the user says.
+/// Hooks, filters and prompts stay off.
+///
+/// # Errors
+/// One sentence: git cannot be started, or takes longer than `time`; it is killed then.
+pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, String> {
+    let overrides = [
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "protocol.ext.allow=never",
+        "gc.auto=0",
+        "maintenance.auto=false",
+        "submodule.recurse=false",
+        "fetch.recurseSubmodules=false",
+    ];
+    let mut command = Command::new("git");
+    for setting in overrides {
+        command.args(["-c", setting]);
+    }
+    let child = command
+        .args(args)
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("LC_ALL", "C")
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_INDEX_FILE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("cannot start git: {error}"))?;
+    let output = tokio::time::timeout(time, child.wait_with_output())
+        .await
+        .map_err(|_| format!("git took longer than {} s", time.as_secs()))?
+        .map_err(|error| format!("git cannot be waited for: {error}"))?;
+    Ok(Printed {
+        ok: output.status.success(),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
 /// Runs a shell command that the user's own environment names (a search), with that environment, `input` on stdin.
 ///
 /// # Errors
 /// One sentence: it cannot be started, or takes longer than `time`; it is killed then.
 pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
+    own_command_in(Path::new("."), text, input, time).await
+}
+
+/// As [`own_command`], in this directory.
+///
+/// # Errors
+/// As [`own_command`].
+pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
     let mut child = Command::new("sh")
         .args(["-c", text])
+        .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -9,6 +9,7 @@ use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Reque
 use crate::base::event::Live;
 use crate::base::message::{Part, Reply};
 use crate::net::client::{Answer, Client, Limits, Trouble, Until, is_nearby};
+use crate::net::gate::{Barred, RequestGate};
 use crate::net::retry::{Next, Pace, Schedule, chance};
 use crate::net::sse;
 use crate::net::wait::{Pause, pause};
@@ -138,6 +139,7 @@ impl Http {
                 continue;
             }
             let wait = self.next(fault, failed, waited, cx.deadline)?;
+            self.share_pause(&wait);
             waited = waited.saturating_add(wait.length);
             let ms = u64::try_from(wait.length.as_millis()).unwrap_or(u64::MAX);
             (cx.retried)(failed, wait.class.as_str(), &wait.message, ms);
@@ -155,6 +157,7 @@ impl Http {
     /// The wait before the next attempt, or the end.
     fn next(&self, fault: Fault, failed: u32, waited: Duration, deadline: Instant) -> Result<Wait, ProviderError> {
         let Some(pace) = fault.again else {
+            self.share_end(&fault);
             return Err(self.told(fault, ""));
         };
         match self.service.schedule.next(pace, failed, fault.asked, waited, chance()) {
@@ -163,6 +166,7 @@ impl Http {
                 Err(self.told(fault, &attempts))
             }
             Next::TooLong(wait) => {
+                self.share_end(&fault);
                 let wait = format!(" (would have to wait {} s more)", wait.as_secs());
                 Err(self.told(fault, &wait))
             }
@@ -177,6 +181,36 @@ impl Http {
                 class: fault.class,
                 message: fault.message,
             }),
+        }
+    }
+
+    /// The other runs of a batch wait too when the service asks this one to slow down.
+    fn share_pause(&self, wait: &Wait) {
+        if let Some(gate) = RequestGate::of_process().filter(|_| wait.class == ProviderClass::Quota) {
+            gate.slow_down(&self.service.base, &self.info.id, wait.length);
+        }
+    }
+
+    /// The other runs of a batch need not ask when the key was refused or the quota is spent.
+    fn share_end(&self, fault: &Fault) {
+        let over = matches!(fault.class, ProviderClass::Auth | ProviderClass::Quota);
+        if let Some(gate) = RequestGate::of_process().filter(|_| over) {
+            gate.close(&self.service.base, &self.info.id, &fault.message);
+        }
+    }
+
+    /// Waits until the batch that this run belongs to lets it send a request.
+    async fn pass_gate(&self, cx: &AskContext<'_>) -> Result<(), Failed> {
+        let Some(gate) = RequestGate::of_process() else {
+            return Ok(());
+        };
+        match gate.pass(&self.service.base, cx.deadline, cx.cancel).await {
+            Ok(()) => Ok(()),
+            Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
+            Err(Barred::Closed(reason)) => Err(Failed::Fault(Fault::fatal(
+                ProviderClass::Quota,
+                format!("not asked, because the service told another job of the batch: {reason}"),
+            ))),
         }
     }
 
@@ -224,6 +258,7 @@ impl Http {
             deadline: cx.deadline,
             cancel: cx.cancel,
         };
+        self.pass_gate(cx).await?;
         let headers = self.service.wire.headers(self.service.key.as_ref());
         let mut answer = self.client.post(&self.url, &headers, self.body(request), until).await?;
         if answer.status != 200 {

@@ -15,5 +15,6 @@ pub mod text;
 pub mod toolchains;
 mod unseen;
 pub mod walk;
+pub mod worktree;
 
 pub use root::{Changed, Workspace};

@@ -21,6 +21,7 @@ mod trees;
 
 pub(super) use checkout::checkout;
 pub use delta::{Delta, Unpatched};
+pub(super) use repository::text as pointer;
 pub use repository::{Repository, head, repository};
 pub use restore::Restored;
 pub use scan::MOST_FILE;

@@ -9,12 +9,15 @@
 
 mod approvals;
 mod attacks;
+mod batch;
+mod batch_crash;
 mod cases;
 mod cli;
 mod corpus_effects;
 mod daily;
 mod daily_denials;
 mod differential;
+mod engines;
 mod exec_witness;
 mod exit_codes;
 mod extends;

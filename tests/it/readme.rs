@@ -1,7 +1,7 @@
 //! What the README says, done: its commands, files and flags. Never runs the tests from inside the tests.
 
 use super::gemini::{self, Gemini};
-use super::harness::{BIN, World, have, project};
+use super::harness::{BIN, World, git_in, have, project};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -190,7 +190,8 @@ fn every_flag_that_is_shown_exists() {
             else {
                 continue;
             };
-            let path = if groups.contains(first) {
+            let is_script = words.starts_with(&["batch", "script"]);
+            let path = if groups.contains(first) || is_script {
                 &words[..2]
             } else {
                 &words[..1]
@@ -223,6 +224,68 @@ fn the_files_that_are_shown_are_valid() {
         }
     }
     assert!(policies >= 1 && recipes >= 1);
+}
+
+#[test]
+fn the_manifest_that_is_shown_makes_its_jobs() {
+    let blocks = blocks();
+    let (_, text) = blocks
+        .iter()
+        .find(|(language, text)| language == "yaml" && text.contains("\ntargets:\n"))
+        .unwrap();
+    let world = World::new();
+    std::os::unix::fs::symlink(project().join("recipes"), world.ws().join("recipes")).unwrap();
+    for name in ["a", "b", "c"] {
+        world.beside(&format!("{name}/x.txt"), "x\n");
+        let dir = world.path().join(name);
+        git_in(&dir, &["init", "-q", "-b", "main"]);
+        git_in(&dir, &["add", "-A"]);
+        git_in(&dir, &["commit", "-q", "-m", "x"]);
+    }
+    // The host of the example stands for one of this machine.
+    let local = format!("file://{}/a", world.path().display());
+    world.file("fleet.yaml", text.replace("https://git.example.org/a.git", &local));
+    world.file("repos.jsonl", "{\"path\": \"../c\"}\n");
+    world.file(
+        "list-repos",
+        "#!/bin/sh\necho '{\"path\": \"../c\", \"id\": \"listed\"}'\n",
+    );
+    let script = world.ws().join("list-repos");
+    std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let done = world
+        .call(&["batch", "fleet.yaml", "--dry-run", "--format", "json"])
+        .exits(0)
+        .json();
+    let jobs = done["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 8, "four targets, two values");
+    assert!(
+        jobs.iter().all(|job| job["state"] == "run" && job["problem"].is_null()),
+        "{done}"
+    );
+}
+
+#[test]
+fn the_query_that_is_shown_reads_the_rows() {
+    if !have("duckdb", super::validators::has("duckdb")) {
+        return;
+    }
+    let blocks = blocks();
+    let line = blocks
+        .iter()
+        .flat_map(|(_, text)| text.lines())
+        .find(|line| line.starts_with("duckdb -c "))
+        .unwrap();
+    let query = line.trim_start_matches("duckdb -c ").trim_matches('"');
+    let world = super::batch::fleet(1);
+    world.beside("hi.yaml", super::harness::script(&[super::harness::says("hi")]));
+    world.beside("m.yaml", super::batch::asking(3, "models: [\"script:hi.yaml\"]\n"));
+    super::batch::call(&world, &["batch", "m.yaml", "--out", "out"]).exits(0);
+    let code = "import duckdb, sys; rows = duckdb.sql(sys.argv[1]).fetchall(); assert [r[1:] for r in rows] == [('no_change', 3, 0.0)], rows";
+    let done = super::validators::python(&["-c", code, query])
+        .current_dir(world.path().join("out"))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]

@@ -30,7 +30,7 @@ print(report.tests, report.failures, report.errors, report.skipped)
 ";
 
 /// Python with the validators on its path.
-fn python(arguments: &[&str]) -> Command {
+pub fn python(arguments: &[&str]) -> Command {
     let mut command = Command::new("python3");
     command.args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
     if let Some(directory) = std::env::var_os("OVERNIGHT_VALIDATORS") {
@@ -40,7 +40,7 @@ fn python(arguments: &[&str]) -> Command {
 }
 
 /// Whether the module is there. Says so when it is not, and fails where nothing may be skipped.
-fn has(module: &str) -> bool {
+pub fn has(module: &str) -> bool {
     let found = python(&["-c", &format!("import {module}")]).output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {

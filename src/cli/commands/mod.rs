@@ -1,5 +1,6 @@
 //! One file a command: what it reads, what it prints, what code it ends with.
 
+pub mod batch;
 pub mod doctor;
 pub mod init;
 pub mod policy;
@@ -25,6 +26,9 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
     let done = match command {
         Command::Run(args) => return run::run(*args, started).await,
         Command::Resume(args) => return resume::resume(*args, started).await,
+        Command::Batch(args) => return batch::batch(*args).await,
+        Command::Merge(args) => return batch::merge(&args),
+        Command::Compare(args) => batch::compare(&args),
         Command::Report(args) => report::report(&args),
         Command::Policy(command) => policy::policy(command).await,
         Command::Recipe(command) => recipe::recipe(command, started).await,

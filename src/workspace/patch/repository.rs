@@ -45,7 +45,7 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
 }
 
 /// The text of a regular file; nothing waits for a pipe in its place.
-pub(super) fn text(path: &Path) -> Option<String> {
+pub(in crate::workspace) fn text(path: &Path) -> Option<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = std::fs::File::options()
         .read(true)

@@ -1,0 +1,79 @@
+//! When a batch stops starting jobs: failures of the model service in a row, too many failed jobs, a service that will not answer
+//! any more. Pure.
+
+use super::manifest::{FailedLimit, StopRules};
+
+/// Counts ends of jobs.
+#[derive(Debug)]
+pub struct CircuitBreaker {
+    rules: StopRules,
+    /// Failed jobs that stop the batch.
+    most_failed: Option<u64>,
+    provider_in_a_row: u64,
+    failed: u64,
+}
+
+impl CircuitBreaker {
+    /// For a call that runs `jobs` jobs.
+    pub fn new(rules: StopRules, jobs: u64) -> Self {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of jobs, and a share between 0 and 100"
+        )]
+        let most_failed = rules.failed.map(|limit| match limit {
+            FailedLimit::Jobs(jobs) => jobs,
+            FailedLimit::Percent(share) => ((jobs as f64 * share / 100.0).ceil() as u64).max(1),
+        });
+        Self {
+            rules,
+            most_failed,
+            provider_in_a_row: 0,
+            failed: 0,
+        }
+    }
+
+    /// Notes the last attempt of a job. Gives the reason when the batch has to stop.
+    pub fn note(&mut self, verdict: &str) -> Option<String> {
+        match verdict {
+            "provider" => self.provider_in_a_row += 1,
+            // It says nothing about the service.
+            "environment" | "invalid" => {}
+            _ => self.provider_in_a_row = 0,
+        }
+        if !matches!(verdict, "passed" | "no_change" | "suspended" | "cancelled") {
+            self.failed += 1;
+        }
+        if self.provider_in_a_row >= self.rules.provider_failures {
+            let jobs = self.provider_in_a_row;
+            return Some(format!(
+                "the model service failed {jobs} jobs in a row (stop.provider_failures)"
+            ));
+        }
+        let most = self.most_failed?;
+        (self.failed >= most).then(|| format!("{} jobs did not pass (stop.failed)", self.failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stops_at_its_limits() {
+        let rules = StopRules {
+            provider_failures: 2,
+            failed: Some(FailedLimit::Percent(30.0)),
+        };
+        let mut breaker = CircuitBreaker::new(rules, 10);
+        for verdict in ["provider", "passed", "no_change", "suspended"] {
+            assert_eq!(breaker.note(verdict), None);
+        }
+        assert_eq!(breaker.note("provider"), None);
+        assert!(breaker.note("provider").unwrap().contains("in a row"));
+        let mut breaker = CircuitBreaker::new(rules, 10);
+        assert_eq!((breaker.note("failed"), breaker.note("denied")), (None, None));
+        assert!(breaker.note("failed").unwrap().contains("3 jobs"));
+    }
+}

@@ -1,0 +1,306 @@
+//! One budget for all jobs of a call: reserved before a job starts, settled when it has ended. Pure arithmetic.
+
+use crate::base::budget::Budget;
+use std::time::{Duration, Instant};
+
+/// What one job may use, in the order turns, tokens, cost (millionths of a dollar).
+type Amounts = [Option<u64>; 3];
+
+/// What one run used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobSpending {
+    pub turns: u64,
+    pub tokens: u64,
+    pub cost_micros: u64,
+}
+
+impl JobSpending {
+    fn amounts(self) -> [u64; 3] {
+        [self.turns, self.tokens, self.cost_micros]
+    }
+}
+
+/// What a job has reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reservation {
+    held: [u64; 3],
+    /// Its limits, as flags of the run.
+    pub limits: RunLimits,
+}
+
+/// Limits of one run; `None` leaves the recipe's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    pub turns: Option<u64>,
+    pub tokens: Option<u64>,
+    pub cost_micros: Option<u64>,
+    pub wall_ms: Option<u64>,
+}
+
+/// Whether a job may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    Start(Reservation),
+    /// When a running job has settled, there may be room.
+    Wait,
+    /// There will be no room: the limit that is used up.
+    Exhausted(&'static str),
+}
+
+const NAMES: [&str; 3] = ["turns", "tokens", "cost"];
+
+/// The budget of one call.
+#[derive(Debug)]
+pub struct SharedBudget {
+    caps: Amounts,
+    deadline: Option<Instant>,
+    settled: [u64; 3],
+    reserved: [u64; 3],
+    running: u64,
+    /// The most that one request of a settled job took, estimated: a run notices its limit only after the request that passed it.
+    request: [u64; 3],
+    /// The most that a settled job took.
+    job: [u64; 3],
+    jobs: u64,
+}
+
+impl SharedBudget {
+    /// A call that begins now.
+    pub fn new(caps: &Budget, now: Instant) -> Self {
+        Self {
+            caps: [caps.turns, caps.tokens, caps.cost_micros],
+            deadline: caps.wall_ms.map(|ms| now + Duration::from_millis(ms)),
+            settled: [0; 3],
+            reserved: [0; 3],
+            running: 0,
+            request: [0; 3],
+            job: [0; 3],
+            jobs: 0,
+        }
+    }
+
+    /// When no job may run any more.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Reserves for a job whose own limits are `own` and which has `spent` in an earlier call.
+    pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> Grant {
+        let left_ms = match self.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
+            Some(left) if left.is_zero() => return Grant::Exhausted("wall"),
+            left => left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1)),
+        };
+        let wants = [own.turns, own.tokens, own.cost_micros];
+        let spent = spent.amounts();
+        let (mut held, mut limits) = ([0; 3], [None; 3]);
+        for (at, name) in NAMES.into_iter().enumerate() {
+            let Some(cap) = self.caps[at] else { continue };
+            let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
+            let own = wants[at].map(|own| own.saturating_sub(spent[at]));
+            // Before the first job has settled, one request is taken to cost no more than a job may.
+            let margin = match (at, self.jobs) {
+                (0, _) => 0,
+                (_, 0) => own.unwrap_or(0),
+                _ => self.request[at],
+            };
+            let wanted = own.map(|own| own.saturating_add(margin));
+            let enough = match (wanted, self.jobs) {
+                (Some(wanted), _) if wanted <= left => true,
+                // What is left may do: a job has never taken half as much.
+                (_, 1..) => left > margin && left / 2 >= self.job[at],
+                _ => false,
+            };
+            if !enough && self.running > 0 {
+                return Grant::Wait;
+            }
+            let alone = !enough && self.jobs == 0;
+            if left == 0 || (left <= margin && !alone) {
+                return Grant::Exhausted(name);
+            }
+            held[at] = wanted.map_or(left, |wanted| wanted.min(left));
+            // The first job may take what is left when nothing runs beside it.
+            let limit = match (alone, own) {
+                (true, own) => own.map_or(left, |own| own.min(left)),
+                (false, _) => held[at] - margin,
+            };
+            limits[at] = Some(limit + spent[at]);
+        }
+        for (reserved, held) in self.reserved.iter_mut().zip(held) {
+            *reserved += held;
+        }
+        self.running += 1;
+        let [turns, tokens, cost_micros] = limits;
+        let wall_ms = left_ms.map(|left| own.wall_ms.map_or(left, |own| own.min(left)));
+        Grant::Start(Reservation {
+            held,
+            limits: RunLimits {
+                turns,
+                tokens,
+                cost_micros,
+                wall_ms,
+            },
+        })
+    }
+
+    /// Gives back what a job did not use. `None`: what it used is not known, and counts as all that it had reserved.
+    pub fn settle(&mut self, reservation: &Reservation, used: Option<JobSpending>) {
+        self.running = self.running.saturating_sub(1);
+        for (reserved, held) in self.reserved.iter_mut().zip(reservation.held) {
+            *reserved = reserved.saturating_sub(held);
+        }
+        let used = used.map_or(reservation.held, JobSpending::amounts);
+        for (settled, used) in self.settled.iter_mut().zip(used) {
+            *settled = settled.saturating_add(used);
+        }
+        let [turns, ..] = used;
+        if turns == 0 {
+            return;
+        }
+        self.jobs += 1;
+        for (at, used) in used.into_iter().enumerate() {
+            // Requests grow with the history: the last one of a longer run costs about twice the average.
+            let average = used.div_ceil(turns);
+            let dearest = if turns > 1 { average.saturating_mul(2) } else { average };
+            self.request[at] = self.request[at].max(dearest);
+            self.job[at] = self.job[at].max(used);
+        }
+    }
+
+    /// What all settled jobs used.
+    pub fn settled(&self) -> JobSpending {
+        let [turns, tokens, cost_micros] = self.settled;
+        JobSpending {
+            turns,
+            tokens,
+            cost_micros,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cost(cap: u64) -> Budget {
+        Budget {
+            cost_micros: Some(cap),
+            ..Budget::default()
+        }
+    }
+
+    /// A run as it behaves: it asks as long as it has spent less than its limit.
+    fn run(limit: u64, request: u64, requests: u64) -> JobSpending {
+        let mut used = JobSpending::default();
+        while used.turns < requests && used.cost_micros < limit {
+            used.turns += 1;
+            used.cost_micros += request;
+        }
+        used
+    }
+
+    proptest! {
+        #[test]
+        fn the_cap_is_never_passed_by_jobs_whose_requests_cost_the_same(
+            request in 1u64..50, requests in 1u64..6, factor in 1u64..40, own in 1u64..400, parallel in 1usize..9,
+        ) {
+            // The first job learns what a request costs, so the cap has room for one job that runs to its limit.
+            let cap = (own + request).max(request * requests) + request * factor;
+            let mut shared = SharedBudget::new(&cost(cap), Instant::now());
+            let mut running: Vec<(Reservation, JobSpending)> = Vec::new();
+            let mut spent = 0;
+            for _ in 0..200 {
+                match shared.reserve(&cost(own), JobSpending::default(), Instant::now()) {
+                    Grant::Start(held) => {
+                        let used = run(held.limits.cost_micros.unwrap(), request, requests);
+                        spent += used.cost_micros;
+                        running.push((held, used));
+                        let most = if shared.jobs == 0 && request > own { 1 } else { parallel };
+                        if running.len() < most {
+                            continue;
+                        }
+                    }
+                    Grant::Wait => prop_assert!(!running.is_empty()),
+                    Grant::Exhausted(_) if running.is_empty() => break,
+                    Grant::Exhausted(_) => {}
+                }
+                let (held, used) = running.remove(0);
+                shared.settle(&held, Some(used));
+            }
+            prop_assert!(spent <= cap, "{spent} of {cap}");
+        }
+    }
+
+    #[test]
+    fn a_job_reserves_its_own_limit_or_what_is_left() {
+        let mut shared = SharedBudget::new(&cost(100), Instant::now());
+        let Grant::Start(first) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+            panic!()
+        };
+        assert_eq!(
+            first.limits.cost_micros,
+            Some(60),
+            "alone, because a request may cost as much again"
+        );
+        assert_eq!(
+            shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
+            Grant::Wait
+        );
+        shared.settle(&first, Some(run(60, 10, 1)));
+        let Grant::Start(second) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+            panic!()
+        };
+        assert_eq!(second.limits.cost_micros, Some(60));
+        shared.settle(&second, None);
+        assert_eq!(shared.settled().cost_micros, 80);
+        let Grant::Start(third) = shared.reserve(&cost(60), JobSpending::default(), Instant::now()) else {
+            panic!()
+        };
+        assert_eq!(
+            third.limits.cost_micros,
+            Some(10),
+            "20 are left, and the last request may cost 10 more"
+        );
+        shared.settle(&third, Some(run(10, 10, 1)));
+        assert_eq!(
+            shared.reserve(&cost(60), JobSpending::default(), Instant::now()),
+            Grant::Exhausted("cost")
+        );
+    }
+
+    #[test]
+    fn a_resumed_run_counts_what_it_spent_before() {
+        let mut shared = SharedBudget::new(&cost(100), Instant::now());
+        let before = JobSpending {
+            turns: 2,
+            tokens: 0,
+            cost_micros: 40,
+        };
+        let Grant::Start(held) = shared.reserve(&cost(60), before, Instant::now()) else {
+            panic!()
+        };
+        assert_eq!(held.limits.cost_micros, Some(60), "the run's limit is over all of it");
+        assert_eq!(
+            held.held[2], 40,
+            "and only the rest is new, with room for its last request"
+        );
+    }
+
+    #[test]
+    fn the_wall_clock_bounds_each_job() {
+        let now = Instant::now();
+        let caps = Budget {
+            wall_ms: Some(1_000),
+            ..Budget::default()
+        };
+        let mut shared = SharedBudget::new(&caps, now);
+        let Grant::Start(held) = shared.reserve(&Budget::default(), JobSpending::default(), now) else {
+            panic!()
+        };
+        assert_eq!(held.limits.wall_ms, Some(1_000));
+        assert_eq!(
+            shared.reserve(&Budget::default(), JobSpending::default(), now + Duration::from_secs(2)),
+            Grant::Exhausted("wall")
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! The seal of a batch directory: what it holds when a call has ended, so that a copy that was cut or altered is noticed. A
+//! directory without a seal belongs to a call that has not ended.
+
+use super::BatchError;
+use super::plan;
+use super::rows;
+use crate::base::ids::sha256_hex;
+use crate::journal::{artefacts, own};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The value of `schema`.
+pub const SCHEMA: &str = "overnight/bundle/v1";
+/// The file name.
+pub const FILE: &str = "bundle.json";
+/// What the seal under a key begins with.
+const SEAL: &[u8] = b"overnight/bundle\n";
+/// The largest seal that is read, in bytes.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// A file of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedFile {
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+/// How far `batch.jsonl` had come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordHead {
+    pub head: String,
+    pub events: u64,
+}
+
+/// `bundle.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleSeal {
+    pub schema: String,
+    pub manifest: String,
+    /// `I/N`; null for a whole batch.
+    pub shard: Option<String>,
+    /// The names of the jobs that this shard was to run.
+    pub jobs: Vec<String>,
+    /// Why jobs of it did not run.
+    #[serde(default)]
+    pub not_run: BTreeMap<String, String>,
+    pub record: RecordHead,
+    pub files: BTreeMap<String, SealedFile>,
+    /// Under a key: HMAC-SHA256 of this object without this field, as one line of JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
+}
+
+/// The size and digest of a file, read in pieces.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sealed_file(path: &Path) -> std::io::Result<SealedFile> {
+    let mut file = File::open(path)?;
+    let (mut digest, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; 1 << 16]);
+    loop {
+        let read = file.read(&mut piece)?;
+        if read == 0 {
+            let hex = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            return Ok(SealedFile { bytes, sha256: hex });
+        }
+        digest.update(piece.get(..read).unwrap_or_default());
+        bytes += read as u64;
+    }
+}
+
+/// Takes the seal away: a call begins.
+///
+/// # Errors
+/// The disk said no.
+pub fn open(dir: &Path) -> Result<(), BatchError> {
+    let path = dir.join(FILE);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BatchError::write(&path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Seals a directory at the end of a call.
+///
+/// # Errors
+/// The disk said no.
+pub fn close(dir: &Path, mut seal: BundleSeal) -> Result<(), BatchError> {
+    for name in [plan::FILE, rows::FILE] {
+        let path = dir.join(name);
+        let file = sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
+        seal.files.insert(name.to_owned(), file);
+    }
+    seal.seal = None;
+    if let Some(key) = own::key()? {
+        let text = serde_json::to_string(&seal).unwrap_or_default();
+        seal.seal = Some(key.mac(&[SEAL, text.as_bytes()]));
+    }
+    let mut text = serde_json::to_string(&seal).unwrap_or_default();
+    text.push('\n');
+    artefacts::replace(&dir.join(FILE), text.as_bytes())?;
+    Ok(())
+}
+
+/// Reads the seal of a directory; `None` when it has none.
+///
+/// # Errors
+/// One sentence: it is no seal, or the key that is set did not make it.
+pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
+    let path = dir.join(FILE);
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|error| format!("{}: {error}", path.display()))?,
+    };
+    let mut text = String::new();
+    file.take(MAX_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let seal: BundleSeal =
+        serde_json::from_str(&text).map_err(|error| format!("{} is cut or altered: {error}", path.display()))?;
+    if let Some(key) = own::key().map_err(|error| error.to_string())? {
+        let bare = BundleSeal {
+            seal: None,
+            ..seal.clone()
+        };
+        let bare = serde_json::to_string(&bare).unwrap_or_default();
+        let holds = seal
+            .seal
+            .as_ref()
+            .is_some_and(|mac| key.verifies(&[SEAL, bare.as_bytes()], mac));
+        if !holds {
+            return Err(format!(
+                "{} was not made under the key in OVERNIGHT_JOURNAL_KEY",
+                path.display()
+            ));
+        }
+    }
+    Ok(Some(seal))
+}
+
+/// Whether a patch is the one that its row names.
+pub fn is_patch(bytes: &[u8], digest: &str) -> bool {
+    sha256_hex(&[bytes]) == digest
+}

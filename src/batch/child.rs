@@ -1,0 +1,270 @@
+//! One job as a process: the command line of `overnight run` or `resume`, and what its files say when it has ended.
+
+use super::budget::{JobSpending, RunLimits};
+use super::plan::{PlannedJob, RunArguments};
+use super::rows::RunRow;
+use crate::base::ids::sha256_hex;
+use crate::journal;
+use crate::report::result::RunResult;
+use crate::report::summary::RunSummary;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+/// The largest `result.json` that is read, in bytes.
+const MAX_RESULT: u64 = 256 << 20;
+
+/// Files that hold the values of a job for its command line.
+#[derive(Clone, Debug, Default)]
+pub struct ValueFiles {
+    pub params: Option<OsString>,
+    pub input: Option<OsString>,
+}
+
+/// The arguments of a new run.
+pub fn run_arguments(
+    arguments: &RunArguments,
+    files: &ValueFiles,
+    tree: &Path,
+    out: &Path,
+    limits: RunLimits,
+) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["run".into(), recipe_argument(&arguments.recipe)];
+    let mut push = |flag: &str, value: OsString| args.extend([flag.into(), value]);
+    if let Some(file) = &files.params {
+        push("--params", file.clone());
+    }
+    if let Some(file) = &files.input {
+        push("--input", file.clone());
+    }
+    push("--out", out.into());
+    args.extend(shared_arguments(arguments, tree, limits));
+    args
+}
+
+/// A file whose name begins with a dash is no flag.
+fn recipe_argument(recipe: &str) -> OsString {
+    match recipe.starts_with('-') {
+        true => format!("./{recipe}").into(),
+        false => recipe.into(),
+    }
+}
+
+/// The arguments that go on with a run.
+pub fn resume_arguments(arguments: &RunArguments, tree: &Path, out: &Path, limits: RunLimits) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["resume".into(), out.into()];
+    args.extend(shared_arguments(arguments, tree, limits));
+    args
+}
+
+fn shared_arguments(arguments: &RunArguments, tree: &Path, limits: RunLimits) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["--workspace".into(), tree.into()];
+    for policy in &arguments.policies {
+        args.extend(["--policy".into(), policy.into()]);
+    }
+    if let Some(model) = &arguments.model {
+        args.extend(["--model".into(), model.into()]);
+    }
+    let mut limit = |flag: &str, value: Option<String>| {
+        args.extend(value.into_iter().flat_map(|value| [OsString::from(flag), value.into()]));
+    };
+    limit("--max-turns", limits.turns.map(|turns| turns.to_string()));
+    limit("--max-tokens", limits.tokens.map(|tokens| tokens.to_string()));
+    let dollars = |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    limit("--max-cost", limits.cost_micros.map(dollars));
+    limit("--max-wall", limits.wall_ms.map(|ms| format!("{ms}ms")));
+    args
+}
+
+/// What became of a process.
+#[derive(Clone, Debug, Default)]
+pub struct JobEnd {
+    pub verdict: String,
+    pub exit_code: u8,
+    pub reason: String,
+    pub message: String,
+    /// `None`: not known.
+    pub spending: Option<JobSpending>,
+    pub unpriced: bool,
+    /// The model that was asked; empty when that is not known.
+    pub model: String,
+    pub recipe: String,
+}
+
+impl JobEnd {
+    /// A job that could not be started.
+    pub fn environment(message: String) -> Self {
+        Self {
+            verdict: "environment".to_owned(),
+            exit_code: 8,
+            reason: "environment".to_owned(),
+            message,
+            spending: Some(JobSpending::default()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it goes on in a later call.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self.verdict.as_str(), "cancelled" | "suspended")
+    }
+}
+
+/// What a process left in its run directory, held against how it ended.
+pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> JobEnd {
+    let code = status.code();
+    match read_result(run_dir) {
+        // The file may be an earlier session's: then it says another code than the process.
+        Some(result) if code == Some(result.exit_code) => JobEnd {
+            verdict: result.verdict.as_str().to_owned(),
+            exit_code: u8::try_from(result.exit_code).unwrap_or(70),
+            reason: result.reason,
+            message: result.message,
+            spending: Some(JobSpending {
+                turns: result.usage.turns,
+                tokens: result.usage.total,
+                cost_micros: micros(result.cost),
+            }),
+            unpriced: result.unpriced,
+            model: result.model,
+            recipe: result.recipe,
+        },
+        _ => {
+            let (verdict, exit_code, reason) = by_status(status);
+            JobEnd {
+                verdict: verdict.to_owned(),
+                exit_code,
+                reason,
+                message: last_line(log),
+                spending: spending_of_journal(run_dir),
+                ..JobEnd::default()
+            }
+        }
+    }
+}
+
+/// The verdict of a process that left no result.
+fn by_status(status: ExitStatus) -> (&'static str, u8, String) {
+    if let Some(signal) = status.signal() {
+        return ("environment", 8, format!("signal:{signal}"));
+    }
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(70);
+    let verdict = match code {
+        2 | 3 => "invalid",
+        8 => "environment",
+        9 => "output",
+        129.. => "cancelled",
+        // A run that ends with any other code has written its result.
+        _ => "bug",
+    };
+    let code = match verdict {
+        "invalid" => 3,
+        "bug" => 70,
+        _ => code,
+    };
+    (verdict, code, "no_result".to_owned())
+}
+
+fn read_result(run_dir: &Path) -> Option<RunResult> {
+    let path = run_dir.join("result.json");
+    let size = std::fs::symlink_metadata(&path)
+        .ok()
+        .filter(|data| data.is_file())?
+        .len();
+    if size > MAX_RESULT {
+        return None;
+    }
+    serde_json::from_slice(&std::fs::read(&path).ok()?).ok()
+}
+
+/// What a run has spent so far, by its journal; `None` when that cannot be read.
+pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
+    let home = journal::store::locate(&run_dir.to_string_lossy(), Path::new("/")).ok();
+    let Some(home) = home else {
+        // Nothing was recorded, so nothing was asked.
+        return Some(JobSpending::default());
+    };
+    let journal = journal::read(&home).ok()?;
+    let sum = RunSummary::fold(&journal.events);
+    Some(JobSpending {
+        turns: sum.turns.len() as u64 + sum.summaries,
+        tokens: sum.tokens,
+        cost_micros: sum.cost_micros,
+    })
+}
+
+/// Whether a run began there, so that it is resumed and not begun.
+pub fn has_journal(run_dir: &Path) -> bool {
+    journal::store::is_taken(run_dir)
+}
+
+fn micros(dollars: f64) -> u64 {
+    crate::recipe::parse::micros(dollars.max(0.0))
+}
+
+/// The last line of a log that says something.
+fn last_line(log: &Path) -> String {
+    const TAIL: u64 = 16 << 10;
+    let read = || -> std::io::Result<String> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file = std::fs::File::open(log)?;
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let mut lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("help:"));
+    lines.next_back().unwrap_or_default().chars().take(500).collect()
+}
+
+/// The patch of a run: its bytes, when something changed.
+pub fn patch_of(run_dir: &Path) -> Option<(Vec<u8>, String)> {
+    let bytes = std::fs::read(run_dir.join("changes.patch")).ok()?;
+    let digest = sha256_hex(&[&bytes]);
+    Some((bytes, digest))
+}
+
+/// The row of an attempt, but for patch and times.
+pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &JobEnd) -> RunRow {
+    let identity = &job.identity;
+    let spending = end.spending.unwrap_or_default();
+    let known = |own: &str, planned: &str| {
+        if own.is_empty() {
+            planned.to_owned()
+        } else {
+            own.to_owned()
+        }
+    };
+    let planned = identity
+        .model
+        .as_deref()
+        .or(job.inputs.model.as_deref())
+        .unwrap_or_default();
+    RunRow {
+        job: identity.job.clone(),
+        digest: digest.to_owned(),
+        id: identity.id.clone(),
+        name: identity.name.clone(),
+        recipe: known(&job.inputs.recipe, &end.recipe),
+        target: identity.target.clone(),
+        params: identity.params.clone(),
+        model: known(planned, &end.model),
+        trial: identity.trial,
+        attempt,
+        verdict: end.verdict.clone(),
+        exit_code: end.exit_code,
+        reason: end.reason.clone(),
+        message: end.message.clone(),
+        cost: crate::report::result::usd(spending.cost_micros),
+        unpriced: end.unpriced,
+        tokens: spending.tokens,
+        turns: spending.turns,
+        ..RunRow::default()
+    }
+}

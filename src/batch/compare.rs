@@ -1,0 +1,205 @@
+//! Two batches side by side: which jobs passed in one and not in the other, and whether that may be chance.
+
+use super::BatchError;
+use super::rows::{self, RunRow};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// What differs between two batches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchComparison {
+    pub both_passed: u64,
+    pub both_failed: u64,
+    /// Jobs that failed in A and pass in B, by their names in B.
+    pub fixed: Vec<String>,
+    /// Jobs that passed in A and fail in B.
+    pub broken: Vec<String>,
+    pub only_a: Vec<String>,
+    pub only_b: Vec<String>,
+    /// Two-sided, by McNemar's exact test on `fixed` and `broken`: how likely so uneven a split is when A and B are equally good.
+    pub p_value: f64,
+}
+
+/// One job of a batch, as far as pairing and its side are concerned.
+#[derive(Clone, Debug)]
+struct Side {
+    job: String,
+    passed: bool,
+    keys: [String; 3],
+}
+
+/// The last ended row of each job of a batch. `path` is the batch's directory, or a `runs.jsonl`.
+fn read(path: &Path) -> Result<Vec<Side>, BatchError> {
+    let file = if path.is_dir() {
+        path.join(rows::FILE)
+    } else {
+        path.to_owned()
+    };
+    let mut last: BTreeMap<String, Side> = BTreeMap::new();
+    rows::each(&file, |row| {
+        last.insert(row.job.clone(), side(&row));
+    })?;
+    Ok(last.into_values().collect())
+}
+
+/// Pairs by name, target, parameters and trial; where that names several jobs of one batch, by the recipe too, then by the model.
+fn side(row: &RunRow) -> Side {
+    let params = serde_json::Value::Object(row.params.clone());
+    let plain = format!("{}\n{}\n{params}\n{}", row.name, row.target, row.trial);
+    let with_recipe = format!("{plain}\n{}", row.recipe);
+    let with_model = format!("{with_recipe}\n{}", row.model);
+    Side {
+        job: row.job.clone(),
+        passed: row.is_success(),
+        keys: [plain, with_recipe, with_model],
+    }
+}
+
+/// Compares two batches.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn compare(a: &Path, b: &Path) -> Result<BatchComparison, BatchError> {
+    Ok(paired(&read(a)?, &read(b)?))
+}
+
+fn paired(a: &[Side], b: &[Side]) -> BatchComparison {
+    let unique = |sides: &[Side], level: usize| {
+        let mut seen = BTreeSet::new();
+        sides.iter().all(|side| seen.insert(side.keys[level].clone()))
+    };
+    let level = (0..3).find(|level| unique(a, *level) && unique(b, *level)).unwrap_or(2);
+    let of_b: BTreeMap<&str, &Side> = b.iter().map(|side| (side.keys[level].as_str(), side)).collect();
+    let keys_a: BTreeSet<&str> = a.iter().map(|side| side.keys[level].as_str()).collect();
+    let mut found = BatchComparison::default();
+    for side in a {
+        match of_b.get(side.keys[level].as_str()) {
+            None => found.only_a.push(side.job.clone()),
+            Some(other) => match (side.passed, other.passed) {
+                (true, true) => found.both_passed += 1,
+                (false, false) => found.both_failed += 1,
+                (false, true) => found.fixed.push(other.job.clone()),
+                (true, false) => found.broken.push(other.job.clone()),
+            },
+        }
+    }
+    let only_b = b.iter().filter(|side| !keys_a.contains(side.keys[level].as_str()));
+    found.only_b = only_b.map(|side| side.job.clone()).collect();
+    for list in [
+        &mut found.fixed,
+        &mut found.broken,
+        &mut found.only_a,
+        &mut found.only_b,
+    ] {
+        list.sort();
+    }
+    found.p_value = mcnemar(found.fixed.len() as u64, found.broken.len() as u64);
+    found
+}
+
+/// The two-sided p value of McNemar's exact test: the binomial test of an even split of `a + b` changes.
+pub fn mcnemar(a: u64, b: u64) -> f64 {
+    let (n, least) = (a + b, a.min(b));
+    if a == b {
+        return 1.0;
+    }
+    // Sum of C(n, k) / 2^n for k up to the smaller count, with logarithms so that no term leaves the range of numbers.
+    let mut log_term = -as_float(n) * std::f64::consts::LN_2;
+    let mut sum = log_term.exp();
+    for k in 1..=least {
+        log_term += (as_float(n - k + 1) / as_float(k)).ln();
+        sum += log_term.exp();
+    }
+    (2.0 * sum).min(1.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of jobs")]
+fn as_float(number: u64) -> f64 {
+    number as f64
+}
+
+impl BatchComparison {
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let mut text = format!(
+            "both passed  {}\nboth failed  {}\nfixed        {}\nbroken       {}\nonly in A    {}\nonly in B    {}\np value      {:.4}\n",
+            self.both_passed,
+            self.both_failed,
+            self.fixed.len(),
+            self.broken.len(),
+            self.only_a.len(),
+            self.only_b.len(),
+            self.p_value
+        );
+        for (word, jobs) in [("fixed", &self.fixed), ("broken", &self.broken)] {
+            for job in jobs {
+                text.push_str(&format!("{word} {job}\n"));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-6
+    }
+
+    #[test]
+    fn p_values_are_those_of_the_binomial_test() {
+        // scipy.stats.binomtest(k, n, 0.5).pvalue
+        for (a, b, p) in [
+            (0, 0, 1.0),
+            (5, 5, 1.0),
+            (0, 5, 0.0625),
+            (1, 9, 0.021_484_375),
+            (9, 1, 0.021_484_375),
+            (2, 10, 0.038_574_218_75),
+            (0, 1, 1.0),
+        ] {
+            assert!(near(mcnemar(a, b), p), "{a} {b}: {}", mcnemar(a, b));
+        }
+        assert!(mcnemar(40_000, 60_000) < 1e-9 && mcnemar(49_990, 50_010) > 0.9);
+    }
+
+    fn row(job: &str, name: &str, model: &str, passed: bool) -> Side {
+        side(&RunRow {
+            job: job.to_owned(),
+            name: name.to_owned(),
+            model: model.to_owned(),
+            verdict: if passed { "passed" } else { "failed" }.to_owned(),
+            trial: 1,
+            ..RunRow::default()
+        })
+    }
+
+    #[test]
+    fn jobs_pair_across_models_unless_a_batch_has_several() {
+        let a = [
+            row("a-x", "a", "x", true),
+            row("b-x", "b", "x", false),
+            row("c-x", "c", "x", true),
+        ];
+        let b = [
+            row("a-y", "a", "y", false),
+            row("b-y", "b", "y", true),
+            row("d-y", "d", "y", true),
+        ];
+        let found = paired(&a, &b);
+        assert_eq!(
+            (found.fixed, found.broken),
+            (vec!["b-y".to_owned()], vec!["a-y".to_owned()])
+        );
+        assert_eq!(
+            (found.only_a, found.only_b),
+            (vec!["c-x".to_owned()], vec!["d-y".to_owned()])
+        );
+        let both = [row("a-x", "a", "x", true), row("a-y", "a", "y", true)];
+        let found = paired(&both, &both);
+        assert_eq!(found.both_passed, 2);
+    }
+}

@@ -1,0 +1,117 @@
+//! `junit.xml` of a batch: a suite a job with one case, in the form that Jenkins' schema takes. Written in pieces, so that the
+//! size of the batch does not matter.
+
+use super::outputs::{JobReport, ReportHead};
+use crate::report::text;
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Suites that are held in memory at once.
+const PIECE: usize = 500;
+
+/// Writes the report.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> io::Result<()> {
+    let failures = jobs
+        .iter()
+        .filter(|job| kind(job) == Some(NonSuccessKind::Failure))
+        .count();
+    let errors = jobs
+        .iter()
+        .filter(|job| kind(job) == Some(NonSuccessKind::Error))
+        .count();
+    let name = escaped(&text::line(head.name, 200));
+    let tests = jobs.len();
+    let time = jobs
+        .iter()
+        .filter_map(|job| job.row.as_ref())
+        .map(|row| row.seconds)
+        .sum::<f64>();
+    writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
+    writeln!(
+        out,
+        "<testsuites name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{time:.3}\">"
+    )?;
+    for piece in jobs.chunks(PIECE) {
+        let mut report = Report::new("piece");
+        report.add_test_suites(piece.iter().map(suite));
+        let xml = report.to_string().map_err(io::Error::other)?;
+        // Only the suites of this piece, without the frame of a whole report.
+        let from = xml.find("<testsuite ").unwrap_or(xml.len());
+        let until = xml.rfind("</testsuites>").unwrap_or(xml.len());
+        // Jenkins' schema calls it so; values of attributes hold no quotation mark.
+        let suites = xml
+            .get(from..until)
+            .unwrap_or_default()
+            .replace(" disabled=\"", " skipped=\"");
+        out.write_all(suites.as_bytes())?;
+    }
+    writeln!(out, "</testsuites>")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+/// How a job counts; `None` for one that passed or was skipped.
+fn kind(job: &JobReport) -> Option<NonSuccessKind> {
+    match job.state.as_str() {
+        "passed" | "no_change" | "suspended" | "cancelled" | "not_run" | "skipped" => None,
+        "failed" | "denied" | "budget" => Some(NonSuccessKind::Failure),
+        _ => Some(NonSuccessKind::Error),
+    }
+}
+
+fn suite(job: &JobReport) -> TestSuite {
+    let mut suite = TestSuite::new(text::line(&job.job, 200));
+    let seconds = job.row.as_ref().map_or(0.0, |row| row.seconds.max(0.0));
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    suite.set_time(time);
+    let mut property = |name: &str, value: &str| {
+        suite.add_property(Property::new(name.to_owned(), text::line(value, 500)));
+    };
+    property("verdict", &job.state);
+    property("standing", job.standing);
+    if let Some(row) = &job.row {
+        property("recipe", &row.recipe);
+        property("target", &row.target);
+        property("model", &row.model);
+        property("trial", &row.trial.to_string());
+        property("attempt", &row.attempt.to_string());
+        property("cost", &format!("{:.6}", row.cost));
+        property("tokens", &row.tokens.to_string());
+        property("turns", &row.turns.to_string());
+        if let Some(run) = &row.run {
+            property("run", run);
+        }
+        if let Some(patch) = &row.patch {
+            property("patch", patch);
+        }
+    }
+    let message = match job.message.is_empty() {
+        true => job.state.replace('_', " "),
+        false => text::line(&job.message, 500),
+    };
+    let status = match kind(job) {
+        Some(kind) => {
+            let mut status = TestCaseStatus::non_success(kind);
+            status.set_type(job.state.clone());
+            status.set_message(message);
+            status
+        }
+        None if matches!(job.state.as_str(), "passed" | "no_change") => TestCaseStatus::success(),
+        None => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(message);
+            status
+        }
+    };
+    let mut case = TestCase::new("completed", status);
+    case.set_classname(text::line(&job.job, 200));
+    case.set_time(time);
+    suite.add_test_case(case);
+    suite
+}

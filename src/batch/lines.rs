@@ -1,0 +1,238 @@
+//! JSON Lines as trees with places, so that problems name file, line and column as those of a manifest do. One object a line.
+
+use crate::diag::{Diagnostic, Entry, FileId, Files, Node, Scalar, Shape, Span};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
+use std::fmt;
+
+/// The largest text of lines that is read, in bytes.
+pub const MAX_BYTES: usize = 64 << 20;
+/// Lists and maps inside one another.
+const MAX_DEPTH: usize = 32;
+
+/// The object of each line that is not blank, and the problem of each line that is no JSON object or writes a key twice.
+pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
+    let text = files.text(file);
+    if text.len() > MAX_BYTES {
+        let start = Span { file, start: 0, end: 0 };
+        let problem = Diagnostic::error("file-too-large", start, format!("the file has {} bytes", text.len()));
+        return (
+            Vec::new(),
+            vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))],
+        );
+    }
+    let (mut nodes, mut problems) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches(['\n', '\r']);
+        let span = Span {
+            file,
+            start,
+            end: start + content.len(),
+        };
+        start += line.len();
+        if content.trim().is_empty() {
+            continue;
+        }
+        match object(content, span) {
+            Ok(node) => nodes.push(node),
+            Err(problem) => problems.push(*problem),
+        }
+    }
+    (nodes, problems)
+}
+
+fn object(text: &str, line: Span) -> Result<Node, Box<Diagnostic>> {
+    let seed = Seed {
+        text,
+        line,
+        cursor: &Cell::new(0),
+        depth: MAX_DEPTH,
+    };
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = seed
+        .deserialize(&mut reader)
+        .and_then(|node| reader.end().map(|()| node));
+    match read {
+        Ok(node) if matches!(node.shape, Shape::Map(_)) => Ok(node),
+        Ok(_) => {
+            let problem = Diagnostic::error("wrong-type", line.point(), "a line must be one JSON object");
+            Err(Box::new(problem.help("write one job a line, as {\"path\": \"../a\"}")))
+        }
+        Err(error) => {
+            let column = error.column().saturating_sub(1).min(text.len());
+            let at = Span {
+                start: line.start + column,
+                end: line.start + column,
+                ..line
+            };
+            let message = error.to_string();
+            let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+            let problem = Diagnostic::error("not-json", at, message);
+            Err(Box::new(problem.help("write one JSON object a line")))
+        }
+    }
+}
+
+/// Builds a tree; keys and texts are found again in the line in the order in which they come.
+struct Seed<'a> {
+    text: &'a str,
+    line: Span,
+    cursor: &'a Cell<usize>,
+    depth: usize,
+}
+
+impl<'a> Seed<'a> {
+    /// The place of a text that comes next, as far as it stands there unescaped.
+    fn find(&self, wanted: &str) -> Span {
+        let from = self.cursor.get();
+        let found = self.text.get(from..).and_then(|rest| rest.find(wanted));
+        let start = found.map_or(from, |at| from + at);
+        let end = found.map_or(start, |_| start + wanted.len());
+        self.cursor.set(end);
+        Span {
+            start: self.line.start + start,
+            end: self.line.start + end,
+            ..self.line
+        }
+    }
+
+    fn scalar(&self, text: String, plain: bool) -> Node {
+        let span = match plain {
+            true => self.find(&text),
+            false => self.find(&format!("\"{text}\"")),
+        };
+        Node {
+            span,
+            shape: Shape::Scalar(Scalar { text, plain }),
+        }
+    }
+
+    fn deeper(&self) -> Option<Seed<'a>> {
+        Some(Seed {
+            depth: self.depth.checked_sub(1)?,
+            ..*self
+        })
+    }
+
+    fn here(&self) -> Span {
+        let at = self.line.start + self.cursor.get();
+        Span {
+            start: at,
+            end: at,
+            ..self.line
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(self.scalar("null".to_owned(), true))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(self.scalar(value.to_string(), true))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(self.scalar(value.to_string(), true))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(self.scalar(value.to_string(), true))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(self.scalar(value.to_string(), true))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(self.scalar(value.to_owned(), false))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let span = self.here();
+        let mut list = Vec::new();
+        loop {
+            let deeper = self
+                .deeper()
+                .ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
+            match items.next_element_seed(deeper)? {
+                Some(node) => list.push(node),
+                None => break,
+            }
+        }
+        Ok(Node {
+            span,
+            shape: Shape::List(list),
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let span = self.here();
+        let mut entries: Vec<Entry> = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let key_span = self.find(&format!("\"{key}\""));
+            if entries.iter().any(|entry| entry.key == key) {
+                return Err(serde::de::Error::custom(format!("`{key}` is written twice")));
+            }
+            let deeper = self
+                .deeper()
+                .ok_or_else(|| serde::de::Error::custom("nested too deeply"))?;
+            let value = map.next_value_seed(deeper)?;
+            entries.push(Entry { key, key_span, value });
+        }
+        Ok(Node {
+            span,
+            shape: Shape::Map(entries),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_trees_with_places() {
+        let mut files = Files::new();
+        let text =
+            "{\"id\": \"a\", \"params\": {\"n\": 3, \"t\": \"x\"}}\n\n{\"path\": \"b\", \"wrong\": [1, null, true]}\n";
+        let file = files.add("jobs.jsonl", text);
+        let (nodes, problems) = parse(&files, file);
+        assert_eq!((nodes.len(), problems.len()), (2, 0));
+        assert_eq!(
+            nodes[0].to_json(),
+            serde_json::json!({"id": "a", "params": {"n": 3, "t": "x"}})
+        );
+        let Shape::Map(entries) = &nodes[1].shape else { panic!() };
+        assert_eq!(files.place(entries[1].key_span).to_string(), "jobs.jsonl:3:15");
+    }
+
+    #[test]
+    fn every_bad_line_is_named() {
+        let mut files = Files::new();
+        let file = files.add("jobs.jsonl", "[1]\n{\"a\": 1, \"a\": 2}\n{\"a\":\n{\"ok\": 1}\n");
+        let (nodes, problems) = parse(&files, file);
+        assert_eq!(nodes.len(), 1);
+        let lines: Vec<usize> = problems
+            .iter()
+            .map(|problem| files.place(problem.span.unwrap()).line)
+            .collect();
+        assert_eq!(lines, [1, 2, 3]);
+    }
+}

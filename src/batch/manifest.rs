@@ -1,0 +1,465 @@
+//! The manifest of a batch: from YAML or JSON Lines to what is to be run on what, with every problem at its place. Reads no file.
+
+use crate::base::budget::Budget;
+use crate::diag::reader::Problems;
+use crate::diag::{Diagnostic, Entry, Files, Node, Reader, Shape, Span, Spanned, units};
+use crate::recipe::parse::micros;
+use std::time::Duration;
+
+/// The most trials of one job.
+const MAX_TRIALS: u64 = 1_000;
+/// Failures of the model service in a row that stop a batch, unless `stop.provider_failures` says otherwise.
+const PROVIDER_FAILURES: u64 = 5;
+/// The longest `id`, in bytes.
+pub const MAX_ID: usize = 100;
+
+/// A manifest as it was written.
+#[derive(Clone, Debug)]
+pub struct BatchManifest {
+    pub name: Spanned<String>,
+    /// The recipe of jobs that name none.
+    pub recipe: Option<Spanned<String>>,
+    /// All must agree.
+    pub policies: Vec<Spanned<String>>,
+    pub models: Vec<Spanned<String>>,
+    /// How often each job is run.
+    pub trials: u64,
+    /// Parameters of all jobs: a map.
+    pub params: Option<Node>,
+    /// Parameters with several values each: every combination is a job.
+    pub matrix: Vec<(Entry, Vec<Node>)>,
+    pub targets: Vec<TargetSpec>,
+    pub settings: BatchSettings,
+    /// The place of the file's first key.
+    pub head: Span,
+}
+
+/// How jobs are run, not which.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchSettings {
+    /// Of all jobs of one call of the command together.
+    pub budget: Budget,
+    /// The shortest time between two requests of all jobs.
+    pub interval: Option<Duration>,
+    pub stop: StopRules,
+    pub retry: RetryRules,
+}
+
+/// When the queue is stopped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StopRules {
+    /// Jobs in a row that ended with verdict `provider`.
+    pub provider_failures: u64,
+    pub failed: Option<FailedLimit>,
+}
+
+impl Default for StopRules {
+    fn default() -> Self {
+        Self {
+            provider_failures: PROVIDER_FAILURES,
+            failed: None,
+        }
+    }
+}
+
+/// How many jobs may fail before the queue is stopped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FailedLimit {
+    Jobs(u64),
+    /// Of the jobs of this call.
+    Percent(f64),
+}
+
+/// Which jobs are tried again within one call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RetryRules {
+    /// Words of verdicts.
+    pub on: Vec<String>,
+    /// Further attempts after the first.
+    pub max: u64,
+}
+
+/// One target as it was written.
+#[derive(Clone, Debug)]
+pub struct TargetSpec {
+    pub source: TargetSource,
+    pub id: Option<Spanned<String>>,
+    pub recipe: Option<Spanned<String>>,
+    pub git_ref: Option<Spanned<String>>,
+    /// A map.
+    pub params: Option<Node>,
+    pub input: Option<Node>,
+    pub model: Option<Spanned<String>>,
+    /// The place of its first key.
+    pub head: Span,
+}
+
+/// Where a target's tree comes from.
+#[derive(Clone, Debug)]
+pub enum TargetSource {
+    /// A directory in a git repository.
+    Path(Spanned<String>),
+    /// What `git clone` takes.
+    Repo(Spanned<String>),
+    /// A file of JSON Lines, or `-` for stdin.
+    File(Spanned<String>),
+    /// A shell command that prints JSON Lines.
+    Command(Spanned<String>),
+}
+
+/// Reads a manifest of YAML. `fallback` is its name where it gives none.
+pub fn parse(files: &Files, root: &Node, fallback: &str, problems: &mut Problems) -> Option<BatchManifest> {
+    let mut reader = Reader::open(root, "the manifest", problems)?;
+    reader.version(problems);
+    let head = reader.head();
+    let name = reader.text("name", problems);
+    let recipe = reader.text("recipe", problems);
+    let policies = reader.one_or_more("policy", problems).unwrap_or_default();
+    let mut models = reader.one_or_more("models", problems).unwrap_or_default();
+    models.extend(reader.text("model", problems));
+    let trials = reader.whole("trials", problems);
+    let params = reader.node("params").cloned();
+    let matrix = matrix(&mut reader, problems);
+    let mut targets = Vec::new();
+    match reader.items("targets", problems) {
+        Some(items) => {
+            for item in items {
+                targets.extend(target(item, true, problems));
+            }
+        }
+        None if reader.node("targets").is_none() => reader.missing("targets", problems),
+        None => {}
+    }
+    let settings = settings(&mut reader, problems);
+    reader.finish(problems);
+    map_only(params.as_ref(), "params", problems);
+    if let Some(trials) = &trials
+        && (trials.value == 0 || trials.value > MAX_TRIALS)
+    {
+        let message = format!("`trials` must be between 1 and {MAX_TRIALS}");
+        problems.push(Diagnostic::error("wrong-value", trials.span, message).help("write `trials: 5`"));
+    }
+    if let Some(name) = &name
+        && !is_id(&name.value)
+    {
+        problems.push(bad_id("name", name));
+    }
+    duplicates(&models, "model", files, problems);
+    Some(BatchManifest {
+        name: name.unwrap_or(Spanned {
+            value: fallback.to_owned(),
+            span: head,
+        }),
+        recipe,
+        policies,
+        models,
+        trials: trials.map_or(1, |trials| trials.value),
+        params,
+        matrix,
+        targets,
+        settings,
+        head,
+    })
+}
+
+/// A manifest of JSON Lines only: each line is a job.
+pub fn of_lines(nodes: &[Node], fallback: &str, start: Span, problems: &mut Problems) -> BatchManifest {
+    BatchManifest {
+        name: Spanned {
+            value: fallback.to_owned(),
+            span: start,
+        },
+        recipe: None,
+        policies: Vec::new(),
+        models: Vec::new(),
+        trials: 1,
+        params: None,
+        matrix: Vec::new(),
+        targets: nodes.iter().filter_map(|node| target(node, false, problems)).collect(),
+        settings: BatchSettings::default(),
+        head: start,
+    }
+}
+
+/// Reads one target, of a manifest or of a line.
+pub fn target(node: &Node, of_manifest: bool, problems: &mut Problems) -> Option<TargetSpec> {
+    let mut reader = Reader::open(node, "this target", problems)?;
+    let head = reader.head();
+    let id = reader.text("id", problems);
+    let recipe = reader.text("recipe", problems);
+    let path = reader.text("path", problems);
+    let repo = reader.text("repo", problems);
+    let (file, command) = match of_manifest {
+        true => (reader.text("file", problems), reader.text("command", problems)),
+        false => (None, None),
+    };
+    let git_ref = reader.text("ref", problems);
+    let params = reader.node("params").cloned();
+    let input = reader.node("input").cloned();
+    let model = reader.text("model", problems);
+    reader.finish(problems);
+    map_only(params.as_ref(), "params", problems);
+    let mut sources: Vec<TargetSource> = Vec::new();
+    sources.extend(path.map(TargetSource::Path));
+    sources.extend(repo.map(TargetSource::Repo));
+    sources.extend(file.map(TargetSource::File));
+    sources.extend(command.map(TargetSource::Command));
+    let known = match of_manifest {
+        true => "`path`, `repo`, `file` or `command`",
+        false => "`path` or `repo`",
+    };
+    let source = match (sources.pop(), sources.is_empty()) {
+        (Some(source), true) => source,
+        (None, _) => {
+            let problem = Diagnostic::error("missing-key", head, "this target names no place");
+            problems.push(problem.help(format!("add {known}")));
+            return None;
+        }
+        (Some(_), false) => {
+            let problem = Diagnostic::error("ambiguous-target", head, "this target names more than one place");
+            problems.push(problem.help(format!("keep one of {known}")));
+            return None;
+        }
+    };
+    if let Some(id) = &id
+        && !is_id(&id.value)
+    {
+        problems.push(bad_id("id", id));
+    }
+    if let TargetSource::Repo(url) = &source
+        && let Some(problem) = bad_url(url)
+    {
+        problems.push(problem);
+    }
+    if let Some(name) = &git_ref
+        && (name.value.is_empty() || name.value.starts_with('-') || name.value.contains(char::is_whitespace))
+    {
+        let message = format!("`{}` is no name of a branch, tag or commit", name.value);
+        problems.push(Diagnostic::error("wrong-value", name.span, message).help("write `ref: main`"));
+    }
+    if let (TargetSource::File(_) | TargetSource::Command(_), Some(id)) = (&source, &id) {
+        let problem = Diagnostic::error("misplaced-key", id.span, "a list of targets has no `id`");
+        problems.push(problem.help("give each of its lines an `id`"));
+    }
+    Some(TargetSpec {
+        source,
+        id,
+        recipe,
+        git_ref,
+        params,
+        input,
+        model,
+        head,
+    })
+}
+
+/// A URL that git could take for an option or a program, or that holds a password, is refused.
+fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
+    let text = url.value.as_str();
+    let error = |message: &str, help: &str| Some(Diagnostic::error("wrong-value", url.span, message).help(help));
+    if text.is_empty() || text.starts_with('-') || text.contains("::") || text.contains(char::is_control) {
+        return error("this is no URL of a repository", "write what `git clone` takes");
+    }
+    let host = text.split_once("://").map_or("", |(_, rest)| rest);
+    let user = host.split('/').next().unwrap_or_default().rsplit_once('@');
+    match user {
+        Some((user, _)) if user.contains(':') => error(
+            "this URL holds a password",
+            "leave it away: git's credential helpers and ssh keys of your own configuration are used",
+        ),
+        _ => None,
+    }
+}
+
+/// Whether a text can name a job: it becomes a directory.
+pub fn is_id(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !text.is_empty() && text.len() <= MAX_ID && text.chars().all(plain) && !text.starts_with(['.', '-'])
+}
+
+fn bad_id(key: &str, id: &Spanned<String>) -> Diagnostic {
+    let message = format!(
+        "`{key}` becomes the name of a directory, and `{}` cannot be one",
+        id.value
+    );
+    Diagnostic::error("wrong-value", id.span, message).help(format!(
+        "letters, digits, `.`, `_` and `-`, at most {MAX_ID}, not beginning with `.` or `-`"
+    ))
+}
+
+fn map_only(node: Option<&Node>, key: &str, problems: &mut Problems) {
+    if let Some(node) = node
+        && !matches!(node.shape, Shape::Map(_))
+    {
+        problems.push(crate::diag::reader::wrong_type(node, &format!("`{key}`"), "a map"));
+    }
+}
+
+fn duplicates(texts: &[Spanned<String>], what: &str, files: &Files, problems: &mut Problems) {
+    for (at, text) in texts.iter().enumerate() {
+        if let Some(first) = texts.iter().take(at).find(|first| first.value == text.value) {
+            let message = format!("the {what} `{}` is named twice", text.value);
+            let problem = Diagnostic::error("duplicate-value", text.span, message);
+            problems.push(problem.help(format!("it stands at {} too", files.place(first.span))));
+        }
+    }
+}
+
+fn matrix(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<(Entry, Vec<Node>)> {
+    let mut found = Vec::new();
+    for entry in reader.entries("matrix", problems).unwrap_or_default() {
+        match &entry.value.shape {
+            Shape::List(items) if !items.is_empty() => found.push((entry.clone(), items.clone())),
+            _ => problems.push(crate::diag::reader::wrong_type(
+                &entry.value,
+                &format!("`{}`", entry.key),
+                "a list of values, as `[a, b]`",
+            )),
+        }
+    }
+    found
+}
+
+fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
+    let mut settings = BatchSettings::default();
+    if let Some(mut budget) = reader.map("budget", "`budget`", problems) {
+        settings.budget = Budget {
+            turns: budget.whole("turns", problems).map(|found| found.value),
+            tokens: budget.whole("tokens", problems).map(|found| found.value),
+            cost_micros: budget.amount("cost", problems).map(|found| micros(found.value)),
+            wall_ms: budget.duration("wall", problems).map(|found| found.value),
+            ..Budget::default()
+        };
+        budget.finish(problems);
+    }
+    if let Some(mut rate) = reader.map("rate", "`rate`", problems) {
+        if let Some(text) = rate.text("requests", problems) {
+            match interval(&text.value) {
+                Some(interval) => settings.interval = Some(interval),
+                None => problems.push(
+                    Diagnostic::error("wrong-value", text.span, format!("`{}` is no rate", text.value))
+                        .help("write requests and a time, as `300/m`, `5/s` or `2000/h`"),
+                ),
+            }
+        }
+        rate.finish(problems);
+    }
+    if let Some(mut stop) = reader.map("stop", "`stop`", problems) {
+        if let Some(most) = stop.whole("provider_failures", problems) {
+            settings.stop.provider_failures = most.value.max(1);
+        }
+        if let Some(text) = stop.text("failed", problems) {
+            match failed_limit(&text.value) {
+                Some(limit) => settings.stop.failed = Some(limit),
+                None => problems.push(
+                    Diagnostic::error("wrong-value", text.span, format!("`{}` is no limit", text.value))
+                        .help("write a number of jobs or a share, as `10` or `20%`"),
+                ),
+            }
+        }
+        stop.finish(problems);
+    }
+    if let Some(mut retry) = reader.map("retry", "`retry`", problems) {
+        const VERDICTS: [&str; 7] = ["failed", "denied", "budget", "provider", "environment", "output", "bug"];
+        for word in retry.one_or_more("on", problems).unwrap_or_default() {
+            if VERDICTS.contains(&word.value.as_str()) {
+                settings.retry.on.push(word.value);
+            } else {
+                let message = format!("`{}` is no verdict that can be tried again", word.value);
+                let mut problem = Diagnostic::error("wrong-value", word.span, message);
+                problem.help = crate::diag::did_you_mean(&word.value, VERDICTS);
+                problems.push(problem);
+            }
+        }
+        settings.retry.max = retry.whole("max", problems).map_or(1, |found| found.value);
+        retry.finish(problems);
+    }
+    settings
+}
+
+/// The time between two requests of `300/m`.
+fn interval(text: &str) -> Option<Duration> {
+    let (count, unit) = text.split_once('/')?;
+    let count = units::decimal(count.trim()).filter(|count| *count > 0.0)?;
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(seconds / count).ok()
+}
+
+fn failed_limit(text: &str) -> Option<FailedLimit> {
+    match text.strip_suffix('%') {
+        Some(share) => units::decimal(share.trim())
+            .filter(|share| (0.0..=100.0).contains(share))
+            .map(FailedLimit::Percent),
+        None => units::whole(text).filter(|jobs| *jobs > 0).map(FailedLimit::Jobs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag;
+
+    fn read(text: &str) -> (Option<BatchManifest>, Vec<String>) {
+        let mut files = Files::new();
+        let file = files.add("m.yaml", text);
+        let root = diag::parse(&files, file).unwrap();
+        let mut problems = Vec::new();
+        let manifest = parse(&files, &root, "m", &mut problems);
+        diag::diagnostic::sort(&mut problems);
+        let shown = problems.iter().map(|problem| {
+            let place = files.place(problem.span.unwrap());
+            format!("{}:{} {}", place.line, place.column, problem.code)
+        });
+        (manifest, shown.collect())
+    }
+
+    #[test]
+    fn a_whole_manifest_is_read() {
+        let (manifest, problems) = read(
+            "version: 1\nname: weekly\nrecipe: r.yaml\npolicy: p.yaml\nmodels: [a/b, c/d]\ntrials: 3\nmatrix: { x: [1, 2] }\n\
+             targets:\n  - { repo: \"https://h/a.git\", ref: main, params: { y: z } }\n  - { path: ../b, id: b }\n  - file: more.jsonl\n  - command: ls\n\
+             budget: { cost: 1.50, wall: 6h, tokens: 1_000, turns: 5 }\nrate: { requests: 300/m }\n\
+             stop: { provider_failures: 2, failed: 20% }\nretry: { on: [provider], max: 2 }\n",
+        );
+        assert_eq!(problems, [""; 0]);
+        let manifest = manifest.unwrap();
+        assert_eq!(
+            (manifest.trials, manifest.models.len(), manifest.targets.len()),
+            (3, 2, 4)
+        );
+        let settings = manifest.settings;
+        assert_eq!(settings.budget.cost_micros, Some(1_500_000));
+        assert_eq!(settings.interval, Some(Duration::from_millis(200)));
+        assert_eq!(settings.stop.failed, Some(FailedLimit::Percent(20.0)));
+        assert_eq!((settings.retry.on.len(), settings.retry.max), (1, 2));
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let (_, problems) = read(
+            "version: 1\nnam: x\ntrials: 0\ntargets:\n  - { path: a, repo: b }\n  - { ref: x }\n  - { repo: \"https://u:p@h/a.git\" }\n  \
+             - { path: a, id: ../x }\n  - { repo: \"ext::sh -c x\" }\nrate: { requests: many }\nstop: { failed: 200% }\nretry: { on: [pased] }\n",
+        );
+        assert_eq!(
+            problems,
+            [
+                "2:1 unknown-key",
+                "3:9 wrong-value",
+                "5:7 ambiguous-target",
+                "6:7 missing-key",
+                "7:13 wrong-value",
+                "8:20 wrong-value",
+                "9:13 wrong-value",
+                "10:19 wrong-value",
+                "11:17 wrong-value",
+                "12:15 wrong-value"
+            ]
+        );
+    }
+}

@@ -1,0 +1,472 @@
+//! One result from the bundles of shards: checked for manifest, overlap, completeness and digests, then written as one batch's. Rows
+//! are read one at a time; what is kept of each job is its last row.
+
+use super::BatchError;
+use super::budget::JobSpending;
+use super::bundle::{self, BundleSeal};
+use super::outputs::{self, JobReport, ReportHead};
+use super::plan::{self, PlanFile};
+use super::rows::{self, RunRow};
+use super::shard::ShardSpec;
+use super::supervisor::CallResult;
+use crate::journal::artefacts;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Component, Path, PathBuf};
+
+/// The largest plan that is read, in bytes.
+const MAX_PLAN: u64 = 1 << 30;
+/// Plans are held against their digests until this many bytes were read; of further ones, which are not used, only the size is.
+const PLANS_HASHED: u64 = 32 << 20;
+/// What may stand in the directory that is merged into.
+const KNOWN: [&str; 11] = [
+    "shards",
+    "logs",
+    ".gitignore",
+    plan::FILE,
+    rows::FILE,
+    bundle::FILE,
+    "patches",
+    "result.json",
+    "junit.xml",
+    "report.html",
+    "summary.md",
+];
+
+/// A problem of a bundle, as it is printed.
+fn problem(dir: &Path, code: &str, why: &str, help: &str) -> String {
+    format!("{}:1:1: error[{code}]: {why}\nhelp: {help}", dir.display())
+}
+
+/// What a merge came to.
+#[derive(Debug)]
+pub struct Merged {
+    pub result: outputs::BatchResult,
+    /// What is missing, a sentence each.
+    pub missing: Vec<String>,
+}
+
+struct Bundle<'a> {
+    dir: &'a Path,
+    seal: BundleSeal,
+    shard: ShardSpec,
+}
+
+/// Merges bundles into `out`.
+///
+/// # Errors
+/// Every bundle that does not fit, each with its code; nothing is written then.
+pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result<Merged, BatchError> {
+    let (bundles, unended) = open(dirs)?;
+    let first = bundles.first().map(|bundle| bundle.dir).or(unended.first().copied());
+    let Some(first) = first else {
+        return Err(BatchError::Invalid("no bundle is named".to_owned()));
+    };
+    let plan = read_plan(first)?;
+    fits(out, &plan)?;
+    let mut problems = agree(&bundles, &unended, &plan);
+    problems.extend(overlaps(&bundles));
+    problems.extend(altered(&bundles));
+    if !problems.is_empty() {
+        return Err(BatchError::Invalid(problems.join("\n")));
+    }
+    std::fs::create_dir_all(out).map_err(|error| BatchError::write(out, &error))?;
+    let mut missing = absent_shards(&bundles, &unended);
+    let rows = copy_rows(&bundles, out)?;
+    let call = rows.call;
+    let reasons: HashMap<&str, &str> = bundles
+        .iter()
+        .flat_map(|bundle| &bundle.seal.not_run)
+        .map(|(job, reason)| (job.as_str(), reason.as_str()))
+        .collect();
+    let mut last = rows.last;
+    let jobs: Vec<JobReport> = plan
+        .jobs
+        .iter()
+        .map(|job| report(&job.job, last.remove(&job.job), &reasons))
+        .collect();
+    let strangers: Vec<String> = last.into_keys().collect();
+    if !strangers.is_empty() {
+        let text = format!(
+            "{} jobs have rows and stand in no plan, as {}",
+            strangers.len(),
+            strangers[0]
+        );
+        return Err(BatchError::Invalid(problem(
+            first,
+            "unknown-job",
+            &text,
+            "merge bundles of one manifest",
+        )));
+    }
+    let without = jobs.iter().filter(|job| job.state == "not_run").count();
+    if without > 0 {
+        missing.push(format!("{without} jobs were not run"));
+    }
+    let head = ReportHead {
+        name: &plan.name,
+        manifest: &plan.manifest,
+        shard: None,
+        stronger,
+    };
+    let result = outputs::result(&head, &jobs, &call);
+    let text = serde_json::to_string(&plan).unwrap_or_default();
+    artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
+    outputs::write(out, &head, &jobs, &result)?;
+    Ok(Merged { result, missing })
+}
+
+/// Reads the seals. Directories without one belong to shards that have not ended.
+fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
+    let (mut bundles, mut unended, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for dir in dirs {
+        match bundle::read(dir) {
+            Ok(Some(seal)) => {
+                let shard = seal
+                    .shard
+                    .as_deref()
+                    .map_or(Ok(ShardSpec { index: 1, total: 1 }), ShardSpec::parse);
+                match shard {
+                    Ok(shard) => bundles.push(Bundle { dir, seal, shard }),
+                    Err(why) => problems.push(problem(dir, "altered-bundle", &why, "copy the bundle again")),
+                }
+            }
+            Ok(None) if dir.join(plan::FILE).is_file() => unended.push(dir.as_path()),
+            Ok(None) => problems.push(problem(
+                dir,
+                "no-bundle",
+                "there is no bundle here",
+                "name the --out directories of `overnight batch --shard`",
+            )),
+            Err(why) => problems.push(problem(dir, "altered-bundle", &why, "copy the bundle again")),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok((bundles, unended)),
+        false => Err(BatchError::Invalid(problems.join("\n"))),
+    }
+}
+
+fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
+    let path = dir.join(plan::FILE);
+    let size = std::fs::metadata(&path)
+        .map_err(|error| BatchError::read(&path, &error))?
+        .len();
+    if size > MAX_PLAN {
+        return Err(BatchError::Invalid(problem(
+            dir,
+            "altered-bundle",
+            "plan.json is too large",
+            "copy the bundle again",
+        )));
+    }
+    let text = std::fs::read(&path).map_err(|error| BatchError::read(&path, &error))?;
+    let read: Result<PlanFile, _> = serde_json::from_slice(&text);
+    let plan = read.map_err(|error| {
+        let why = format!("plan.json is cut or altered: {error}");
+        BatchError::Invalid(problem(dir, "altered-bundle", &why, "copy the bundle again"))
+    })?;
+    if plan::manifest_digest(plan.jobs.iter()) != plan.manifest {
+        let why = "plan.json is altered: its jobs do not make its digest";
+        return Err(BatchError::Invalid(problem(
+            dir,
+            "altered-bundle",
+            why,
+            "copy the bundle again",
+        )));
+    }
+    Ok(plan)
+}
+
+/// Only an empty directory or an earlier merge of the same manifest is written to.
+fn fits(out: &Path, plan: &PlanFile) -> Result<(), BatchError> {
+    let entries = match std::fs::read_dir(out) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| BatchError::read(out, &error))?,
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if !KNOWN.iter().any(|known| name == *known) {
+            return Err(BatchError::Environment(format!(
+                "{} holds {}, so it is no earlier merge: name an empty directory",
+                out.display(),
+                name.to_string_lossy()
+            )));
+        }
+    }
+    if out.join(plan::FILE).is_file() && read_plan(out)?.manifest != plan.manifest {
+        let why = "an earlier merge of another manifest lies here";
+        return Err(BatchError::Invalid(problem(
+            out,
+            "other-manifest",
+            why,
+            "name an empty directory",
+        )));
+    }
+    Ok(())
+}
+
+fn agree(bundles: &[Bundle<'_>], unended: &[&Path], plan: &PlanFile) -> Vec<String> {
+    let mut problems = Vec::new();
+    let help = "merge the shards of one manifest; `--changed` in one of them made another";
+    for bundle in bundles.iter().filter(|bundle| bundle.seal.manifest != plan.manifest) {
+        problems.push(problem(
+            bundle.dir,
+            "other-manifest",
+            "this bundle is of another manifest",
+            help,
+        ));
+    }
+    for dir in unended {
+        match read_plan(dir) {
+            Ok(other) if other.manifest == plan.manifest => {}
+            Ok(_) => problems.push(problem(
+                dir,
+                "other-manifest",
+                "this bundle is of another manifest",
+                help,
+            )),
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    problems
+}
+
+/// Shards that are there twice, and jobs of several bundles.
+fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut shards: BTreeMap<ShardSpec, &Path> = BTreeMap::new();
+    for bundle in bundles {
+        if let Some(first) = shards.insert(bundle.shard, bundle.dir) {
+            let why = format!("shard {} ran twice: {} has it too", bundle.shard, first.display());
+            problems.push(problem(bundle.dir, "shard-twice", &why, "name one of the two"));
+        }
+    }
+    if !problems.is_empty() {
+        return problems;
+    }
+    let mut seen: HashMap<&str, &Path> = HashMap::new();
+    for bundle in bundles {
+        let mut shared = 0_u64;
+        let mut example = None;
+        for job in &bundle.seal.jobs {
+            if let Some(first) = seen.insert(job, bundle.dir) {
+                shared += 1;
+                example.get_or_insert((job, first));
+            }
+        }
+        if let Some((job, first)) = example {
+            let why = format!("{shared} of its jobs, as {job}, are in {} too", first.display());
+            problems.push(problem(
+                bundle.dir,
+                "overlap",
+                &why,
+                "merge shards of one split: the same N and timings",
+            ));
+        }
+    }
+    problems
+}
+
+/// Files that are not what their seal says.
+fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut hashed = 0;
+    for bundle in bundles {
+        for (name, sealed) in &bundle.seal.files {
+            let path = bundle.dir.join(name);
+            let size = std::fs::metadata(&path).map(|data| data.len());
+            let why = match size {
+                Err(error) => Some(format!("{name} cannot be read: {error}")),
+                Ok(size) if size < sealed.bytes => Some(format!("{name} is cut: {size} of {} bytes", sealed.bytes)),
+                Ok(size) if size > sealed.bytes => Some(format!("{name} is altered: it has grown")),
+                Ok(_) if name == plan::FILE && hashed > PLANS_HASHED => None,
+                Ok(size) => {
+                    hashed += if name == plan::FILE { size } else { 0 };
+                    match bundle::sealed_file(&path) {
+                        Ok(found) if found == *sealed => None,
+                        Ok(_) => Some(format!("{name} is altered: its digest is another")),
+                        Err(error) => Some(format!("{name} cannot be read: {error}")),
+                    }
+                }
+            };
+            if let Some(why) = why {
+                let code = if why.contains("is cut") {
+                    "cut-bundle"
+                } else {
+                    "altered-bundle"
+                };
+                problems.push(problem(
+                    bundle.dir,
+                    code,
+                    &why,
+                    "copy the bundle again, or run the shard again",
+                ));
+            }
+        }
+    }
+    problems
+}
+
+fn absent_shards(bundles: &[Bundle<'_>], unended: &[&Path]) -> Vec<String> {
+    const LISTED: usize = 50;
+    let mut missing: Vec<String> = unended
+        .iter()
+        .map(|dir| {
+            format!(
+                "{}: this shard has not ended; start it again with the same command",
+                dir.display()
+            )
+        })
+        .collect();
+    let total = bundles.iter().map(|bundle| bundle.shard.total).max().unwrap_or(0);
+    let there: std::collections::BTreeSet<u64> = bundles.iter().map(|bundle| bundle.shard.index).collect();
+    let absent: Vec<u64> = (1..=total).filter(|index| !there.contains(index)).collect();
+    for index in absent.iter().take(LISTED) {
+        missing.push(format!("shard {index}/{total} is missing"));
+    }
+    if absent.len() > LISTED {
+        missing.push(format!("and {} more shards are missing", absent.len() - LISTED));
+    }
+    missing
+}
+
+struct CopiedRows {
+    last: HashMap<String, RunRow>,
+    call: CallResult,
+}
+
+/// Writes all rows, with paths as seen from `out`, and the patches.
+fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchError> {
+    let mut copied = CopiedRows {
+        last: HashMap::new(),
+        call: CallResult::default(),
+    };
+    let base = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
+    let mut failed = Ok(());
+    outputs::stream(&out.join(rows::FILE), |file| {
+        for bundle in bundles {
+            let dir = std::path::absolute(bundle.dir).unwrap_or_else(|_| bundle.dir.to_owned());
+            let prefix = relative(&base, &dir);
+            let mut written = Ok(());
+            let read = rows::each(&bundle.dir.join(rows::FILE), |mut row| {
+                row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
+                // A patch of an earlier attempt was replaced by that of a later one; its row names it still.
+                row.patch = row.patch.filter(|patch| is_inside(patch));
+                add(&mut copied.call, &row);
+                if written.is_ok() {
+                    written = file.write_all(row.to_line().as_bytes());
+                }
+                copied.last.insert(row.job.clone(), row);
+            });
+            written?;
+            if let Err(error) = read {
+                failed = Err(error);
+                return Ok(());
+            }
+        }
+        Ok(())
+    })?;
+    failed?;
+    patches(bundles, out, &copied.last)?;
+    Ok(copied)
+}
+
+/// The patch that a job's last row names, held against its digest.
+fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -> Result<(), BatchError> {
+    for bundle in bundles {
+        for job in &bundle.seal.jobs {
+            let Some(row) = last.get(job) else { continue };
+            let (Some(patch), Some(digest)) = (&row.patch, &row.patch_digest) else {
+                continue;
+            };
+            let from = bundle.dir.join(patch);
+            let bytes = std::fs::read(&from).map_err(|error| {
+                let why = format!("{patch} cannot be read: {error}");
+                BatchError::Invalid(problem(bundle.dir, "cut-bundle", &why, "copy the bundle again"))
+            })?;
+            if !bundle::is_patch(&bytes, digest) {
+                let why = format!("{patch} is altered: its digest is another");
+                return Err(BatchError::Invalid(problem(
+                    bundle.dir,
+                    "altered-bundle",
+                    &why,
+                    "copy the bundle again",
+                )));
+            }
+            let to = out.join(patch);
+            if to != from {
+                artefacts::replace(&to, &bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add(call: &mut CallResult, row: &RunRow) {
+    let cost = crate::recipe::parse::micros(row.cost.max(0.0));
+    call.spent = JobSpending {
+        turns: call.spent.turns + row.turns,
+        tokens: call.spent.tokens + row.tokens,
+        cost_micros: call.spent.cost_micros + cost,
+    };
+    call.unpriced |= row.unpriced;
+    call.started = match (call.started, row.started) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    call.ended = call.ended.max(row.ended);
+}
+
+fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobReport {
+    let not_run = reasons.get(job).copied();
+    match (row, not_run) {
+        (Some(row), None) => JobReport {
+            job: job.to_owned(),
+            standing: "run",
+            state: row.verdict.clone(),
+            message: row.message.clone(),
+            exit_code: row.exit_code,
+            row: Some(row),
+        },
+        (row, reason) => JobReport {
+            job: job.to_owned(),
+            standing: "run",
+            state: "not_run".to_owned(),
+            message: reason.unwrap_or("no bundle has a row of it").to_owned(),
+            exit_code: 10,
+            row,
+        },
+    }
+}
+
+/// Whether a path of a row stays inside of its bundle.
+fn is_inside(path: &str) -> bool {
+    let mut parts = Path::new(path).components();
+    !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The way from one absolute directory to another.
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let (from, to): (Vec<_>, Vec<_>) = (from.components().collect(), to.components().collect());
+    let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = std::iter::repeat_n(Component::ParentDir, from.len() - shared);
+    up.chain(to.iter().skip(shared).copied()).collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_between_directories() {
+        let way = |from: &str, to: &str| shown(&relative(Path::new(from), Path::new(to)));
+        assert_eq!(way("/a/b", "/a/b/shards/1"), "shards/1");
+        assert_eq!(way("/a/b", "/a/c/d"), "../c/d");
+        assert_eq!(way("/a", "/a"), "");
+        assert!(is_inside("jobs/a/b") && !is_inside("../x") && !is_inside("/x") && !is_inside(""));
+    }
+}

@@ -1,0 +1,234 @@
+//! What a batch leaves for people and programs beside `runs.jsonl`: `result.json`, JUnit, HTML, summary. Made from what became of the
+//! jobs; decides nothing about them.
+
+use super::evaluation::{self, ModelScore};
+use super::rows::RunRow;
+use super::supervisor::{CallResult, JobResult, JobStanding};
+use super::{BatchError, html, junit, summary};
+use crate::journal::artefacts;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// The value of `schema`.
+pub const SCHEMA: &str = "overnight/batch/v1";
+/// The most jobs that `result.json` names as not run.
+const NAMED: usize = 10_000;
+
+/// What is reported of one job.
+#[derive(Clone, Debug)]
+pub struct JobReport {
+    pub job: String,
+    /// `run`, `up_to_date` or `skipped`.
+    pub standing: &'static str,
+    /// The verdict of its last run, `not_run` or `skipped`.
+    pub state: String,
+    pub message: String,
+    pub exit_code: u8,
+    pub row: Option<RunRow>,
+}
+
+/// What stands above all jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportHead<'a> {
+    pub name: &'a str,
+    pub manifest: &'a str,
+    pub shard: Option<&'a str>,
+    /// The stronger of two exit codes, by the table of the command line.
+    pub stronger: fn(u8, u8) -> u8,
+}
+
+/// Jobs by what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCounts {
+    pub total: u64,
+    /// Run by this call.
+    pub run: u64,
+    pub up_to_date: u64,
+    pub not_run: u64,
+    /// Left out by `--only`.
+    pub skipped: u64,
+    /// Of jobs that were run or are up to date.
+    #[serde(flatten)]
+    pub verdicts: BTreeMap<String, u64>,
+}
+
+/// What the runs of a call used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchUsage {
+    pub tokens: u64,
+    pub turns: u64,
+}
+
+/// A job that was not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRun {
+    pub job: String,
+    pub reason: String,
+}
+
+/// `result.json` of a batch or merge. Money is US dollars.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchResult {
+    pub schema: String,
+    pub name: String,
+    pub verdict: String,
+    pub exit_code: u8,
+    /// Digest of the jobs that the manifest makes.
+    pub manifest: String,
+    pub jobs: JobCounts,
+    /// Of the runs of this call.
+    pub cost: f64,
+    /// Whether `cost` is too low, because a price is not known.
+    #[serde(default)]
+    pub unpriced: bool,
+    pub usage: BatchUsage,
+    /// `I/N`; null outside of a shard.
+    pub shard: Option<String>,
+    pub not_run: Vec<NotRun>,
+    /// Further ones that are not listed.
+    #[serde(default)]
+    pub not_run_omitted: u64,
+    /// Why no more jobs were started.
+    pub stopped: Option<String>,
+    pub evaluation: Vec<ModelScore>,
+    pub started: Option<jiff::Timestamp>,
+    pub ended: Option<jiff::Timestamp>,
+}
+
+/// What is reported of the jobs of a call.
+pub fn job_reports(call: &CallResult) -> Vec<JobReport> {
+    call.jobs.iter().map(job_report).collect()
+}
+
+fn job_report(job: &JobResult) -> JobReport {
+    let report = |state: &str, message: &str, exit_code: u8, row: Option<&RunRow>| JobReport {
+        job: job.job.clone(),
+        standing: job.standing.as_str(),
+        state: state.to_owned(),
+        message: message.to_owned(),
+        exit_code,
+        row: row.cloned(),
+    };
+    match (&job.not_run, &job.interrupted, &job.row, job.standing) {
+        (Some(reason), ..) => report("not_run", reason, 10, job.row.as_ref()),
+        (_, Some(end), row, _) => report(&end.verdict, &end.message, end.exit_code, row.as_ref()),
+        (.., row, JobStanding::Skipped) => report("skipped", "", 0, row.as_ref()),
+        (_, _, Some(row), _) => report(&row.verdict, &row.message, row.exit_code, Some(row)),
+        (_, _, None, _) => report("not_run", "it was not run", 10, None),
+    }
+}
+
+/// The word for an exit code of a batch.
+pub fn verdict_of(code: u8) -> &'static str {
+    match code {
+        0 => "passed",
+        1 => "failed",
+        2 | 3 => "invalid",
+        4 => "denied",
+        5 => "suspended",
+        6 => "budget",
+        7 => "provider",
+        8 => "environment",
+        9 => "output",
+        10 => "incomplete",
+        128.. => "cancelled",
+        _ => "bug",
+    }
+}
+
+/// The result object.
+pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &CallResult) -> BatchResult {
+    let mut counts = JobCounts {
+        total: jobs.len() as u64,
+        ..JobCounts::default()
+    };
+    let mut code = call
+        .signal
+        .map_or(0, |signal| u8::try_from(128 + signal).unwrap_or(130));
+    let mut not_run = Vec::new();
+    for job in jobs {
+        match (job.state.as_str(), job.standing) {
+            ("not_run", _) => {
+                counts.not_run += 1;
+                if not_run.len() < NAMED {
+                    not_run.push(NotRun {
+                        job: job.job.clone(),
+                        reason: job.message.clone(),
+                    });
+                }
+            }
+            ("skipped", _) => counts.skipped += 1,
+            (state, standing) => {
+                counts.up_to_date += u64::from(standing == "up_to_date");
+                counts.run += u64::from(standing == "run");
+                *counts.verdicts.entry(state.to_owned()).or_default() += 1;
+            }
+        }
+        code = (head.stronger)(code, job.exit_code);
+    }
+    let ended = jobs
+        .iter()
+        .filter(|job| !matches!(job.state.as_str(), "skipped" | "not_run" | "cancelled" | "suspended"));
+    let only_no_change = counts.verdicts.keys().all(|word| word == "no_change") && !counts.verdicts.is_empty();
+    BatchResult {
+        schema: SCHEMA.to_owned(),
+        name: head.name.to_owned(),
+        verdict: match only_no_change && code == 0 {
+            true => "no_change".to_owned(),
+            false => verdict_of(code).to_owned(),
+        },
+        exit_code: code,
+        manifest: head.manifest.to_owned(),
+        not_run_omitted: counts.not_run.saturating_sub(not_run.len() as u64),
+        jobs: counts,
+        cost: crate::report::result::usd(call.spent.cost_micros),
+        unpriced: call.unpriced,
+        usage: BatchUsage {
+            tokens: call.spent.tokens,
+            turns: call.spent.turns,
+        },
+        shard: head.shard.map(str::to_owned),
+        not_run,
+        stopped: call.stopped.clone(),
+        evaluation: evaluation::scores(ended.filter_map(|job| job.row.as_ref())),
+        started: call.started,
+        ended: call.ended,
+    }
+}
+
+/// Writes all files; `result.json` last.
+///
+/// # Errors
+/// One of them could not be written.
+pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &BatchResult) -> Result<(), BatchError> {
+    stream(&dir.join("junit.xml"), |out| junit::write(out, head, jobs))?;
+    stream(&dir.join("report.html"), |out| html::write(out, result, jobs))?;
+    artefacts::replace(
+        &dir.join("summary.md"),
+        summary::page(result, head.name, jobs).as_bytes(),
+    )?;
+    let mut text = serde_json::to_string_pretty(result).map_err(|error| BatchError::Output(error.to_string()))?;
+    text.push('\n');
+    artefacts::replace(&dir.join("result.json"), text.as_bytes())?;
+    Ok(())
+}
+
+/// Writes a file piece by piece; it appears whole or not at all.
+///
+/// # Errors
+/// The disk said no.
+pub fn stream(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), BatchError> {
+    let said = |error: std::io::Error| BatchError::write(path, &error);
+    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    let draft = tempfile::NamedTempFile::new_in(parent).map_err(said)?;
+    let mut out = BufWriter::new(draft.as_file());
+    fill(&mut out).map_err(said)?;
+    out.flush().map_err(said)?;
+    drop(out);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    draft.as_file().set_permissions(mode).map_err(said)?;
+    draft.persist(path).map_err(|error| said(error.error))?;
+    Ok(())
+}

@@ -1,0 +1,642 @@
+//! From a manifest to jobs: every combination of target, parameters, model and trial, with a name that stays and, once its inputs
+//! are known, a digest of all that goes in.
+
+use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
+use super::sources::ResolvedSource;
+use crate::base::budget::Budget;
+use crate::base::ids::sha256_hex;
+use crate::diag::reader::Problems;
+use crate::diag::{Diagnostic, Entry, Files, Node, Shape, Span, Spanned};
+use futures_util::future::LocalBoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// The most jobs of one manifest.
+pub const MAX_JOBS: usize = 1_000_000;
+/// The value of `schema` in `plan.json`.
+pub const SCHEMA: &str = "overnight/batch-plan/v1";
+/// The file name of the plan.
+pub const FILE: &str = "plan.json";
+/// Digits of a job's digest in the name of its run directory.
+const DIGEST_SHOWN: usize = 12;
+/// Digits of the identity in a job's name.
+const NAME_HASH: usize = 8;
+/// The readable part of a job's name, in bytes.
+const NAME_TEXT: usize = 80;
+
+/// Where a job's tree comes from, as the manifest names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TreeSource {
+    /// Relative to the manifest.
+    Path(String),
+    /// What `git clone` takes.
+    Repo(String),
+}
+
+impl TreeSource {
+    /// As the manifest names it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            TreeSource::Path(text) | TreeSource::Repo(text) => text,
+        }
+    }
+}
+
+/// What makes a job this job and no other: a row of `plan.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobIdentity {
+    /// The job's name; a directory.
+    pub job: String,
+    /// As given in the manifest.
+    pub id: Option<String>,
+    /// What pairs it with jobs of other models and recipe versions: its `id`, else the short name of its target.
+    pub name: String,
+    /// As the manifest names it.
+    pub recipe: String,
+    /// As the manifest and the command line name them.
+    #[serde(default)]
+    pub policies: Vec<String>,
+    /// A path or URL.
+    pub target: String,
+    #[serde(rename = "ref")]
+    pub git_ref: Option<String>,
+    pub params: Map<String, Value>,
+    /// SHA-256 of the input.
+    pub input: Option<String>,
+    /// The model of the manifest or the command line; null where the recipe names it.
+    pub model: Option<String>,
+    pub trial: u64,
+}
+
+/// A job of the plan.
+#[derive(Clone, Debug)]
+pub struct PlannedJob {
+    pub identity: JobIdentity,
+    pub source: TreeSource,
+    /// Parameters with their places.
+    pub params: Option<Node>,
+    pub input: Option<Value>,
+    /// Its place in the manifest.
+    pub head: Span,
+    /// Recipe, policies and model as the command line of a run takes them.
+    pub arguments: RunArguments,
+    /// Filled when the recipe is read.
+    pub inputs: JobInputs,
+}
+
+/// What names the files of a run, from where the batch was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RunArguments {
+    pub recipe: String,
+    pub policies: Vec<String>,
+    pub model: Option<String>,
+}
+
+/// What reading recipe and policies gives.
+#[derive(Clone, Debug, Default)]
+pub struct JobInputs {
+    /// The recipe's own name.
+    pub recipe: String,
+    /// SHA-256 over recipe, policies and the files that they name; empty when they are read from the target's own commits.
+    pub digest: String,
+    /// The model that will be asked, where it is known.
+    pub model: Option<String>,
+    /// The limits of one run.
+    pub budget: Budget,
+}
+
+/// Reads recipes and policies for a plan, and checks the values of each job against them.
+pub trait RecipeReader {
+    /// # Errors
+    /// Every problem, at its place in the recipe or the manifest.
+    fn read<'a>(
+        &'a mut self,
+        job: &'a PlannedJob,
+        files: &'a mut Files,
+    ) -> LocalBoxFuture<'a, Result<JobInputs, Vec<Diagnostic>>>;
+}
+
+/// What the command line adds to the manifest.
+#[derive(Clone, Debug, Default)]
+pub struct PlanFlags {
+    pub recipe: Option<String>,
+    pub policies: Vec<String>,
+    pub models: Vec<String>,
+}
+
+/// All jobs of a manifest.
+#[derive(Clone, Debug)]
+pub struct BatchPlan {
+    pub name: String,
+    pub jobs: Vec<PlannedJob>,
+    pub settings: BatchSettings,
+    /// SHA-256 over what the jobs are, not over what goes into them.
+    pub manifest: String,
+    pub trials: u64,
+}
+
+/// `plan.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanFile {
+    pub schema: String,
+    pub name: String,
+    pub manifest: String,
+    #[serde(default)]
+    pub trials: u64,
+    pub jobs: Vec<JobIdentity>,
+}
+
+/// Makes the jobs. `base` is where paths of the manifest start. Targets that name lists must have been replaced by their lines.
+pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems: &mut Problems) -> BatchPlan {
+    let models: Vec<(String, bool)> = match flags.models.is_empty() {
+        true => manifest
+            .models
+            .iter()
+            .map(|model| (model.value.clone(), true))
+            .collect(),
+        false => flags.models.iter().map(|model| (model.clone(), false)).collect(),
+    };
+    let combinations = combinations(&manifest.matrix);
+    let mut jobs: Vec<PlannedJob> = Vec::new();
+    for target in &manifest.targets {
+        let of_target = match &target.model {
+            Some(model) => vec![Some((model.value.clone(), true))],
+            None if models.is_empty() => vec![None],
+            None => models.iter().cloned().map(Some).collect(),
+        };
+        let expanded = Axes {
+            combinations: combinations.len() > 1,
+            models: of_target.len() > 1,
+            trials: manifest.trials > 1,
+        };
+        for combination in &combinations {
+            for model in &of_target {
+                for trial in 1..=manifest.trials {
+                    if jobs.len() >= MAX_JOBS {
+                        let message = format!("the manifest makes more than {MAX_JOBS} jobs");
+                        problems.push(Diagnostic::error("too-many-jobs", target.head, message).help("split it"));
+                        return finished(manifest, jobs);
+                    }
+                    let one = Combination {
+                        matrix: combination,
+                        model: model.as_ref(),
+                        trial,
+                    };
+                    jobs.extend(job(manifest, flags, target, &one, &expanded, base, problems));
+                }
+            }
+        }
+    }
+    if let Some(missing) = jobs.iter().find(|job| job.identity.recipe.is_empty()) {
+        let problem = Diagnostic::error("missing-key", missing.head, "no recipe is named for this target");
+        problems.push(problem.help("add `recipe: FILE` to the manifest or the target, or name one with --recipe"));
+    }
+    let mut seen: HashMap<&str, Span> = HashMap::new();
+    for job in &jobs {
+        if let Some(first) = seen.insert(&job.identity.job, job.head) {
+            let message = format!("the job `{}` is planned twice", job.identity.job);
+            let problem = Diagnostic::error("duplicate-job", job.head, message).label(first, "first planned here");
+            problems.push(problem.help("remove one of them, or give them different `id`s"));
+        }
+    }
+    finished(manifest, jobs)
+}
+
+fn finished(manifest: &BatchManifest, jobs: Vec<PlannedJob>) -> BatchPlan {
+    BatchPlan {
+        name: manifest.name.value.clone(),
+        manifest: manifest_digest(jobs.iter().map(|job| &job.identity)),
+        jobs,
+        settings: manifest.settings.clone(),
+        trials: manifest.trials,
+    }
+}
+
+/// SHA-256 over the identities, whatever their order.
+pub fn manifest_digest<'a>(jobs: impl Iterator<Item = &'a JobIdentity>) -> String {
+    let mut rows: Vec<String> = jobs.map(|job| json!(job).to_string()).collect();
+    rows.sort();
+    sha256_hex(&[rows.join("\n").as_bytes()])
+}
+
+/// Which axes of the plan have several values, so that an `id` alone names no job.
+struct Axes {
+    combinations: bool,
+    models: bool,
+    trials: bool,
+}
+
+struct Combination<'a> {
+    matrix: &'a [(&'a Entry, &'a Node)],
+    /// The text and whether it stands in the manifest.
+    model: Option<&'a (String, bool)>,
+    trial: u64,
+}
+
+/// Every combination of the matrix; one empty one without a matrix.
+fn combinations(matrix: &[(Entry, Vec<Node>)]) -> Vec<Vec<(&Entry, &Node)>> {
+    let mut all: Vec<Vec<(&Entry, &Node)>> = vec![Vec::new()];
+    for (entry, values) in matrix {
+        let mut next = Vec::new();
+        for done in &all {
+            for value in values {
+                let mut longer = done.clone();
+                longer.push((entry, value));
+                next.push(longer);
+            }
+            if next.len() > MAX_JOBS {
+                return next;
+            }
+        }
+        all = next;
+    }
+    all
+}
+
+fn job(
+    manifest: &BatchManifest,
+    flags: &PlanFlags,
+    target: &TargetSpec,
+    one: &Combination<'_>,
+    axes: &Axes,
+    base: &Path,
+    problems: &mut Problems,
+) -> Option<PlannedJob> {
+    let source = match &target.source {
+        TargetSource::Path(path) => TreeSource::Path(path.value.clone()),
+        TargetSource::Repo(url) => TreeSource::Repo(url.value.clone()),
+        TargetSource::File(_) | TargetSource::Command(_) => return None,
+    };
+    let of_manifest = |name: &Spanned<String>| (name.value.clone(), beside(base, &name.value));
+    let (recipe, recipe_argument) = match (&target.recipe, &flags.recipe, &manifest.recipe) {
+        (Some(name), _, _) => of_manifest(name),
+        (None, Some(flag), _) => (flag.clone(), flag.clone()),
+        (None, None, Some(name)) => of_manifest(name),
+        (None, None, None) => (String::new(), String::new()),
+    };
+    if recipe == "-" {
+        let problem = Diagnostic::error(
+            "wrong-value",
+            target.head,
+            "a recipe of a batch cannot be read from stdin",
+        );
+        problems.push(problem.help("name a file"));
+    }
+    let mut policies: Vec<(String, String)> = manifest.policies.iter().map(of_manifest).collect();
+    policies.extend(flags.policies.iter().map(|flag| (flag.clone(), flag.clone())));
+    let params = merged(
+        manifest.params.as_ref(),
+        one.matrix,
+        target.params.as_ref(),
+        target.head,
+        problems,
+    );
+    let values = match params.as_ref().map(Node::to_json) {
+        Some(Value::Object(values)) => values,
+        _ => Map::new(),
+    };
+    let input = target.input.as_ref().map(Node::to_json);
+    let model = one.model.map(|(name, _)| name.clone());
+    let mut identity = JobIdentity {
+        job: String::new(),
+        id: target.id.as_ref().map(|id| id.value.clone()),
+        name: String::new(),
+        recipe,
+        policies: policies.iter().map(|(name, _)| name.clone()).collect(),
+        target: source.as_str().to_owned(),
+        git_ref: target.git_ref.as_ref().map(|name| name.value.clone()),
+        params: values,
+        input: input.as_ref().map(|input| sha256_hex(&[input.to_string().as_bytes()])),
+        model,
+        trial: one.trial,
+    };
+    identity.name = identity.id.clone().unwrap_or_else(|| short_target(&identity.target));
+    identity.job = job_name(&identity, axes);
+    Some(PlannedJob {
+        source,
+        params,
+        input,
+        head: target.head,
+        arguments: RunArguments {
+            recipe: recipe_argument,
+            policies: policies.into_iter().map(|(_, argument)| argument).collect(),
+            model: one.model.map(|(name, of_manifest)| match name.strip_prefix("script:") {
+                Some(file) if *of_manifest => format!("script:{}", base.join(file).display()),
+                _ => name.clone(),
+            }),
+        },
+        inputs: JobInputs::default(),
+        identity,
+    })
+}
+
+/// A recipe or policy that the manifest names, from where the batch was started.
+fn beside(base: &Path, name: &str) -> String {
+    match name.starts_with("builtin:") || name.starts_with("git:") || name == "-" {
+        true => name.to_owned(),
+        false => base.join(name).to_string_lossy().into_owned(),
+    }
+}
+
+/// Parameters of the manifest, then of the matrix, then of the target; the later ones win, but a target must not set what the
+/// matrix varies.
+fn merged(
+    of_all: Option<&Node>,
+    matrix: &[(&Entry, &Node)],
+    of_target: Option<&Node>,
+    head: Span,
+    problems: &mut Problems,
+) -> Option<Node> {
+    let mut entries: Vec<Entry> = match of_all.map(|node| &node.shape) {
+        Some(Shape::Map(entries)) => entries.clone(),
+        _ => Vec::new(),
+    };
+    let mut set = |entry: Entry| match entries.iter_mut().find(|known| known.key == entry.key) {
+        Some(known) => *known = entry,
+        None => entries.push(entry),
+    };
+    for (entry, value) in matrix {
+        set(Entry {
+            value: (*value).clone(),
+            ..(*entry).clone()
+        });
+    }
+    if let Some(Shape::Map(own)) = of_target.map(|node| &node.shape) {
+        for entry in own {
+            if let Some((varied, _)) = matrix.iter().find(|(varied, _)| varied.key == entry.key) {
+                let message = format!("`{}` is varied by the matrix", entry.key);
+                let problem = Diagnostic::error("duplicate-parameter", entry.key_span, message);
+                problems.push(problem.label(varied.key_span, "here").help("keep one of the two"));
+            }
+            set(entry.clone());
+        }
+    }
+    let span = of_target.or(of_all).map_or(head, |node| node.span);
+    (!entries.is_empty()).then_some(Node {
+        span,
+        shape: Shape::Map(entries),
+    })
+}
+
+/// The short name of a target: the last part of its path.
+fn short_target(target: &str) -> String {
+    let trimmed = target.trim_end_matches('/').trim_end_matches(".git");
+    let last = trimmed.rsplit(['/', ':']).next().unwrap_or_default();
+    match slug(last).as_str() {
+        "" => "here".to_owned(),
+        slug => slug.to_owned(),
+    }
+}
+
+/// A text as a part of a directory's name.
+fn slug(text: &str) -> String {
+    let kept = text.chars().map(|c| match c {
+        c if c.is_ascii_alphanumeric() || "._".contains(c) => c,
+        _ => '-',
+    });
+    let text: String = kept.collect();
+    text.trim_matches(['-', '.']).to_owned()
+}
+
+fn model_slug(model: &str) -> String {
+    let last = model.rsplit('/').next().unwrap_or_default();
+    slug(
+        last.strip_prefix("script:")
+            .or(last.strip_prefix("replay:"))
+            .unwrap_or(last),
+    )
+}
+
+/// The name of a job. A given `id` is the name; where an axis has several values, each of them is added.
+fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
+    let key = json!([
+        identity.id,
+        identity.recipe,
+        identity.target,
+        identity.git_ref,
+        identity.params,
+        identity.input,
+        identity.model,
+        identity.trial
+    ]);
+    let digest = sha256_hex(&[key.to_string().as_bytes()]);
+    let hash = &digest[..NAME_HASH];
+    let model = identity.model.as_deref().map(model_slug).unwrap_or_default();
+    if let Some(id) = &identity.id {
+        let mut name = id.clone();
+        if axes.models {
+            name.push_str(&format!("-{model}"));
+        }
+        if axes.combinations {
+            name.push_str(&format!("-{hash}"));
+        }
+        if axes.trials {
+            name.push_str(&format!("-t{}", identity.trial));
+        }
+        return name;
+    }
+    let file = identity.recipe.rsplit(['/', ':']).next().unwrap_or_default();
+    let stem = file.trim_end_matches(".yaml").trim_end_matches(".yml");
+    let mut parts = vec![slug(stem), identity.name.clone(), model];
+    if identity.trial > 1 {
+        parts.push(format!("t{}", identity.trial));
+    }
+    parts.retain(|part| !part.is_empty());
+    let mut text = parts.join("-");
+    text.truncate(NAME_TEXT);
+    format!("{text}-{hash}")
+}
+
+impl PlannedJob {
+    /// The digest of all that goes in, once the base commit is known.
+    pub fn digest(&self, resolved: &ResolvedSource) -> String {
+        let model = self.inputs.model.as_deref();
+        let key = json!({
+            "inputs": self.inputs.digest,
+            "commits": resolved.revisions,
+            "base": resolved.commit,
+            "params": self.identity.params,
+            "input": self.identity.input,
+            "model": self.identity.model.as_deref().or(model),
+        });
+        let script = self
+            .arguments
+            .model
+            .as_deref()
+            .and_then(|model| model.strip_prefix("script:"));
+        let script = script.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
+        sha256_hex(&[key.to_string().as_bytes(), &script])
+    }
+
+    /// What a stop of one service holds for: the vendor of its model, or a model without vendor.
+    pub fn service(&self) -> &str {
+        let model = self.arguments.model.as_deref().or(self.inputs.model.as_deref());
+        service_of(model.unwrap_or_default())
+    }
+}
+
+/// The vendor of a model's name; the whole name where it is a script or a recorded run.
+pub fn service_of(model: &str) -> &str {
+    match model.split_once('/') {
+        Some((vendor, _)) if !model.starts_with("script:") && !model.starts_with("replay:") => vendor,
+        _ => model,
+    }
+}
+
+/// The directory of a run, from the batch's own.
+pub fn run_dir(job: &str, digest: &str, attempt: u64) -> PathBuf {
+    let short = digest.get(..DIGEST_SHOWN).unwrap_or(digest);
+    let name = match attempt {
+        1 => short.to_owned(),
+        attempt => format!("{short}.{attempt}"),
+    };
+    Path::new("jobs").join(job).join(name)
+}
+
+impl BatchPlan {
+    /// What `plan.json` holds.
+    pub fn file(&self) -> PlanFile {
+        PlanFile {
+            schema: SCHEMA.to_owned(),
+            name: self.name.clone(),
+            manifest: self.manifest.clone(),
+            trials: self.trials,
+            jobs: self.jobs.iter().map(|job| job.identity.clone()).collect(),
+        }
+    }
+}
+
+/// The most differences that are listed.
+const MAX_LISTED: usize = 20;
+
+impl PlanFile {
+    /// What differs in another plan, a line each; empty when the jobs are the same.
+    pub fn changes(&self, now: &PlanFile) -> Vec<String> {
+        let index = |plan: &'_ PlanFile| -> BTreeMap<String, JobIdentity> {
+            plan.jobs.iter().map(|job| (job.job.clone(), job.clone())).collect()
+        };
+        let (old, new) = (index(self), index(now));
+        let mut lines = Vec::new();
+        for (name, job) in &new {
+            match old.get(name) {
+                None => lines.push(format!("new job {name}: {}", job.describe())),
+                Some(before) if before != job => lines.push(format!("job {name}: {}", before.difference(job))),
+                Some(_) => {}
+            }
+        }
+        for (name, job) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
+            lines.push(format!("no more job {name}: {}", job.describe()));
+        }
+        if lines.len() > MAX_LISTED {
+            let more = lines.len() - MAX_LISTED;
+            lines.truncate(MAX_LISTED);
+            lines.push(format!("and {more} more"));
+        }
+        lines
+    }
+}
+
+impl JobIdentity {
+    fn describe(&self) -> String {
+        let mut text = format!("recipe {}, target {}", self.recipe, self.target);
+        if let Some(name) = &self.git_ref {
+            text.push_str(&format!(", ref {name}"));
+        }
+        if !self.params.is_empty() {
+            text.push_str(&format!(", params {}", Value::Object(self.params.clone())));
+        }
+        if let Some(model) = &self.model {
+            text.push_str(&format!(", model {model}"));
+        }
+        if self.trial > 1 {
+            text.push_str(&format!(", trial {}", self.trial));
+        }
+        text
+    }
+
+    fn difference(&self, now: &JobIdentity) -> String {
+        let (old, new) = (json!(self), json!(now));
+        let fields = old.as_object().into_iter().flatten();
+        let changed = fields.filter_map(|(key, value)| {
+            let other = new.get(key).unwrap_or(&Value::Null);
+            (other != value).then(|| format!("{key} {value} → {other}"))
+        });
+        changed.collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::manifest;
+    use crate::diag;
+
+    fn plan(text: &str) -> (BatchPlan, Vec<&'static str>) {
+        let mut files = Files::new();
+        let file = files.add("m.yaml", text);
+        let root = diag::parse(&files, file).unwrap();
+        let mut problems = Vec::new();
+        let manifest = manifest::parse(&files, &root, "m", &mut problems).unwrap();
+        let plan = expand(&manifest, &PlanFlags::default(), Path::new("/b"), &mut problems);
+        (plan, problems.iter().map(|problem| problem.code).collect())
+    }
+
+    fn names(plan: &BatchPlan) -> Vec<&str> {
+        plan.jobs.iter().map(|job| job.identity.job.as_str()).collect()
+    }
+
+    const TWO: &str = "version: 1\nrecipe: r/fix.yaml\ntargets:\n  - { path: ../a }\n  - { repo: \"https://h/x/b.git\", ref: main }\n";
+
+    #[test]
+    fn names_stay_when_other_jobs_are_added() {
+        let (plan_a, problems) = plan(TWO);
+        assert_eq!(problems, [""; 0]);
+        assert!(names(&plan_a)[0].starts_with("fix-a-") && names(&plan_a)[1].starts_with("fix-b-"));
+        let (more, _) = plan(&format!("{TWO}  - {{ path: ../c }}\n"));
+        assert_eq!(names(&more)[..2], names(&plan_a)[..]);
+        assert_ne!(more.manifest, plan_a.manifest);
+        let changes = plan_a.file().changes(&more.file());
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        let (trials, _) = plan(&TWO.replace("recipe:", "trials: 2\nrecipe:"));
+        assert!(
+            names(&trials).contains(&names(&plan_a)[0]),
+            "the first trial keeps the name"
+        );
+        assert_eq!(trials.jobs.len(), 4);
+    }
+
+    #[test]
+    fn every_combination_is_a_job() {
+        let (plan, problems) = plan(
+            "version: 1\nrecipe: r.yaml\nmodels: [a/x, a/y]\ntrials: 2\nmatrix: { p: [1, 2], q: [u, v, w] }\nparams: { z: 0 }\n\
+             targets:\n  - { path: ., id: one }\n",
+        );
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(plan.jobs.len(), 2 * 3 * 2 * 2);
+        let mut all = names(&plan);
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), plan.jobs.len());
+        assert_eq!(
+            plan.jobs[0].identity.params,
+            *json!({"z": 0, "p": 1, "q": "u"}).as_object().unwrap()
+        );
+    }
+
+    #[test]
+    fn a_given_id_is_the_name() {
+        let (plan, _) =
+            plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: ., id: one }\n  - { path: ., id: two }\n");
+        assert_eq!(names(&plan), ["one", "two"]);
+    }
+
+    #[test]
+    fn the_same_job_twice_is_an_error() {
+        let (_, problems) = plan("version: 1\nrecipe: r.yaml\ntargets:\n  - { path: . }\n  - { path: . }\n");
+        assert_eq!(problems, ["duplicate-job"]);
+        let (_, problems) = plan("version: 1\ntargets:\n  - { path: . }\n");
+        assert_eq!(problems, ["missing-key"]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Progress of a batch for people: a bar with jobs, outcomes, money and remaining time on a terminal, one line an event elsewhere.
+
+use super::budget::JobSpending;
+use super::rows::RunRow;
+use crate::report::text;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often the bar is drawn, times a second.
+const DRAWN: u8 = 8;
+
+/// Where lines go: to stderr, made harmless.
+pub type TellLine = Box<dyn Fn(&str)>;
+
+/// What is shown while a batch runs.
+pub struct BatchProgress {
+    tell: TellLine,
+    /// On a terminal.
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    total: usize,
+    done: usize,
+    began: Instant,
+    verdicts: BTreeMap<String, u64>,
+    cost_micros: u64,
+    /// The service whose pause was told last, so that it is told once.
+    paused: Option<String>,
+}
+
+impl BatchProgress {
+    /// `terminal`: draw a bar; else print lines. `quiet`: neither.
+    pub fn new(terminal: bool, quiet: bool, tell: TellLine) -> Self {
+        let bar = (terminal && !quiet).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWN));
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self {
+            tell,
+            bar,
+            quiet,
+            total: 0,
+            done: 0,
+            began: Instant::now(),
+            verdicts: BTreeMap::new(),
+            cost_micros: 0,
+            paused: None,
+        }
+    }
+
+    fn line(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => bar.suspend(|| (self.tell)(text)),
+            None => (self.tell)(text),
+        }
+    }
+
+    /// A call begins that runs `jobs` jobs; `others` need no run.
+    pub fn begin(&mut self, jobs: usize, others: usize) {
+        self.total = jobs;
+        self.began = Instant::now();
+        if let Some(bar) = &self.bar {
+            bar.set_length(jobs as u64);
+        }
+        self.line(&format!(
+            "overnight: {jobs} jobs to run, {others} up to date or left out"
+        ));
+    }
+
+    /// A job's process was started.
+    pub fn started(&mut self, job: &str, resumed: bool) {
+        if self.bar.is_none() {
+            let what = if resumed { "goes on" } else { "started" };
+            self.line(&format!("{job} {what}"));
+        }
+    }
+
+    /// An attempt ended.
+    pub fn ended(&mut self, row: &RunRow) {
+        self.done += 1;
+        *self.verdicts.entry(row.verdict.clone()).or_default() += 1;
+        let mut line = format!(
+            "[{}/{}] {} {} {:.1} s ${:.4}",
+            self.done, self.total, row.job, row.verdict, row.seconds, row.cost
+        );
+        if !row.is_success() && !row.message.is_empty() {
+            line.push_str(&format!(": {}", text::line(&row.message, 200)));
+        }
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(self.done.min(self.total) as u64);
+                if !row.is_success() {
+                    self.line(&line);
+                }
+            }
+            None => self.line(&line),
+        }
+    }
+
+    /// Something that concerns the whole batch.
+    pub fn note(&mut self, text: &str) {
+        self.line(&format!("overnight: {text}"));
+    }
+
+    /// Called several times a second: what runs, what waits, what was spent, and the pause that a service asked for.
+    pub fn tick(&mut self, running: usize, waiting: usize, spent: JobSpending, pause: Option<(String, u64)>) {
+        self.cost_micros = spent.cost_micros;
+        match &pause {
+            Some((model, ms)) if self.paused.as_ref() != Some(model) => {
+                self.note(&format!("{model} asks for a pause of {}", text::duration(*ms)));
+                self.paused = Some(model.clone());
+            }
+            None => self.paused = None,
+            Some(_) => {}
+        }
+        let Some(bar) = &self.bar else { return };
+        let verdicts: Vec<String> = self.verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
+        let mut message = format!("{running} running, {waiting} waiting");
+        if !verdicts.is_empty() {
+            message.push_str(&format!("; {}", verdicts.join(", ")));
+        }
+        message.push_str(&format!("; {}", text::dollars(self.cost_micros)));
+        if let Some((_, ms)) = pause {
+            message.push_str(&format!("; paused for {}", text::duration(ms)));
+        } else if let Some(left) = self.left(running + waiting) {
+            message.push_str(&format!("; about {} left", text::duration(left)));
+        }
+        bar.set_message(message);
+    }
+
+    /// Milliseconds that the remaining jobs will take at the pace so far.
+    fn left(&self, jobs: usize) -> Option<u64> {
+        let done = u32::try_from(self.done).ok().filter(|done| *done > 0)?;
+        let each: Duration = self.began.elapsed() / done;
+        let jobs = u32::try_from(jobs).ok()?;
+        u64::try_from(each.saturating_mul(jobs).as_millis()).ok()
+    }
+
+    /// The call is over.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! `batch.jsonl`: what a batch did, append-only, chained and locked. What stands in it survives the process, and after
+//! [`BatchRecord::sync`] the machine; everything else in the directory is made from it.
+
+use super::BatchError;
+use super::rows::RunRow;
+use crate::journal::own::{self, Key};
+use crate::journal::{format, writer};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The file name.
+pub const FILE: &str = "batch.jsonl";
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum BatchEvent {
+    /// The command was called.
+    CallStarted {
+        version: String,
+        manifest: String,
+        jobs: u64,
+        shard: Option<String>,
+        again: bool,
+        at: jiff::Timestamp,
+    },
+    /// The worktree stands, and the next thing is to start the child.
+    JobStarted {
+        job: String,
+        digest: String,
+        attempt: u64,
+        /// The run directory, relative to the batch's.
+        run: String,
+        base: String,
+        resumed: bool,
+        at: jiff::Timestamp,
+    },
+    /// It will not go on.
+    JobEnded { row: Box<RunRow> },
+    /// It was cancelled or suspended, and goes on.
+    JobInterrupted {
+        job: String,
+        digest: String,
+        verdict: String,
+        exit_code: u8,
+        message: String,
+        at: jiff::Timestamp,
+    },
+    /// No more jobs are started.
+    QueueStopped { reason: String, at: jiff::Timestamp },
+    /// The command ended by itself.
+    CallEnded { exit_code: u8, at: jiff::Timestamp },
+}
+
+/// A run that was started and has not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenRun {
+    pub digest: String,
+    pub attempt: u64,
+    /// Relative to the batch's directory.
+    pub run: String,
+    pub base: String,
+}
+
+/// What the record says of all jobs.
+#[derive(Debug, Default)]
+pub struct BatchState {
+    /// Of the last call.
+    pub manifest: Option<String>,
+    /// The last row of each job.
+    pub last: HashMap<String, RunRow>,
+    pub open: HashMap<String, OpenRun>,
+    /// Jobs that ended since the last call began.
+    pub ended_in_call: HashSet<String>,
+    /// Whether the last call ran everything again, and did not come to its end.
+    pub again_unfinished: bool,
+    /// Rows in order: the digest of each line, to hold `runs.jsonl` against.
+    pub rows: u64,
+}
+
+impl BatchState {
+    /// Takes in a record without holding it.
+    ///
+    /// # Errors
+    /// As [`read_lines`].
+    pub fn read(&mut self, path: &Path, key: Option<&Key>) -> Result<(), BatchError> {
+        read_lines(path, key, |event| self.apply(event)).map(|_| ())
+    }
+
+    fn apply(&mut self, event: BatchEvent) {
+        match event {
+            BatchEvent::CallStarted { manifest, again, .. } => {
+                self.manifest = Some(manifest);
+                if !(again && self.again_unfinished) {
+                    self.ended_in_call.clear();
+                }
+                self.again_unfinished = again;
+            }
+            BatchEvent::JobStarted {
+                job,
+                digest,
+                attempt,
+                run,
+                base,
+                ..
+            } => {
+                let open = OpenRun {
+                    digest,
+                    attempt,
+                    run,
+                    base,
+                };
+                self.open.insert(job, open);
+            }
+            BatchEvent::JobEnded { row } => {
+                self.rows += 1;
+                self.open.remove(&row.job);
+                self.ended_in_call.insert(row.job.clone());
+                self.last.insert(row.job.clone(), *row);
+            }
+            BatchEvent::CallEnded { .. } => self.again_unfinished = false,
+            BatchEvent::JobInterrupted { .. } | BatchEvent::QueueStopped { .. } => {}
+        }
+    }
+}
+
+/// The open record of one batch directory.
+#[derive(Debug)]
+pub struct BatchRecord {
+    path: PathBuf,
+    file: File,
+    chain: String,
+    events: u64,
+    key: Option<&'static Key>,
+    pub state: BatchState,
+    dirty: bool,
+}
+
+impl BatchRecord {
+    /// Opens the record of `dir`, which is made when it is not there, and holds it against other batches. A torn last line (a
+    /// crash or a full disk in mid-write) is cut off.
+    ///
+    /// # Errors
+    /// Another batch holds it, it was changed, or the disk said no.
+    pub fn open(dir: &Path) -> Result<Self, BatchError> {
+        let path = dir.join(FILE);
+        std::fs::create_dir_all(dir).map_err(|error| BatchError::write(dir, &error))?;
+        refuse_links(dir)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(|error| BatchError::write(&path, &error))?;
+        writer::lock(&file, dir).map_err(|error| match error {
+            crate::journal::JournalError::Held(dir) => BatchError::Environment(format!(
+                "another batch works in {dir}; wait for it, or name another --out"
+            )),
+            error => error.into(),
+        })?;
+        let key = own::key()?;
+        let mut state = BatchState::default();
+        let read = read_lines(&path, key, |event| state.apply(event))?;
+        file.set_len(read.bytes)
+            .map_err(|error| BatchError::write(&path, &error))?;
+        Ok(Self {
+            path,
+            file,
+            chain: read.chain,
+            events: read.events,
+            key,
+            state,
+            dirty: true,
+        })
+    }
+
+    /// Appends an event.
+    ///
+    /// # Errors
+    /// The disk said no: nothing more may be started.
+    pub fn append(&mut self, event: BatchEvent) -> Result<(), BatchError> {
+        let entry = serde_json::to_string(&event).map_err(|error| BatchError::Output(error.to_string()))?;
+        let (mut line, chain) = format::encode(&self.chain, &entry, self.key);
+        line.push('\n');
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|error| BatchError::write(&self.path, &error))?;
+        self.chain = chain;
+        self.events += 1;
+        self.dirty = true;
+        self.state.apply(event);
+        Ok(())
+    }
+
+    /// Returns when all that was appended is on the disk.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn sync(&mut self) -> Result<(), BatchError> {
+        if self.dirty {
+            self.file
+                .sync_data()
+                .map_err(|error| BatchError::write(&self.path, &error))?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// The link of the last line, and the number of lines.
+    pub fn head(&self) -> (&str, u64) {
+        (&self.chain, self.events)
+    }
+}
+
+/// Nothing of a batch is a link: a repository may bring a directory of our names with it.
+fn refuse_links(dir: &Path) -> Result<(), BatchError> {
+    let ours = [
+        FILE,
+        "runs.jsonl",
+        "plan.json",
+        "bundle.json",
+        "result.json",
+        "junit.xml",
+        "report.html",
+        "summary.md",
+        "jobs",
+        "patches",
+        "work",
+        "gate",
+    ];
+    match ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink()) {
+        Some(link) => Err(BatchError::Environment(format!(
+            "{} is a symbolic link, and nothing is read or written through one: remove it, or name another --out",
+            link.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// How far a record can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadRecord {
+    /// Bytes of whole lines.
+    pub bytes: u64,
+    pub events: u64,
+    /// The link of the last line.
+    pub chain: String,
+    /// Whether something stands behind the last whole line.
+    pub torn: bool,
+}
+
+/// Reads a record one line at a time. A file that is not there is an empty one.
+///
+/// # Errors
+/// A line was changed, or a key is missing or was not used.
+pub fn read_lines(path: &Path, key: Option<&Key>, mut take: impl FnMut(BatchEvent)) -> Result<ReadRecord, BatchError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ReadRecord::default()),
+        file => file.map_err(|error| BatchError::read(path, &error))?,
+    };
+    let mut reader = BufReader::new(file);
+    let (mut read, mut line) = (ReadRecord::default(), Vec::new());
+    loop {
+        line.clear();
+        let length = reader
+            .read_until(b'\n', &mut line)
+            .map_err(|error| BatchError::read(path, &error))?;
+        if !line.ends_with(b"\n") {
+            read.torn = length > 0;
+            return Ok(read);
+        }
+        let damaged = |why: String| {
+            let number = read.events + 1;
+            BatchError::Environment(format!("{} is damaged at line {number}: {why}", path.display()))
+        };
+        let text = std::str::from_utf8(&line).map_err(|error| damaged(error.to_string()))?;
+        let decoded =
+            format::decode_line(&read.chain, text.trim_end_matches('\n'), key).map_err(|refused| match refused {
+                format::Refused::NoKey => damaged("it is written under a key: set OVERNIGHT_JOURNAL_KEY".to_owned()),
+                format::Refused::Damaged(why) => damaged(why),
+            })?;
+        if key.is_some() && !decoded.keyed {
+            return Err(damaged(
+                "OVERNIGHT_JOURNAL_KEY is set and this line was written without a key".to_owned(),
+            ));
+        }
+        let event = serde_json::from_str(decoded.entry).map_err(|error| damaged(format!("unknown event: {error}")))?;
+        let chain = decoded.chain.to_owned();
+        take(event);
+        read.chain = chain;
+        read.events += 1;
+        read.bytes += length as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(job: &str, verdict: &str) -> BatchEvent {
+        BatchEvent::JobEnded {
+            row: Box::new(RunRow {
+                job: job.to_owned(),
+                verdict: verdict.to_owned(),
+                ..RunRow::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn it_goes_on_after_a_cut_at_every_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = BatchRecord::open(dir.path()).unwrap();
+        for n in 0..5 {
+            record.append(ended(&format!("j{n}"), "passed")).unwrap();
+        }
+        drop(record);
+        let whole = std::fs::read(dir.path().join(FILE)).unwrap();
+        for cut in 0..=whole.len() {
+            std::fs::write(dir.path().join(FILE), &whole[..cut]).unwrap();
+            let mut record = BatchRecord::open(dir.path()).unwrap();
+            let lines = whole[..cut].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(record.state.last.len(), lines);
+            record.append(ended("more", "failed")).unwrap();
+            drop(record);
+            let record = BatchRecord::open(dir.path()).unwrap();
+            assert_eq!(record.state.last.len(), lines + 1);
+        }
+    }
+
+    #[test]
+    fn a_changed_line_is_refused_and_a_second_batch_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = BatchRecord::open(dir.path()).unwrap();
+        record.append(ended("a", "failed")).unwrap();
+        record.append(ended("b", "passed")).unwrap();
+        assert!(
+            matches!(BatchRecord::open(dir.path()), Err(BatchError::Environment(_))),
+            "held"
+        );
+        drop(record);
+        let path = dir.path().join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap().replacen("failed", "passed", 1);
+        std::fs::write(&path, text).unwrap();
+        let error = BatchRecord::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("damaged at line 1"), "{error}");
+    }
+}

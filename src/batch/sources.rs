@@ -1,0 +1,225 @@
+//! Where the trees of jobs come from: repositories of this machine, and bare mirrors of others in a cache. Finds base commits and
+//! lays out worktrees; runs no hook and no filter.
+
+use super::plan::TreeSource;
+use crate::base::ids::sha256_hex;
+use crate::process::held::{self, May};
+use crate::process::plain;
+use crate::workspace::patch::{self, Repository};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// The longest that one fetch may take.
+const FETCH_TIME: Duration = Duration::from_secs(1_800);
+/// The branches, tags and the default branch of a mirror.
+const REFSPECS: [&str; 3] = [
+    "+HEAD:refs/overnight/HEAD",
+    "+refs/heads/*:refs/remotes/origin/*",
+    "+refs/tags/*:refs/tags/*",
+];
+
+/// A mirror that is fetched once a call, or why it cannot be.
+type FetchedMirror = OnceCell<Result<Repository, String>>;
+
+/// A tree that a job works on, before it is laid out.
+#[derive(Clone, Debug)]
+pub struct ResolvedSource {
+    pub repository: Repository,
+    /// The full id of the base commit.
+    pub commit: String,
+    /// The target's directory below the top of the repository.
+    pub below: PathBuf,
+    /// Commits of `git:REV:PATH` names, which go into the job's digest.
+    pub revisions: Vec<String>,
+}
+
+/// What was found so far in one call: each repository is fetched once, each reference resolved once.
+#[derive(Debug, Default)]
+pub struct SourceCache {
+    mirrors: Mutex<HashMap<String, Arc<FetchedMirror>>>,
+    commits: Mutex<HashMap<(PathBuf, String), String>>,
+    /// Where mirrors are kept.
+    dir: PathBuf,
+    /// Where relative paths of the manifest start.
+    base: PathBuf,
+}
+
+impl SourceCache {
+    /// Mirrors are kept in `dir`; relative paths start at `base`.
+    pub fn new(dir: PathBuf, base: PathBuf) -> Self {
+        Self {
+            dir,
+            base,
+            ..Self::default()
+        }
+    }
+
+    /// The repository and base commit of a target, fetched where it is not on this machine.
+    ///
+    /// # Errors
+    /// One sentence: this target's problem, and nobody else's.
+    pub async fn resolve(
+        &self,
+        source: &TreeSource,
+        git_ref: Option<&str>,
+        revisions: &[&str],
+    ) -> Result<ResolvedSource, String> {
+        let (repository, below) = match source {
+            TreeSource::Path(path) => self.local(path)?,
+            TreeSource::Repo(url) => (self.mirror(url).await?, PathBuf::new()),
+        };
+        let is_mirror = matches!(source, TreeSource::Repo(_));
+        let commit = self.commit(&repository, git_ref, is_mirror).await?;
+        let mut resolved = Vec::new();
+        for name in revisions {
+            resolved.push(self.commit(&repository, Some(name), is_mirror).await?);
+        }
+        Ok(ResolvedSource {
+            repository,
+            commit,
+            below,
+            revisions: resolved,
+        })
+    }
+
+    fn local(&self, path: &str) -> Result<(Repository, PathBuf), String> {
+        let dir = self.base.join(path);
+        let root = dir
+            .canonicalize()
+            .map_err(|error| format!("{}: {error}", dir.display()))?;
+        let repository = patch::repository(&root).ok_or_else(|| {
+            format!(
+                "{} lies in no git repository, and jobs work on worktrees",
+                dir.display()
+            )
+        })?;
+        let below = root.strip_prefix(&repository.top).unwrap_or(Path::new("")).to_owned();
+        Ok((repository, below))
+    }
+
+    /// The mirror of a URL, fetched once a call.
+    async fn mirror(&self, url: &str) -> Result<Repository, String> {
+        let cell = {
+            let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(mirrors.entry(url.to_owned()).or_default())
+        };
+        cell.get_or_init(|| self.fetch(url)).await.clone()
+    }
+
+    async fn fetch(&self, url: &str) -> Result<Repository, String> {
+        let from = self.location(url);
+        let digest = sha256_hex(&[from.as_bytes()]);
+        let dir = self.dir.join(format!("{}.git", &digest[..24]));
+        let said = |error: std::io::Error| format!("the cache {}: {error}", dir.display());
+        std::fs::create_dir_all(&self.dir).map_err(said)?;
+        let lock = File::create(self.dir.join(format!("{}.lock", &digest[..24]))).map_err(said)?;
+        // Another batch that fetches the same repository is waited for, without holding up this process.
+        tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(said)?;
+        if !dir.join("HEAD").exists() {
+            held::lay_out(&dir, false).map_err(said)?;
+        }
+        let mut fetched = fetch_into(&dir, &from, &REFSPECS).await?;
+        if fetched.as_ref().is_err_and(|why| why.contains("algorithm")) {
+            std::fs::remove_dir_all(&dir).map_err(said)?;
+            held::lay_out(&dir, true).map_err(said)?;
+            fetched = fetch_into(&dir, &from, &REFSPECS).await?;
+        }
+        fetched.map_err(|why| format!("{url} cannot be fetched: {why}"))?;
+        Ok(Repository {
+            top: dir.clone(),
+            git_dir: dir.clone(),
+            common_dir: dir,
+        })
+    }
+
+    /// A URL as it is, a path from where the manifest stands.
+    fn location(&self, url: &str) -> String {
+        let has_host = url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'));
+        match has_host {
+            true => url.to_owned(),
+            false => self.base.join(url).to_string_lossy().into_owned(),
+        }
+    }
+
+    async fn commit(&self, repository: &Repository, git_ref: Option<&str>, is_mirror: bool) -> Result<String, String> {
+        let key = (repository.git_dir.clone(), git_ref.unwrap_or_default().to_owned());
+        if let Some(found) = self.known(&key) {
+            return Ok(found);
+        }
+        let found = match (git_ref, is_mirror) {
+            (None, false) => patch::head(repository).await?.ok_or("the repository has no commit")?,
+            (None, true) => verified(repository, "refs/overnight/HEAD")
+                .await?
+                .ok_or("the repository has no default branch")?,
+            (Some(name), _) => named(repository, name, is_mirror)
+                .await?
+                .ok_or_else(|| format!("`{name}` is no branch, tag or commit of the repository"))?,
+        };
+        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        commits.insert(key, found.clone());
+        Ok(found)
+    }
+
+    fn known(&self, key: &(PathBuf, String)) -> Option<String> {
+        let commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        commits.get(key).cloned()
+    }
+}
+
+/// Fetches; the inner error is what git said.
+async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<(), String>, String> {
+    let dir = dir.to_string_lossy();
+    let mut args = vec![
+        "--git-dir",
+        dir.as_ref(),
+        "fetch",
+        "--quiet",
+        "--prune",
+        "--force",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--",
+        from,
+    ];
+    args.extend(refspecs);
+    let printed = plain::git_as_user(&args, FETCH_TIME).await?;
+    Ok(match printed.ok {
+        true => Ok(()),
+        false => Err(printed.stderr),
+    })
+}
+
+/// The commit of a branch, tag or id. In a mirror, branches stand where a clone has those of `origin`.
+async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
+    let name = name.strip_prefix("origin/").filter(|_| is_mirror).unwrap_or(name);
+    let mut tries: Vec<String> = match is_mirror {
+        true => vec![format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}")],
+        false => Vec::new(),
+    };
+    let is_id = name.len() >= 4 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_mirror || is_id || name.contains('/') {
+        tries.push(name.to_owned());
+    }
+    for name in tries {
+        if let Some(found) = verified(repository, &name).await? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+async fn verified(repository: &Repository, name: &str) -> Result<Option<String>, String> {
+    let dir = repository.git_dir.to_string_lossy();
+    let object = format!("{name}^{{commit}}");
+    let args = ["--git-dir", dir.as_ref(), "rev-parse", "--verify", "--quiet", &object];
+    let printed = held::git(&args, Path::new("/"), &[], None, May::Read).await?;
+    let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    Ok((printed.ok && !id.is_empty()).then_some(id))
+}

@@ -1,0 +1,846 @@
+//! Runs the jobs of a plan as children of this process: what is up to date, what goes on, how many at once, when to pause and stop.
+//! The only writer of the record; knows no output but `runs.jsonl`.
+
+use super::BatchError;
+use super::breaker::CircuitBreaker;
+use super::budget::{Grant, JobSpending, Reservation, SharedBudget};
+use super::child::{self, JobEnd, ValueFiles};
+use super::plan::{BatchPlan, PlannedJob, run_dir, service_of};
+use super::progress::BatchProgress;
+use super::record::{self, BatchEvent, BatchRecord, OpenRun};
+use super::rows::{self, RunRow};
+use super::shard::ShardSpec;
+use super::sources::{ResolvedSource, SourceCache};
+use crate::base::secret::Redactor;
+use crate::journal::artefacts;
+use crate::net::gate::{self, RequestGate};
+use crate::process::supervised;
+use crate::workspace::worktree;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long children may take to write their files after a signal, before they are killed. They go on from their journals.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long a killed process may take to let go of its worktree and journal.
+const RELEASED: Duration = Duration::from_secs(30);
+/// How often pauses, the wall clock and progress are looked at.
+const TICK: Duration = Duration::from_millis(200);
+/// Repositories that are resolved at once.
+const RESOLVED_AT_ONCE: usize = 16;
+/// The variable that gives a job's process its own data directory.
+const DATA_HOME: &str = "XDG_DATA_HOME";
+
+/// How a call is made.
+pub struct BatchCall<'a> {
+    /// The batch's directory, absolute.
+    pub dir: &'a Path,
+    pub plan: &'a BatchPlan,
+    /// Our own program.
+    pub program: &'a Path,
+    /// Jobs at once.
+    pub jobs: usize,
+    pub shard: Option<ShardSpec>,
+    /// The names of the shard's jobs; `None` for all.
+    pub of_shard: Option<&'a BTreeSet<String>>,
+    /// Whether `--only` keeps a name.
+    pub only: &'a dyn Fn(&str) -> bool,
+    /// Up-to-date jobs are run too.
+    pub again: bool,
+    pub sources: &'a SourceCache,
+    pub redactor: &'a Redactor,
+    /// Tells of a signal: its number.
+    pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
+}
+
+/// What a call is going to do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobStanding {
+    Run,
+    UpToDate,
+    /// Left out by `--only`.
+    Skipped,
+}
+
+impl JobStanding {
+    /// The word used in outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobStanding::Run => "run",
+            JobStanding::UpToDate => "up_to_date",
+            JobStanding::Skipped => "skipped",
+        }
+    }
+}
+
+/// A job of this call, with its inputs as far as they are known.
+pub struct ReadyJob<'a> {
+    pub planned: &'a PlannedJob,
+    pub standing: JobStanding,
+    pub source: Result<ResolvedSource, String>,
+    /// Empty where the target cannot be read or was not looked at.
+    pub digest: String,
+}
+
+/// What became of a job in this call.
+#[derive(Clone, Debug)]
+pub struct JobResult {
+    pub job: String,
+    pub standing: JobStanding,
+    /// Its last row, of this call or an earlier one.
+    pub row: Option<RunRow>,
+    /// For a job that goes on later: how it was interrupted.
+    pub interrupted: Option<JobEnd>,
+    /// Why it was not run.
+    pub not_run: Option<String>,
+}
+
+/// What became of a call.
+#[derive(Debug, Default)]
+pub struct CallResult {
+    pub jobs: Vec<JobResult>,
+    pub spent: JobSpending,
+    pub unpriced: bool,
+    /// Why no more jobs were started.
+    pub stopped: Option<String>,
+    pub signal: Option<i32>,
+    pub started: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+}
+
+/// Finds base commits and digests of all jobs of this call, and which of them need no run.
+pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<ReadyJob<'a>> {
+    let kept: Vec<&PlannedJob> = call
+        .plan
+        .jobs
+        .iter()
+        .filter(|job| call.of_shard.is_none_or(|names| names.contains(&job.identity.job)))
+        .collect();
+    let resolving = kept.into_iter().map(|planned| async move {
+        if !(call.only)(&planned.identity.job) {
+            return ReadyJob {
+                planned,
+                standing: JobStanding::Skipped,
+                source: Err(String::new()),
+                digest: String::new(),
+            };
+        }
+        let names = std::iter::once(&planned.arguments.recipe).chain(&planned.arguments.policies);
+        let revisions: Vec<&str> = names
+            .filter_map(|name| name.strip_prefix("git:").and_then(|spec| spec.split_once(':')))
+            .map(|(revision, _)| revision)
+            // What is relative to the checkout moves with the base commit, which is part of the digest already.
+            .filter(|revision| !revision.starts_with("HEAD") && !revision.starts_with('@'))
+            .collect();
+        let git_ref = planned.identity.git_ref.as_deref();
+        let source = call.sources.resolve(&planned.source, git_ref, &revisions).await;
+        let digest = source.as_ref().map(|source| planned.digest(source)).unwrap_or_default();
+        ReadyJob {
+            planned,
+            standing: JobStanding::Run,
+            source,
+            digest,
+        }
+    });
+    let mut jobs: Vec<ReadyJob<'a>> = futures_util::stream::iter(resolving)
+        .buffered(RESOLVED_AT_ONCE)
+        .collect()
+        .await;
+    for job in jobs.iter_mut().filter(|job| job.standing == JobStanding::Run) {
+        let name = &job.planned.identity.job;
+        let same = state
+            .last
+            .get(name)
+            .filter(|row| row.digest == job.digest && row.is_success());
+        let fresh = !call.again || (state.again_unfinished && state.ended_in_call.contains(name));
+        let going_on = state.open.get(name).is_some_and(|open| open.digest == job.digest);
+        if same.is_some() && fresh && !going_on && !job.digest.is_empty() {
+            job.standing = JobStanding::UpToDate;
+        }
+    }
+    jobs
+}
+
+/// One attempt that was prepared or runs.
+struct Attempt {
+    at: usize,
+    number: u64,
+    /// Relative to the batch's directory.
+    run: PathBuf,
+    resumed: bool,
+    reservation: Reservation,
+    tree: PathBuf,
+    workspace: PathBuf,
+    files: ValueFiles,
+    started: Timestamp,
+    began: Instant,
+}
+
+enum Progressed {
+    Prepared(Box<Attempt>, Result<(), String>),
+    Ended(Box<Attempt>, JobEnd),
+    Cleaned,
+}
+
+/// A call under way.
+struct Supervisor<'a, 'b> {
+    call: &'b BatchCall<'a>,
+    jobs: &'b [ReadyJob<'a>],
+    record: &'b mut BatchRecord,
+    rows: File,
+    gate: RequestGate,
+    budget: SharedBudget,
+    breaker: CircuitBreaker,
+    queue: VecDeque<usize>,
+    /// Attempts of this call, by job.
+    attempts: HashMap<usize, u64>,
+    work: FuturesUnordered<LocalBoxFuture<'b, Progressed>>,
+    /// Prepared or running attempts.
+    active: usize,
+    pids: BTreeMap<usize, i32>,
+    /// Services that refused a key or have no quota left, with what they said.
+    closed: HashMap<String, String>,
+    results: BTreeMap<usize, JobResult>,
+    result: CallResult,
+    progress: &'b mut BatchProgress,
+    kill_at: Option<Instant>,
+}
+
+/// Runs a call to its end.
+///
+/// # Errors
+/// The record could not be written: the children were ended, and the same command goes on.
+pub async fn run<'a>(
+    mut call: BatchCall<'a>,
+    record: &mut BatchRecord,
+    progress: &mut BatchProgress,
+) -> Result<CallResult, BatchError> {
+    let jobs = ready(&call, &record.state).await;
+    let mut signals = std::mem::replace(&mut call.signals, tokio::sync::mpsc::unbounded_channel().1);
+    let call = call;
+    let rows = open_rows(call.dir, record)?;
+    sweep(call.dir, &record.state).await;
+    let gate_dir = call.dir.join("gate");
+    let gate = RequestGate::make(&gate_dir, call.plan.settings.interval)
+        .map_err(|error| BatchError::write(&gate_dir, &error))?;
+    let queue: VecDeque<usize> = (0..jobs.len())
+        .filter(|at| jobs.get(*at).is_some_and(|job| job.standing == JobStanding::Run))
+        .collect();
+    record.append(BatchEvent::CallStarted {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        manifest: call.plan.manifest.clone(),
+        jobs: queue.len() as u64,
+        shard: call.shard.map(|shard| shard.to_string()),
+        again: call.again,
+        at: Timestamp::now(),
+    })?;
+    progress.begin(queue.len(), jobs.len() - queue.len());
+    let mut supervisor = Supervisor {
+        budget: SharedBudget::new(&call.plan.settings.budget, Instant::now()),
+        breaker: CircuitBreaker::new(call.plan.settings.stop, queue.len() as u64),
+        call: &call,
+        jobs: &jobs,
+        record,
+        rows,
+        gate,
+        queue,
+        attempts: HashMap::new(),
+        work: FuturesUnordered::new(),
+        active: 0,
+        pids: BTreeMap::new(),
+        closed: HashMap::new(),
+        results: BTreeMap::new(),
+        result: CallResult {
+            started: Some(Timestamp::now()),
+            ..CallResult::default()
+        },
+        progress,
+        kill_at: None,
+    };
+    let ended = supervisor.drive(&mut signals).await;
+    if let Err(error) = ended {
+        supervisor.end_children().await;
+        return Err(error);
+    }
+    let mut result = supervisor.finished();
+    result.ended = Some(Timestamp::now());
+    Ok(result)
+}
+
+impl<'a, 'b> Supervisor<'a, 'b> {
+    async fn drive(&mut self, signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>) -> Result<(), BatchError> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            self.fill()?;
+            let idle = self.active == 0 && (self.queue.is_empty() || self.result.stopped.is_some());
+            if idle && self.work.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                Some(signal) = signals.recv() => self.interrupt(signal)?,
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.progressed(done)?,
+                _ = tick.tick() => self.look(),
+            }
+        }
+    }
+
+    /// The first signal asks the children to end, the second ends them.
+    fn interrupt(&mut self, signal: i32) -> Result<(), BatchError> {
+        let again = self.result.signal.is_some();
+        self.result.signal.get_or_insert(signal);
+        for pid in self.pids.values() {
+            supervised::signal_child(*pid, again);
+        }
+        self.kill_at.get_or_insert(Instant::now() + GRACE);
+        self.stop(format!("cancelled by signal {signal}"))
+    }
+
+    fn stop(&mut self, reason: String) -> Result<(), BatchError> {
+        if self.result.stopped.is_none() {
+            self.progress.note(&format!("no more jobs are started: {reason}"));
+            self.record.append(BatchEvent::QueueStopped {
+                reason: reason.clone(),
+                at: Timestamp::now(),
+            })?;
+            self.result.stopped = Some(reason);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) {
+        if self.kill_at.is_some_and(|at| Instant::now() >= at) {
+            for pid in self.pids.values() {
+                supervised::signal_child(*pid, true);
+            }
+        }
+        let waits = self.gate.services().into_iter().filter_map(|service| {
+            let left = service.until.saturating_sub(gate::now_ms());
+            (left > 0).then_some((service.model, left))
+        });
+        let pause = waits.max_by_key(|(_, left)| *left);
+        self.progress
+            .tick(self.active, self.queue.len(), self.budget.settled(), pause);
+    }
+
+    /// Starts jobs as long as there is room.
+    fn fill(&mut self) -> Result<(), BatchError> {
+        if self.result.stopped.is_some() {
+            return Ok(());
+        }
+        let services = self.gate.services();
+        let now = gate::now_ms();
+        let vendor = |model: &str| service_of(model).to_owned();
+        for service in &services {
+            if let Some(reason) = &service.closed {
+                self.closed
+                    .entry(vendor(&service.model))
+                    .or_insert_with(|| reason.clone());
+            }
+        }
+        let paused: BTreeSet<String> = services
+            .iter()
+            .filter(|service| service.until > now)
+            .map(|service| vendor(&service.model))
+            .collect();
+        let mut passed_over = VecDeque::new();
+        let mut over = None;
+        while self.active < self.call.jobs {
+            let Some(at) = self.queue.pop_front() else { break };
+            let Some(job) = self.jobs.get(at) else { continue };
+            let name = job.planned.service();
+            if let Some(reason) = self.closed.get(name) {
+                let reason = format!("the service of {name} will not answer: {reason}");
+                self.leave_out(at, reason);
+                continue;
+            }
+            if paused.contains(name) {
+                passed_over.push_back(at);
+                continue;
+            }
+            match self.grant(job) {
+                Grant::Start(reservation) => self.prepare(at, reservation),
+                Grant::Wait => {
+                    passed_over.push_back(at);
+                    break;
+                }
+                Grant::Exhausted(limit) => {
+                    passed_over.push_back(at);
+                    over = Some(format!("the budget of the batch is used up: {limit}"));
+                    break;
+                }
+            }
+        }
+        while let Some(at) = passed_over.pop_back() {
+            self.queue.push_front(at);
+        }
+        match over {
+            Some(reason) => self.stop(reason),
+            None => Ok(()),
+        }
+    }
+
+    fn grant(&mut self, job: &ReadyJob<'a>) -> Grant {
+        let spent = match self.open_run(job) {
+            Some(open) if !self.call.plan.settings.budget.eq(&Default::default()) => {
+                child::spending_of_journal(&self.call.dir.join(&open.run)).unwrap_or_default()
+            }
+            _ => JobSpending::default(),
+        };
+        self.budget.reserve(&job.planned.inputs.budget, spent, Instant::now())
+    }
+
+    /// The run of an earlier call that this job goes on with.
+    fn open_run(&self, job: &ReadyJob<'a>) -> Option<OpenRun> {
+        let open = self.record.state.open.get(&job.planned.identity.job)?;
+        (open.digest == job.digest).then(|| open.clone())
+    }
+
+    fn leave_out(&mut self, at: usize, reason: String) {
+        let Some(job) = self.jobs.get(at) else { return };
+        let name = job.planned.identity.job.clone();
+        let row = self.record.state.last.get(&name).cloned();
+        let result = JobResult {
+            job: name,
+            standing: JobStanding::Run,
+            row,
+            interrupted: None,
+            not_run: Some(reason),
+        };
+        self.results.insert(at, result);
+    }
+
+    /// Lays out the worktree of a job in the background.
+    fn prepare(&mut self, at: usize, reservation: Reservation) {
+        let Some(job) = self.jobs.get(at) else { return };
+        let name = job.planned.identity.job.as_str();
+        let open = self.open_run(job);
+        let (number, run) = match &open {
+            Some(open) => (open.attempt, PathBuf::from(&open.run)),
+            None => free_run_dir(self.call.dir, name, &job.digest),
+        };
+        let resumed = open.is_some() && child::has_journal(&self.call.dir.join(&run));
+        let place = self.call.dir.join("work").join(name);
+        let mut attempt = Attempt {
+            at,
+            number,
+            run,
+            resumed,
+            reservation,
+            tree: place.join("tree"),
+            workspace: PathBuf::new(),
+            files: ValueFiles::default(),
+            started: Timestamp::now(),
+            began: Instant::now(),
+        };
+        self.active += 1;
+        let source = job.source.clone();
+        let out = self.call.dir.join(&attempt.run);
+        let params = (!job.planned.identity.params.is_empty()).then(|| job.planned.identity.params.clone());
+        let input = job.planned.input.clone();
+        self.work.push(Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || {
+                let laid_out = source.and_then(|source| lay_out(&mut attempt, &place, &out, &source, params, input));
+                (attempt, laid_out)
+            });
+            match done.await {
+                Ok((attempt, laid_out)) => Progressed::Prepared(Box::new(attempt), laid_out),
+                // Only a panic ends here, and then the process ends as a bug.
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }));
+    }
+
+    fn progressed(&mut self, done: Progressed) -> Result<(), BatchError> {
+        match done {
+            Progressed::Prepared(attempt, Ok(())) => self.start(attempt),
+            Progressed::Prepared(attempt, Err(why)) => self.ended(&attempt, JobEnd::environment(why)),
+            Progressed::Ended(attempt, end) => self.ended(&attempt, end),
+            Progressed::Cleaned => Ok(()),
+        }
+    }
+
+    /// Records that a job starts, and starts it. On the thread that lives as long as this process.
+    fn start(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
+        let Some(job) = self.jobs.get(attempt.at) else {
+            return Ok(());
+        };
+        if self.result.stopped.is_some() && self.result.signal.is_some() {
+            self.active -= 1;
+            self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
+            self.queue.push_front(attempt.at);
+            return Ok(());
+        }
+        let name = &job.planned.identity.job;
+        let out = self.call.dir.join(&attempt.run);
+        self.record.append(BatchEvent::JobStarted {
+            job: name.clone(),
+            digest: job.digest.clone(),
+            attempt: attempt.number,
+            run: attempt.run.to_string_lossy().into_owned(),
+            base: job
+                .source
+                .as_ref()
+                .map(|source| source.commit.clone())
+                .unwrap_or_default(),
+            resumed: attempt.resumed,
+            at: Timestamp::now(),
+        })?;
+        self.record.sync()?;
+        let log_path = log_of(&out);
+        let log = log_path
+            .parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| OpenOptions::new().create(true).append(true).open(&log_path))
+            .map_err(|error| BatchError::write(&log_path, &error))?;
+        let limits = attempt.reservation.limits;
+        let args = match attempt.resumed {
+            true => child::resume_arguments(&job.planned.arguments, &attempt.workspace, &out, limits),
+            false => child::run_arguments(&job.planned.arguments, &attempt.files, &attempt.workspace, &out, limits),
+        };
+        let home = self.call.dir.join("work").join(name).join("home");
+        let env = [
+            (
+                gate::VARIABLE.to_owned(),
+                self.call.dir.join("gate").to_string_lossy().into_owned(),
+            ),
+            (DATA_HOME.to_owned(), home.to_string_lossy().into_owned()),
+        ];
+        let mut running = match supervised::start(self.call.program, &args, &env, log) {
+            Ok(running) => running,
+            Err(error) => {
+                let why = format!("{} cannot be started: {error}", self.call.program.display());
+                return self.ended(&attempt, JobEnd::environment(why));
+            }
+        };
+        if let Some(pid) = running.pid() {
+            self.pids.insert(attempt.at, pid);
+        }
+        self.progress.started(name, attempt.resumed);
+        self.work.push(Box::pin(async move {
+            let end = match running.wait().await {
+                Ok(status) => child::end_of(&out, status, &log_path),
+                Err(error) => JobEnd::environment(format!("the job cannot be waited for: {error}")),
+            };
+            Progressed::Ended(attempt, end)
+        }));
+        Ok(())
+    }
+
+    fn ended(&mut self, attempt: &Attempt, mut end: JobEnd) -> Result<(), BatchError> {
+        self.active -= 1;
+        self.pids.remove(&attempt.at);
+        let Some(job) = self.jobs.get(attempt.at) else {
+            return Ok(());
+        };
+        // One that was killed after a signal has no say in how it ended.
+        if self.result.signal.is_some() && end.reason.starts_with("signal:") && end.verdict == "environment" {
+            "cancelled".clone_into(&mut end.verdict);
+            end.exit_code = 143;
+        }
+        end.message = self.call.redactor.redact(&end.message).into_owned();
+        self.budget.settle(&attempt.reservation, end.spending);
+        self.result.unpriced |= end.unpriced;
+        let name = job.planned.identity.job.clone();
+        if end.is_interrupted() {
+            self.record.append(BatchEvent::JobInterrupted {
+                job: name.clone(),
+                digest: job.digest.clone(),
+                verdict: end.verdict.clone(),
+                exit_code: end.exit_code,
+                message: end.message.clone(),
+                at: Timestamp::now(),
+            })?;
+            let row = child::row(job.planned, &job.digest, attempt.number, &end);
+            self.progress.ended(&row);
+            let result = JobResult {
+                job: name,
+                standing: JobStanding::Run,
+                row: Some(row),
+                interrupted: Some(end),
+                not_run: None,
+            };
+            self.results.insert(attempt.at, result);
+            return Ok(());
+        }
+        let row = self.row(job, attempt, &end)?;
+        self.record.append(BatchEvent::JobEnded {
+            row: Box::new(row.clone()),
+        })?;
+        let rows_path = self.call.dir.join(rows::FILE);
+        self.rows
+            .write_all(row.to_line().as_bytes())
+            .map_err(|error| BatchError::write(&rows_path, &error))?;
+        self.progress.ended(&row);
+        self.clean(job, attempt);
+        let is_closed = end.verdict == "provider" && matches!(end.reason.as_str(), "auth" | "quota");
+        if is_closed {
+            let reason = self.call.redactor.redact(&end.message).into_owned();
+            let service = job.planned.service().to_owned();
+            self.progress
+                .note(&format!("no more jobs are started for {service}: {reason}"));
+            self.closed.insert(service, reason);
+        }
+        let tries = self.attempts.entry(attempt.at).or_insert(0);
+        *tries += 1;
+        let rules = &self.call.plan.settings.retry;
+        // What cannot be resumed, because its tree is gone, is begun anew.
+        let cannot_resume = attempt.resumed && end.verdict == "environment" && end.reason == "no_result";
+        let wanted = cannot_resume || (rules.on.contains(&end.verdict) && *tries <= rules.max && !is_closed);
+        let verdict = end.verdict.clone();
+        let result = JobResult {
+            job: name,
+            standing: JobStanding::Run,
+            row: Some(row),
+            interrupted: None,
+            not_run: None,
+        };
+        self.results.insert(attempt.at, result);
+        if wanted && self.result.stopped.is_none() {
+            self.queue.push_back(attempt.at);
+            return Ok(());
+        }
+        match self.breaker.note(&verdict) {
+            Some(reason) => self.stop(reason),
+            None => Ok(()),
+        }
+    }
+
+    /// The row of an ended attempt; its patch is put beside those of the others.
+    fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: &JobEnd) -> Result<RunRow, BatchError> {
+        let out = self.call.dir.join(&attempt.run);
+        let name = &job.planned.identity.job;
+        let mut row = child::row(job.planned, &job.digest, attempt.number, end);
+        let beside = Path::new("patches").join(format!("{name}.patch"));
+        let place = self.call.dir.join(&beside);
+        if let Some((bytes, digest)) = child::patch_of(&out) {
+            artefacts::replace(&place, &bytes)?;
+            row.patch = Some(beside.to_string_lossy().into_owned());
+            row.patch_digest = Some(digest);
+        } else if let Err(error) = std::fs::remove_file(&place)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(BatchError::write(&place, &error));
+        }
+        row.base = job.source.as_ref().ok().map(|source| source.commit.clone());
+        row.run = out.is_dir().then(|| attempt.run.to_string_lossy().into_owned());
+        row.started = Some(attempt.started);
+        row.ended = Some(Timestamp::now());
+        row.seconds = attempt.began.elapsed().as_secs_f64();
+        row.shard = self.call.shard.map(|shard| shard.to_string());
+        Ok(row)
+    }
+
+    /// Takes the worktree away, in the background: what is left behind is taken away when the job is run again.
+    fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt) {
+        let repository = job.source.as_ref().ok().map(|source| source.repository.clone());
+        let (tree, place) = (
+            attempt.tree.clone(),
+            self.call.dir.join("work").join(&job.planned.identity.job),
+        );
+        self.work.push(Box::pin(async move {
+            let _ = tokio::task::spawn_blocking(move || {
+                let _ = worktree::remove(repository.as_ref(), &tree);
+                let _ = worktree::remove(None, &place);
+            })
+            .await;
+            Progressed::Cleaned
+        }));
+    }
+
+    /// Ends the children of a batch that cannot go on.
+    async fn end_children(&mut self) {
+        for pid in self.pids.values() {
+            supervised::signal_child(*pid, false);
+        }
+        let until = Instant::now() + GRACE;
+        while !self.work.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            match tokio::time::timeout(left, self.work.next()).await {
+                Ok(Some(Progressed::Ended(attempt, _))) => {
+                    self.pids.remove(&attempt.at);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        for pid in self.pids.values() {
+            supervised::signal_child(*pid, true);
+        }
+    }
+
+    fn finished(mut self) -> CallResult {
+        let reason = self.result.stopped.clone().unwrap_or_default();
+        while let Some(at) = self.queue.pop_front() {
+            // A job that waits for another attempt has a result.
+            if !self.results.contains_key(&at) {
+                self.leave_out(at, reason.clone());
+            }
+        }
+        for (at, job) in self.jobs.iter().enumerate() {
+            let name = &job.planned.identity.job;
+            let known = || JobResult {
+                job: name.clone(),
+                standing: job.standing,
+                row: self.record.state.last.get(name).cloned(),
+                interrupted: None,
+                not_run: None,
+            };
+            let result = self.results.remove(&at).unwrap_or_else(known);
+            self.result.jobs.push(result);
+        }
+        self.result.spent = self.budget.settled();
+        self.result
+    }
+}
+
+/// Takes away worktrees of jobs that ended in the moment in which an earlier call was killed.
+async fn sweep(dir: &Path, state: &record::BatchState) {
+    let entries = std::fs::read_dir(dir.join("work")).into_iter().flatten().flatten();
+    let left: Vec<PathBuf> = entries
+        .filter(|entry| {
+            !entry
+                .file_name()
+                .to_str()
+                .is_some_and(|job| state.open.contains_key(job))
+        })
+        .map(|entry| entry.path())
+        .collect();
+    // A job that is run again makes its worktree anew, so what cannot be taken away now does no harm.
+    let _ = tokio::task::spawn_blocking(move || {
+        for place in left {
+            let _ = worktree::remove(None, &place.join("tree"));
+            let _ = worktree::remove(None, &place.join("again"));
+            let _ = worktree::remove(None, &place);
+        }
+    })
+    .await;
+}
+
+/// Where the messages of a run go: beside its directory.
+fn log_of(out: &Path) -> PathBuf {
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(".log");
+    out.with_file_name(name)
+}
+
+/// The first run directory of this job and digest that is free.
+fn free_run_dir(dir: &Path, job: &str, digest: &str) -> (u64, PathBuf) {
+    let digest = if digest.is_empty() { "unresolved" } else { digest };
+    let mut number = 1;
+    loop {
+        let run = run_dir(job, digest, number);
+        let place = dir.join(&run);
+        if std::fs::symlink_metadata(&place).is_err() && std::fs::symlink_metadata(log_of(&place)).is_err() {
+            return (number, run);
+        }
+        number += 1;
+    }
+}
+
+/// Waits until the process of a supervisor that was killed is gone: the kernel may take its time to end it.
+fn wait_until_free(tree: &Path, out: &Path) -> Result<(), String> {
+    let until = Instant::now() + RELEASED;
+    loop {
+        let is_free = |path: &Path| match File::open(path) {
+            Ok(file) => file.try_lock().is_ok(),
+            Err(_) => true,
+        };
+        if is_free(tree) && is_free(&out.join("journal.jsonl")) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(format!("another process still works in {}", tree.display()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Makes a worktree for a new run, or finds that of one that goes on, and writes the values of the job.
+fn lay_out(
+    attempt: &mut Attempt,
+    place: &Path,
+    out: &Path,
+    source: &ResolvedSource,
+    params: Option<serde_json::Map<String, serde_json::Value>>,
+    input: Option<serde_json::Value>,
+) -> Result<(), String> {
+    if attempt.resumed {
+        wait_until_free(&attempt.tree.join(&source.below), out)?;
+    }
+    let again = place.join("again");
+    let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    if attempt.resumed {
+        if again.join(".git").exists() {
+            attempt.tree = again;
+        } else if !attempt.tree.join(".git").exists() {
+            // It was taken away: another place tells the run that its changes have to be made there again.
+            worktree::create(&source.repository, &source.commit, &again)?;
+            attempt.tree = again;
+        }
+    } else {
+        for tree in [&again, &attempt.tree] {
+            worktree::remove(Some(&source.repository), tree).map_err(|error| said(tree, error))?;
+        }
+        worktree::create(&source.repository, &source.commit, &attempt.tree)?;
+        let write = |name: &str, value: &serde_json::Value| {
+            let path = place.join(name);
+            std::fs::write(&path, value.to_string()).map_err(|error| said(&path, error))?;
+            Ok::<_, String>(Some(path.into_os_string()))
+        };
+        if let Some(params) = params {
+            attempt.files.params = write("params.json", &serde_json::Value::Object(params))?;
+        }
+        if let Some(input) = input {
+            attempt.files.input = write("input.json", &input)?;
+        }
+    }
+    let home = place.join("home");
+    std::fs::create_dir_all(&home).map_err(|error| said(&home, error))?;
+    attempt.workspace = attempt.tree.join(&source.below);
+    let missing = || format!("there is no {} in commit {}", source.below.display(), source.commit);
+    // A link of the tree must not lead the run to another place of this machine.
+    let (real, tree) = (attempt.workspace.canonicalize(), attempt.tree.canonicalize());
+    match (real, tree) {
+        (Ok(real), Ok(tree)) if real.starts_with(&tree) && real.is_dir() => Ok(()),
+        (Ok(_), Ok(_)) => Err(format!(
+            "{} in commit {} leads out of the tree",
+            source.below.display(),
+            source.commit
+        )),
+        _ => Err(missing()),
+    }
+}
+
+/// Opens `runs.jsonl` for appending; one that does not hold the rows of the record is written anew.
+fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
+    let path = dir.join(rows::FILE);
+    let held = match std::fs::read(&path) {
+        Ok(bytes) => {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            (bytes.is_empty() || bytes.ends_with(b"\n")).then_some(lines)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(0),
+        Err(error) => return Err(BatchError::read(&path, &error)),
+    };
+    if held != Some(record.state.rows) {
+        let mut text = String::new();
+        record::read_lines(&dir.join(record::FILE), crate::journal::own::key()?, |event| {
+            if let BatchEvent::JobEnded { row } = event {
+                text.push_str(&row.to_line());
+            }
+        })?;
+        artefacts::replace(&path, text.as_bytes())?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(|error| BatchError::write(&path, &error))
+}

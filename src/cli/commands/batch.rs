@@ -1,0 +1,656 @@
+//! `overnight batch`, `merge` and `compare`: reads manifest, recipes and flags, and hands them to the supervisor.
+
+mod inputs;
+
+use super::printed;
+use crate::base::secret::Redactor;
+use crate::batch::bundle::{self, BundleSeal, RecordHead};
+use crate::batch::manifest::{self, BatchManifest, TargetSource};
+use crate::batch::outputs::{self, BatchResult, JobReport, ReportHead};
+use crate::batch::plan::{self, BatchPlan, PlanFile, PlanFlags, RecipeReader};
+use crate::batch::progress::BatchProgress;
+use crate::batch::record::{self, BatchRecord, BatchState};
+use crate::batch::script::{self, ScriptSpec, ShardEngine};
+use crate::batch::shard::{self, ShardSpec};
+use crate::batch::sources::SourceCache;
+use crate::batch::supervisor::{self, BatchCall, JobStanding};
+use crate::batch::{BatchError, compare as comparison, lines, merge as merging, rows};
+use crate::cli::args::{
+    BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, MergeArgs, ScriptEngine,
+};
+use crate::cli::refusal::Refusal;
+use crate::cli::{exit, inputs as texts, out, settings, wire};
+use crate::diag::{self, Diagnostic, Files, Spanned};
+use crate::journal::{artefacts, own, place, store};
+use crate::process::plain;
+use grep_matcher::Matcher;
+use inputs::Inputs;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The longest that a command which lists targets may take.
+const LIST_TIME: Duration = Duration::from_secs(600);
+/// SIGXFSZ: a file that may not grow is an error of its write, and no death.
+const FILE_SIZE: i32 = 25;
+
+impl From<BatchError> for Refusal {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Invalid(text) => Refusal::Invalid(text),
+            BatchError::Environment(text) => Refusal::Environment(text),
+            BatchError::Output(text) => Refusal::Output(text),
+        }
+    }
+}
+
+/// Runs a batch, or prints a job file. The number is the exit code.
+pub async fn batch(args: BatchArgs) -> u8 {
+    let format = args.format;
+    let done = match &args.command {
+        Some(command) => print_script(command),
+        None => attempt(&args).await,
+    };
+    ended(done, format)
+}
+
+/// With `--format json` every code has its object on stdout.
+fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
+    let refusal = match done {
+        Ok(code) => return code,
+        Err(refusal) => refusal,
+    };
+    let redactor = Redactor::from_env(wire::environment());
+    out::tell(&redactor.redact(&match &refusal {
+        Refusal::Invalid(text) => text.clone(),
+        other => format!("error: {other}"),
+    }));
+    if format == ListFormat::Json {
+        let object = json!({
+            "schema": outputs::SCHEMA,
+            "verdict": if refusal.code() == exit::USAGE { "usage" } else { outputs::verdict_of(refusal.code()) },
+            "exit_code": refusal.code(),
+            "message": redactor.redact(&refusal.to_string()),
+        });
+        // The code says what could not be printed.
+        let _ = out::line(&object.to_string());
+    }
+    refusal.code()
+}
+
+/// Where a manifest stands, and its text.
+struct Source {
+    name: String,
+    text: String,
+    /// Where its relative paths start.
+    base: PathBuf,
+    /// The name of a batch that gives itself none.
+    fallback: String,
+}
+
+fn source(args: &BatchArgs) -> Result<Source, Refusal> {
+    let path = args.manifest.clone().unwrap_or_default();
+    if path.as_os_str() == "-" {
+        return Ok(Source {
+            name: "stdin".to_owned(),
+            text: texts::stdin()?,
+            base: PathBuf::new(),
+            fallback: "stdin".to_owned(),
+        });
+    }
+    if !path.is_file() {
+        let name = path.display();
+        return Err(Refusal::Invalid(format!(
+            "{name}:1:1: error[no-file]: there is no manifest {name}\nhelp: name a YAML or JSON Lines file, or `-` for stdin"
+        )));
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Source {
+        name: path.display().to_string(),
+        text: texts::text(&path)?,
+        base: path.parent().unwrap_or_else(|| Path::new("")).to_owned(),
+        fallback: if manifest::is_id(&stem) {
+            stem
+        } else {
+            "batch".to_owned()
+        },
+    })
+}
+
+/// Whether a text is JSON Lines and no manifest: its first line is an object of its own that has no targets.
+fn is_lines(source: &Source) -> bool {
+    let first = source
+        .text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
+    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(first).ok();
+    source.name.ends_with(".jsonl") || object.is_some_and(|object| !object.contains_key("targets"))
+}
+
+/// Everything that manifest and flags say, or every problem in them.
+async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal> {
+    let mut files = Files::new();
+    let mut problems = Vec::new();
+    let file = files.add(source.name.clone(), source.text.clone());
+    let parsed = match is_lines(source) {
+        true => {
+            let (nodes, found) = lines::parse(&files, file);
+            problems.extend(found);
+            let start = files.whole(file).point();
+            Some(manifest::of_lines(&nodes, &source.fallback, start, &mut problems))
+        }
+        false => match diag::parse(&files, file) {
+            Ok(root) => manifest::parse(&files, &root, &source.fallback, &mut problems),
+            Err(found) => {
+                problems.extend(found);
+                None
+            }
+        },
+    };
+    let Some(mut parsed) = parsed else {
+        return Err(refused(problems, &files));
+    };
+    expand_lists(&mut parsed, source, &mut files, &mut problems).await?;
+    let flags = PlanFlags {
+        recipe: args.plan.recipe.clone(),
+        policies: args.plan.policy.clone(),
+        models: args.plan.model.clone(),
+    };
+    let mut plan = plan::expand(&parsed, &flags, &source.base, &mut problems);
+    if plan.jobs.is_empty() && problems.is_empty() {
+        let problem = Diagnostic::error("no-jobs", parsed.head, "the manifest makes no job");
+        problems.push(problem.help("add a target"));
+    }
+    let mut reader = Inputs::new();
+    for at in 0..plan.jobs.len() {
+        let Some(job) = plan.jobs.get(at).filter(|job| !job.identity.recipe.is_empty()) else {
+            continue;
+        };
+        match reader.read(job, &mut files).await {
+            Ok(found) => {
+                if let Some(job) = plan.jobs.get_mut(at) {
+                    job.inputs = found;
+                }
+            }
+            Err(found) => problems.extend(found),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(plan),
+        false => Err(refused(problems, &files)),
+    }
+}
+
+fn refused(mut problems: Vec<Diagnostic>, files: &Files) -> Refusal {
+    diag::diagnostic::sort(&mut problems);
+    let mut seen = BTreeSet::new();
+    problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
+    settings::refuse(&problems, files)
+}
+
+/// Replaces targets that name lists by the lines of the lists.
+async fn expand_lists(
+    parsed: &mut BatchManifest,
+    source: &Source,
+    files: &mut Files,
+    problems: &mut Vec<Diagnostic>,
+) -> Result<(), Refusal> {
+    let mut targets = Vec::new();
+    for target in std::mem::take(&mut parsed.targets) {
+        let (name, text) = match &target.source {
+            TargetSource::Path(_) | TargetSource::Repo(_) => {
+                targets.push(target);
+                continue;
+            }
+            TargetSource::File(file) => match list_file(file, source) {
+                Ok(found) => found,
+                Err(problem) => {
+                    problems.push(*problem);
+                    continue;
+                }
+            },
+            TargetSource::Command(command) => match list_command(command, source).await {
+                Ok(found) => found,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            },
+        };
+        let file = files.add(name, text);
+        let (nodes, found) = lines::parse(files, file);
+        problems.extend(found);
+        for node in &nodes {
+            let Some(mut line) = manifest::target(node, false, problems) else {
+                continue;
+            };
+            // What stands beside the list holds for its lines that say nothing else.
+            line.recipe = line.recipe.or_else(|| target.recipe.clone());
+            line.git_ref = line.git_ref.or_else(|| target.git_ref.clone());
+            line.params = line.params.or_else(|| target.params.clone());
+            line.input = line.input.or_else(|| target.input.clone());
+            line.model = line.model.or_else(|| target.model.clone());
+            targets.push(line);
+        }
+    }
+    parsed.targets = targets;
+    Ok(())
+}
+
+fn list_file(file: &Spanned<String>, source: &Source) -> Result<(String, String), Box<Diagnostic>> {
+    let problem = |why: String| {
+        let problem = Diagnostic::error("no-file", file.span, why);
+        Box::new(problem.help("name a file of JSON Lines, relative to the manifest, or `-` for stdin"))
+    };
+    if file.value == "-" {
+        if source.name == "stdin" {
+            return Err(problem("stdin is the manifest already".to_owned()));
+        }
+        let text = texts::stdin().map_err(|refusal| problem(refusal.to_string()))?;
+        return Ok(("stdin".to_owned(), text));
+    }
+    let path = source.base.join(&file.value);
+    let text = texts::text(&path).map_err(|refusal| problem(refusal.to_string()))?;
+    Ok((path.display().to_string(), text))
+}
+
+async fn list_command(command: &Spanned<String>, source: &Source) -> Result<(String, String), Diagnostic> {
+    let problem = |why: String| {
+        let problem = Diagnostic::error("command-failed", command.span, why);
+        problem.help("the command runs in the manifest's directory and prints one JSON object a line")
+    };
+    let dir = match source.base.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => &source.base,
+    };
+    let printed = plain::own_command_in(dir, &command.value, b"", LIST_TIME)
+        .await
+        .map_err(problem)?;
+    if !printed.ok {
+        let said = printed.stderr.lines().last().unwrap_or_default();
+        return Err(problem(format!("the command failed: {said}")));
+    }
+    let text = String::from_utf8(printed.stdout).map_err(|_| problem("the command prints no UTF-8".to_owned()))?;
+    Ok((format!("`{}`", command.value), text))
+}
+
+async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
+    let source = source(args)?;
+    let only = only(args.only.as_deref())?;
+    let shard = shard_of(args)?;
+    let plan = planned(args, &source).await?;
+    let timings = args.timings.as_deref().map(timings).transpose()?;
+    let dir = match &args.out {
+        Some(dir) => remote_refused(dir)?,
+        None => Path::new(".overnight/batches").join(&plan.name),
+    };
+    let dir = wire::absolute(&dir);
+    let of_shard = shard.map(|shard| shard::jobs_of(shard, plan.jobs.iter(), timings.as_ref()));
+    let program = std::env::current_exe().map_err(|error| Refusal::Environment(format!("our own program: {error}")))?;
+    let sources = SourceCache::new(mirrors(), wire::absolute(&source.base));
+    let redactor = Redactor::from_env(wire::environment());
+    let (sender, signals) = tokio::sync::mpsc::unbounded_channel();
+    let call = BatchCall {
+        dir: &dir,
+        plan: &plan,
+        program: &program,
+        jobs: jobs_at_once(&args.plan),
+        shard,
+        of_shard: of_shard.as_ref(),
+        only: &only,
+        again: args.again,
+        sources: &sources,
+        redactor: &redactor,
+        signals,
+    };
+    if args.dry_run {
+        return dry_run(&call, args.format).await;
+    }
+    if args.out.is_none() {
+        store::ignore_runs(Path::new("."))?;
+    }
+    place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
+    let mut record = BatchRecord::open(&dir)?;
+    accept(&dir, &plan, &record.state, args.changed)?;
+    bundle::open(&dir)?;
+    watch(sender)?;
+    let terminal = std::io::stderr().is_terminal();
+    let mut progress = BatchProgress::new(terminal, args.quiet, Box::new(out::tell));
+    let done = supervisor::run(call, &mut record, &mut progress).await;
+    progress.finish();
+    let done = done?;
+    let shard_text = shard.map(|shard| shard.to_string());
+    let head = ReportHead {
+        name: &plan.name,
+        manifest: &plan.manifest,
+        shard: shard_text.as_deref(),
+        stronger: exit::stronger,
+    };
+    let jobs = outputs::job_reports(&done);
+    let result = outputs::result(&head, &jobs, &done);
+    outputs::write(&dir, &head, &jobs, &result)?;
+    record.append(record::BatchEvent::CallEnded {
+        exit_code: result.exit_code,
+        at: jiff::Timestamp::now(),
+    })?;
+    record.sync()?;
+    seal(&dir, &record, &result, &jobs)?;
+    print(&result, &dir, args)
+}
+
+/// Without the feature there is no store but the disk.
+fn remote_refused(dir: &Path) -> Result<PathBuf, Refusal> {
+    let text = dir.to_string_lossy();
+    if let Some(path) = text.strip_prefix("file://") {
+        return Ok(PathBuf::from(path));
+    }
+    match text.split_once("://") {
+        Some((scheme, _)) => Err(Refusal::Usage(format!(
+            "{scheme}:// is not supported here: name a directory, and copy bundles with the store's own tools"
+        ))),
+        None => Ok(dir.to_owned()),
+    }
+}
+
+fn jobs_at_once(args: &BatchPlanArgs) -> usize {
+    let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    args.jobs.map_or_else(cpus, |jobs| jobs as usize)
+}
+
+/// Where mirrors of repositories are kept.
+fn mirrors() -> PathBuf {
+    let cache = wire::variable("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let home = || PathBuf::from(wire::variable("HOME").unwrap_or_else(|| "/var/cache".to_owned())).join(".cache");
+    cache.unwrap_or_else(home).join("overnight/mirrors")
+}
+
+/// Whether a job of this name is looked at.
+type NameFilter = Box<dyn Fn(&str) -> bool>;
+
+fn only(pattern: Option<&str>) -> Result<NameFilter, Refusal> {
+    let Some(pattern) = pattern else {
+        return Ok(Box::new(|_| true));
+    };
+    let matcher = grep_regex::RegexMatcher::new(pattern).map_err(|error| Refusal::Usage(format!("--only: {error}")))?;
+    Ok(Box::new(move |name| matcher.is_match(name.as_bytes()).unwrap_or(false)))
+}
+
+fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
+    let Some(text) = &args.shard else { return Ok(None) };
+    if text != "auto" {
+        return ShardSpec::parse(text).map(Some).map_err(Refusal::Usage);
+    }
+    let (shard, how) = ShardSpec::auto(&wire::variable).map_err(Refusal::Usage)?;
+    if !args.quiet {
+        out::tell(&format!("overnight: {how}"));
+    }
+    Ok(Some(shard))
+}
+
+/// The seconds that each job took last.
+fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
+    let mut timings = HashMap::new();
+    rows::each(path, |row| {
+        timings.insert(row.job, row.seconds);
+    })?;
+    Ok(timings)
+}
+
+/// Lists the jobs and what would become of them. Runs none and writes nothing.
+async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal> {
+    let mut state = BatchState::default();
+    let key = own::key()?;
+    state.read(&call.dir.join(record::FILE), key)?;
+    let jobs = supervisor::ready(call, &state).await;
+    let rows: Vec<serde_json::Value> = jobs
+        .iter()
+        .map(|job| {
+            let identity = &job.planned.identity;
+            let mut row = json!({
+                "job": identity.job,
+                "digest": job.digest,
+                "recipe": identity.recipe,
+                "target": identity.target,
+                "ref": identity.git_ref,
+                "params": identity.params,
+                "model": identity.model.as_deref().or(job.planned.inputs.model.as_deref()),
+                "trial": identity.trial,
+                "state": job.standing.as_str(),
+            });
+            if let (Err(why), JobStanding::Run, Some(row)) = (&job.source, job.standing, row.as_object_mut()) {
+                row.insert("problem".to_owned(), json!(why));
+            }
+            row
+        })
+        .collect();
+    if format == ListFormat::Json {
+        return printed(&format!("{}\n", json!({ "jobs": rows })));
+    }
+    let mut text = String::new();
+    for job in &jobs {
+        let identity = &job.planned.identity;
+        let model = identity.model.as_deref().or(job.planned.inputs.model.as_deref());
+        text.push_str(&format!(
+            "{:<10} {}  {}  {}",
+            job.standing.as_str(),
+            identity.job,
+            identity.target,
+            model.unwrap_or("(no model)")
+        ));
+        if let (Err(why), JobStanding::Run) = (&job.source, job.standing) {
+            text.push_str(&format!("  problem: {why}"));
+        }
+        text.push('\n');
+    }
+    let count = |standing| jobs.iter().filter(|job| job.standing == standing).count();
+    text.push_str(&format!(
+        "{} jobs: {} to run, {} up to date, {} skipped\n",
+        jobs.len(),
+        count(JobStanding::Run),
+        count(JobStanding::UpToDate),
+        count(JobStanding::Skipped)
+    ));
+    let redactor = Redactor::from_env(wire::environment());
+    printed(&redactor.redact(&text))
+}
+
+/// Holds the plan against that of the last call, and keeps it.
+fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Result<(), Refusal> {
+    let path = dir.join(plan::FILE);
+    let now = plan.file();
+    let old: Option<PlanFile> = std::fs::read(&path)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    if let Some(known) = &state.manifest
+        && *known != now.manifest
+        && !changed
+    {
+        let mut text = format!(
+            "{}:1:1: error[changed-manifest]: the manifest is not the one that this directory was made by\n",
+            dir.display()
+        );
+        for line in old.map(|old| old.changes(&now)).unwrap_or_default() {
+            text.push_str(&format!("  {line}\n"));
+        }
+        text.push_str("help: --changed accepts it (jobs with the same name and digest stand), or name another --out");
+        return Err(Refusal::Invalid(text));
+    }
+    let text = serde_json::to_string(&now).unwrap_or_default();
+    artefacts::replace(&path, text.as_bytes())?;
+    Ok(())
+}
+
+/// Hands signals to the supervisor.
+fn watch(sender: tokio::sync::mpsc::UnboundedSender<i32>) -> Result<(), Refusal> {
+    let said = |error: std::io::Error| Refusal::Environment(format!("signals cannot be watched: {error}"));
+    let mut term = signal(SignalKind::terminate()).map_err(said)?;
+    let mut int = signal(SignalKind::interrupt()).map_err(said)?;
+    let mut hup = signal(SignalKind::hangup()).map_err(said)?;
+    let file_size = signal(SignalKind::from_raw(FILE_SIZE)).map_err(said)?;
+    tokio::spawn(async move {
+        let _kept = file_size;
+        loop {
+            let number = tokio::select! {
+                _ = term.recv() => 15,
+                _ = int.recv() => 2,
+                _ = hup.recv() => 1,
+            };
+            if sender.send(number).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+fn seal(dir: &Path, record: &BatchRecord, result: &BatchResult, jobs: &[JobReport]) -> Result<(), Refusal> {
+    let (head, events) = record.head();
+    let not_run = jobs.iter().filter(|job| job.state == "not_run");
+    bundle::close(
+        dir,
+        BundleSeal {
+            schema: bundle::SCHEMA.to_owned(),
+            manifest: result.manifest.clone(),
+            shard: result.shard.clone(),
+            jobs: jobs.iter().map(|job| job.job.clone()).collect(),
+            not_run: not_run.map(|job| (job.job.clone(), job.message.clone())).collect(),
+            record: RecordHead {
+                head: head.to_owned(),
+                events,
+            },
+            files: BTreeMap::new(),
+            seal: None,
+        },
+    )?;
+    Ok(())
+}
+
+fn print(result: &BatchResult, dir: &Path, args: &BatchArgs) -> Result<u8, Refusal> {
+    let text = match args.format {
+        ListFormat::Json => format!("{}\n", serde_json::to_string(result).unwrap_or_default()),
+        ListFormat::Text if args.quiet && result.exit_code == exit::PASSED => String::new(),
+        ListFormat::Text => told(result, dir),
+    };
+    printed(&text)?;
+    Ok(result.exit_code)
+}
+
+fn told(result: &BatchResult, dir: &Path) -> String {
+    let counts: Vec<String> = result
+        .jobs
+        .verdicts
+        .iter()
+        .map(|(word, n)| format!("{n} {}", word.replace('_', " ")))
+        .collect();
+    let mut text = format!(
+        "{}: {}; {} jobs: {} run, {} up to date, {} not run",
+        result.name,
+        result.verdict.replace('_', " "),
+        result.jobs.total,
+        result.jobs.run,
+        result.jobs.up_to_date,
+        result.jobs.not_run
+    );
+    if result.jobs.skipped > 0 {
+        text.push_str(&format!(", {} skipped", result.jobs.skipped));
+    }
+    if !counts.is_empty() {
+        text.push_str(&format!(" ({})", counts.join(", ")));
+    }
+    text.push_str(&format!("; ${:.4}\n", result.cost));
+    if let Some(reason) = &result.stopped {
+        text.push_str(&format!("stopped: {reason}\n"));
+    }
+    for job in &result.not_run {
+        text.push_str(&format!("not run: {}: {}\n", job.job, job.reason));
+    }
+    text.push_str(&format!("files: {}\n", dir.display()));
+    text
+}
+
+/// `overnight merge`. The number is the exit code.
+pub fn merge(args: &MergeArgs) -> u8 {
+    let attempt = || -> Result<u8, Refusal> {
+        let dirs = args
+            .bundles
+            .iter()
+            .map(|dir| remote_refused(dir))
+            .collect::<Result<Vec<_>, _>>()?;
+        let merged = merging::merge(&dirs, &args.out, exit::stronger)?;
+        for line in &merged.missing {
+            out::tell(&format!("overnight: {line}"));
+        }
+        let text = match args.format {
+            ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
+            ListFormat::Text => told(&merged.result, &args.out),
+        };
+        printed(&text)?;
+        Ok(merged.result.exit_code)
+    };
+    ended(attempt(), args.format)
+}
+
+/// `overnight compare`. The number is the exit code.
+pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
+    let found = comparison::compare(&args.a, &args.b)?;
+    printed(&match args.format {
+        ListFormat::Json => format!("{}\n", serde_json::to_string(&found).unwrap_or_default()),
+        ListFormat::Text => found.to_text(),
+    })?;
+    let broken = args.fail_on == Some(FailOn::Broken) && !found.broken.is_empty();
+    Ok(if broken { exit::FAILED } else { exit::PASSED })
+}
+
+fn print_script(command: &BatchCommand) -> Result<u8, Refusal> {
+    let BatchCommand::Script {
+        engine,
+        shards,
+        manifest,
+        out,
+        plan,
+    } = command;
+    let engine = match engine {
+        ScriptEngine::Slurm => ShardEngine::Slurm,
+        ScriptEngine::Kubernetes => ShardEngine::Kubernetes,
+        ScriptEngine::GnuParallel => ShardEngine::GnuParallel,
+        ScriptEngine::Gitlab => ShardEngine::Gitlab,
+        ScriptEngine::Github => ShardEngine::Github,
+        ScriptEngine::Buildkite => ShardEngine::Buildkite,
+        ScriptEngine::Hyperqueue => ShardEngine::Hyperqueue,
+    };
+    if let Some(most) = engine.most_shards()
+        && *shards > most
+    {
+        return Err(Refusal::Usage(format!(
+            "--shards {shards}: {} takes at most {most} in one file; a shard holds many jobs",
+            engine.as_str()
+        )));
+    }
+    let mut more = Vec::new();
+    let mut add = |flag: &str, value: &str| more.extend([flag.to_owned(), value.to_owned()]);
+    if let Some(recipe) = &plan.recipe {
+        add("--recipe", recipe);
+    }
+    for policy in &plan.policy {
+        add("--policy", policy);
+    }
+    for model in &plan.model {
+        add("--model", model);
+    }
+    if let Some(jobs) = plan.jobs {
+        add("--jobs", &jobs.to_string());
+    }
+    let spec = ScriptSpec {
+        manifest: manifest.clone(),
+        out: out.trim_end_matches('/').to_owned(),
+        shards: *shards,
+        more,
+    };
+    printed(&script::script(engine, &spec))
+}

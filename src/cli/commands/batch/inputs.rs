@@ -1,0 +1,167 @@
+//! Reads the recipes and policies of a plan, each once, and tries every job's values on its recipe. Starts nothing.
+
+use crate::base::ids::sha256_hex;
+use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
+use crate::cli::inputs;
+use crate::cli::origin::{Origin, Trust};
+use crate::cli::refusal::Refusal;
+use crate::cli::settings;
+use crate::diag::{Diagnostic, Files};
+use crate::policy::PolicySet;
+use crate::recipe::plan::Expect;
+use crate::recipe::{self, Given, Overrides, Recipe};
+use futures_util::future::LocalBoxFuture;
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+/// A recipe with its policies.
+struct ReadOnce {
+    recipe: Recipe,
+    texts: HashMap<String, Result<String, String>>,
+    policies: PolicySet,
+    digest: String,
+}
+
+/// What was read so far; `None`: its problems were told.
+pub struct Inputs {
+    read: HashMap<(String, Vec<String>), Option<Rc<ReadOnce>>>,
+}
+
+impl Inputs {
+    /// Nothing was read yet.
+    pub fn new() -> Self {
+        Self { read: HashMap::new() }
+    }
+
+    async fn once(&mut self, job: &PlannedJob, files: &mut Files) -> Result<Option<Rc<ReadOnce>>, Vec<Diagnostic>> {
+        let arguments = &job.arguments;
+        let key = (arguments.recipe.clone(), arguments.policies.clone());
+        if let Some(known) = self.read.get(&key) {
+            return Ok(known.clone());
+        }
+        let read = read(arguments, job, files).await;
+        let kept = read.as_ref().ok().cloned();
+        self.read.insert(key, kept);
+        read.map(Some)
+    }
+}
+
+/// A refusal of a file that a job names, at the job's place.
+fn placed(refusal: &Refusal, job: &PlannedJob) -> Diagnostic {
+    let text = refusal.to_string();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let message = first.split_once("]: ").map_or(first, |(_, message)| message).to_owned();
+    let help = lines
+        .find_map(|line| line.trim().strip_prefix("help: "))
+        .map(str::to_owned);
+    let mut problem = Diagnostic::error("unreadable-input", job.head, message);
+    problem.help = help;
+    problem
+}
+
+async fn read(arguments: &RunArguments, job: &PlannedJob, files: &mut Files) -> Result<Rc<ReadOnce>, Vec<Diagnostic>> {
+    let here = Path::new(".");
+    let at_job = |refusal: Refusal| vec![placed(&refusal, job)];
+    let (origin, text) = Origin::open(Path::new(&arguments.recipe), here).await.map_err(at_job)?;
+    let mut pieces = vec![text.clone()];
+    let file = files.add(origin.name.clone(), text);
+    let recipe = recipe::parse(files, file, &mut Vec::new())?;
+    // Only the child, which knows the target, can tell whether the recipe is trusted; here its files are only read.
+    let trust = Trust::yes("it is only planned");
+    let named = origin.read_named(&recipe, &trust, here).await.map_err(at_job)?;
+    let mut texts = HashMap::new();
+    for (_, name) in recipe::named(&recipe) {
+        let text = named.text(&name.value);
+        pieces.push(text.clone().unwrap_or_default());
+        texts.insert(name.value.clone(), text);
+    }
+    let own = match &recipe.policy {
+        Some(name) => Some(origin.policy(&name.value).map_err(at_job)?),
+        None => None,
+    };
+    // Those of a target's own commits are read when it runs.
+    let is_known = |name: &&String| !name.starts_with("git:");
+    let given: Vec<String> = arguments.policies.iter().filter(is_known).cloned().collect();
+    let narrowing = own.as_deref().filter(|name| !name.starts_with("git:"));
+    let policies = settings::rulers(&given, narrowing, here, files, &mut Vec::new())
+        .await
+        .map_err(at_job)?;
+    for name in given.iter().map(String::as_str).chain(narrowing) {
+        let sources = inputs::policies(&[name.to_owned()], here).await.map_err(at_job)?;
+        pieces.extend(sources.into_iter().map(|source| source.text));
+    }
+    let lengths: Vec<String> = pieces.iter().map(|piece| format!("{} {piece}", piece.len())).collect();
+    Ok(Rc::new(ReadOnce {
+        recipe,
+        texts,
+        policies,
+        digest: sha256_hex(&[lengths.join("\n").as_bytes()]),
+    }))
+}
+
+impl RecipeReader for Inputs {
+    fn read<'a>(
+        &'a mut self,
+        job: &'a PlannedJob,
+        files: &'a mut Files,
+    ) -> LocalBoxFuture<'a, Result<JobInputs, Vec<Diagnostic>>> {
+        Box::pin(async move {
+            let arguments = &job.arguments;
+            if arguments.recipe.starts_with("git:") {
+                let name = arguments.recipe.rsplit(['/', ':']).next().unwrap_or_default();
+                return Ok(JobInputs {
+                    recipe: name.trim_end_matches(".yaml").to_owned(),
+                    digest: sha256_hex(&[format!("{} {}", arguments.recipe, arguments.policies.join(" ")).as_bytes()]),
+                    model: arguments.model.clone(),
+                    ..JobInputs::default()
+                });
+            }
+            let Some(known) = self.once(job, files).await? else {
+                return Ok(JobInputs::default());
+            };
+            let given = Given {
+                params: &[],
+                params_file: job.params.as_ref(),
+                input: job.input.as_ref(),
+                overrides: Overrides {
+                    model: arguments.model.clone(),
+                    ..Overrides::default()
+                },
+                sketch: false,
+            };
+            let texts = |_, name: &str| {
+                let found = known.texts.get(name).cloned();
+                found.unwrap_or_else(|| Err("it was not read".to_owned()))
+            };
+            let plan = recipe::lower(files, &known.recipe, &given, &texts, &mut Vec::new()).map_err(|problems| {
+                let unplaced = |mut problem: Diagnostic| {
+                    problem.span = problem.span.or(Some(job.head));
+                    problem
+                };
+                problems.into_iter().map(unplaced).collect::<Vec<_>>()
+            })?;
+            let edits = plan.expect == Expect::Change || plan.steps.iter().any(|step| step.expect == Expect::Change);
+            if edits && arguments.policies.is_empty() {
+                let message = format!("the recipe {} expects a change, and no policy is named", plan.name);
+                let problem = Diagnostic::error("no-policy", job.head, message);
+                return Err(vec![
+                    problem.help("add `policy: FILE` to the manifest, or name one with --policy"),
+                ]);
+            }
+            if plan.model.is_none() {
+                let problem = Diagnostic::error("no-model", job.head, "no model is named for this job");
+                return Err(vec![problem.help(
+                    "add `models: [PROVIDER/NAME]` to the manifest, or name one with --model",
+                )]);
+            }
+            Ok(JobInputs {
+                recipe: plan.name.clone(),
+                digest: known.digest.clone(),
+                model: plan.model.clone(),
+                budget: plan.budget.lowered_by(&known.policies.limits()),
+            })
+        })
+    }
+}

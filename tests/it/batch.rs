@@ -1,0 +1,761 @@
+//! A fleet: manifests, plans, outputs, budgets, shards and comparisons, through the real program on real repositories.
+
+use super::gemini::{self, Gemini};
+use super::harness::{Done, World, git_in, have, says, script, writes};
+use super::service::{Answer, Service};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const POLICY: &str = "version: 1\nextends: [builtin:edit]\nsandbox: { level: none }\n";
+
+/// A recipe that writes a file, and checks it.
+const GREET: &str = "version: 1\nname: greet\nparameters:\n  - { name: who, type: string, default: world }\nexpect: change\n\
+steps:\n  - id: write\n    prompt: Write hello.txt for {{ who }}.\n    checks:\n      - { name: there, run: test -f hello.txt }\n";
+
+/// A recipe that only asks.
+pub const ASK: &str = "version: 1\nname: ask\nparameters:\n  - { name: n, type: string, default: x }\nsteps:\n  - { id: ask, prompt: 'Say {{ n }}.' }\n";
+
+/// A world with repositories `r0`… beside the workspace, a policy, a recipe `greet.yaml`, `ask.yaml`, and scripts `ok` and `bad`.
+pub fn fleet(repositories: usize) -> World {
+    let world = World::new();
+    for n in 0..repositories {
+        repository(&world, &format!("r{n}"));
+    }
+    world.beside("policy.yaml", POLICY);
+    world.beside("greet.yaml", GREET);
+    world.beside("ask.yaml", ASK);
+    world.beside("ok.yaml", script(&[writes("hello.txt", "hello\n"), says("done")]));
+    world.beside("bad.yaml", script(&[says("I will not")]));
+    world
+}
+
+fn repository(world: &World, name: &str) -> PathBuf {
+    world.beside(&format!("{name}/a.txt"), format!("{name}\n"));
+    let dir = world.path().join(name);
+    git_in(&dir, &["init", "-q", "-b", "main"]);
+    git_in(&dir, &["add", "-A"]);
+    git_in(&dir, &["commit", "-q", "-m", "base"]);
+    dir
+}
+
+/// `overnight batch` in the directory of the fleet.
+pub fn command(world: &World, args: &[&str]) -> Command {
+    let mut command = world.command(args);
+    command.current_dir(world.path());
+    command
+}
+
+pub fn call(world: &World, args: &[&str]) -> Done {
+    Done::of(command(world, args).output().unwrap())
+}
+
+/// The manifest under this name, run with the batch directory `out`.
+fn batch(world: &World, manifest: &str, more: &[&str]) -> Done {
+    world.beside("m.yaml", manifest);
+    let mut args = vec!["batch", "m.yaml", "--out", "out"];
+    args.extend(more);
+    call(world, &args)
+}
+
+pub fn rows(world: &World, dir: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(world.path().join(dir).join("runs.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub fn result(world: &World, dir: &str) -> Value {
+    let text = std::fs::read_to_string(world.path().join(dir).join("result.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A manifest of `jobs` jobs that ask one thing each of the model, on one repository.
+pub fn asking(jobs: usize, head: &str) -> String {
+    let mut text = format!("version: 1\nrecipe: ask.yaml\n{head}targets:\n");
+    for n in 0..jobs {
+        text.push_str(&format!("  - {{ path: r0, id: j{n}, params: {{ n: \"n{n}\" }} }}\n"));
+    }
+    text
+}
+
+fn verdicts(world: &World) -> Vec<String> {
+    let rows = rows(world, "out");
+    rows.iter()
+        .map(|row| row["verdict"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_kind_of_target_is_run_once() {
+    let world = fleet(4);
+    world.beside(
+        "more.jsonl",
+        "{\"path\": \"r2\", \"id\": \"two\", \"params\": {\"who\": \"you\"}}\n",
+    );
+    let manifest = format!(
+        "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  - {{ path: r0 }}\n  \
+         - {{ repo: \"file://{}/r1\", ref: main }}\n  - {{ file: more.jsonl }}\n  - {{ command: \"echo '{{\\\"path\\\": \\\"r3\\\"}}'\" }}\n",
+        world.path().display()
+    );
+    let done = batch(&world, &manifest, &["--jobs", "2", "--format", "json"]).exits(0);
+    let printed = done.json();
+    assert_eq!(printed["schema"], "overnight/batch/v1");
+    assert_eq!(
+        (&printed["jobs"]["total"], &printed["jobs"]["passed"]),
+        (&json!(4), &json!(4))
+    );
+    let rows = rows(&world, "out");
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        let patch = world.path().join("out").join(row["patch"].as_str().unwrap());
+        let target = row["target"].as_str().unwrap();
+        let tree = world.path().join(target.rsplit('/').next().unwrap());
+        git_in(&tree, &["apply", patch.to_str().unwrap()]);
+        assert!(tree.join("hello.txt").is_file());
+        git_in(&tree, &["clean", "-qfd"]);
+        assert_eq!(git_in(&tree, &["worktree", "list"]).lines().count(), 1);
+        let run = world.path().join("out").join(row["run"].as_str().unwrap());
+        assert!(run.join("report.html").is_file() && run.join("journal.jsonl").is_file());
+        assert_eq!(
+            row["base"].as_str().unwrap(),
+            git_in(&tree, &["rev-parse", "HEAD"]).trim()
+        );
+    }
+    for file in [
+        "batch.jsonl",
+        "plan.json",
+        "result.json",
+        "junit.xml",
+        "report.html",
+        "summary.md",
+        "bundle.json",
+    ] {
+        assert!(world.path().join("out").join(file).is_file(), "{file}");
+    }
+    assert_eq!(
+        std::fs::read_dir(world.path().join("out/work")).map_or(0, Iterator::count),
+        0
+    );
+    // The same again runs nothing; a new commit runs that job, and no other.
+    let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
+    assert_eq!(
+        (&again["jobs"]["run"], &again["jobs"]["up_to_date"]),
+        (&json!(0), &json!(4))
+    );
+    let r1 = world.path().join("r1");
+    git_in(&r1, &["commit", "-q", "--allow-empty", "-m", "more"]);
+    let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
+    assert_eq!(
+        (&again["jobs"]["run"], &again["jobs"]["up_to_date"]),
+        (&json!(1), &json!(3))
+    );
+    // So does a changed recipe, for all; --again runs all; --only those that it finds.
+    world.beside("greet.yaml", GREET.replace("Write hello", "Please write hello"));
+    let listed = batch(&world, &manifest, &["--dry-run", "--format", "json"])
+        .exits(0)
+        .json();
+    assert!(
+        listed["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|job| job["state"] == "run")
+    );
+    batch(&world, &manifest, &["--only", "^two$"]).exits(0);
+    let listed = batch(
+        &world,
+        &manifest,
+        &["--dry-run", "--format", "json", "--only", "two|r0"],
+    )
+    .exits(0)
+    .json();
+    let states: Vec<&str> = listed["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["run", "skipped", "up_to_date", "skipped"]);
+    let all = batch(&world, &manifest, &["--again", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(all["jobs"]["run"], 4);
+}
+
+#[test]
+fn lines_from_stdin_are_jobs() {
+    let world = fleet(2);
+    let lines = "{\"path\": \"r0\", \"id\": \"a\"}\n{\"path\": \"r1\", \"params\": {\"who\": \"x\"}}\n";
+    let mut child = command(
+        &world,
+        &[
+            "batch",
+            "-",
+            "--recipe",
+            "greet.yaml",
+            "--policy",
+            "policy.yaml",
+            "--model",
+            "script:ok.yaml",
+            "--out",
+            "out",
+        ],
+    )
+    .stdin(std::process::Stdio::piped())
+    .stdout(std::process::Stdio::piped())
+    .stderr(std::process::Stdio::piped())
+    .spawn()
+    .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
+    Done::of(child.wait_with_output().unwrap()).exits(0);
+    assert_eq!(verdicts(&world), ["passed", "passed"]);
+}
+
+#[test]
+fn all_problems_are_told_at_once_and_nothing_runs() {
+    let world = fleet(1);
+    world.beside("wrong.yaml", "version: 1\nname: wrong\nstps: []\n");
+    world.beside("lines.jsonl", "{\"path\": \"r0\", \"parms\": {}}\n{\"path\": \n");
+    let done = batch(
+        &world,
+        "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\nbudgt: {}\ntargets:\n  - { path: r0, params: { m: 1 } }\n  \
+         - { path: r0, recipe: wrong.yaml }\n  - { file: lines.jsonl }\n  - { file: none.jsonl }\n  - { path: r0, recipe: none.yaml }\n",
+        &[],
+    )
+    .exits(3);
+    for wanted in [
+        "m.yaml:4:1: error[unknown-key]",
+        "m.yaml:6:",
+        "wrong.yaml:3:1: error[unknown-key]",
+        "lines.jsonl:1:16: error[unknown-key]",
+        "lines.jsonl:2:",
+        "m.yaml:9:13: error[no-file]",
+        "m.yaml:10:",
+    ] {
+        assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
+    }
+    assert!(!world.path().join("out").exists());
+}
+
+#[test]
+fn a_changed_manifest_is_refused_with_what_changed() {
+    let world = fleet(2);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let one = asking(2, "models: [\"script:hi.yaml\"]\n");
+    batch(&world, &one, &[]).exits(0);
+    let two = one.replace("n1", "other");
+    let done = batch(&world, &two, &[]).exits(3);
+    assert!(
+        done.stderr.contains("changed-manifest") && done.stderr.contains("job j1"),
+        "{}",
+        done.stderr
+    );
+    assert!(done.stderr.contains("other"), "{}", done.stderr);
+    let done = batch(&world, &two, &["--changed", "--format", "json"]).exits(0).json();
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(1), &json!(1))
+    );
+}
+
+#[test]
+fn a_job_that_fails_costs_one_job_and_is_tried_again() {
+    let world = fleet(2);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nretry: { on: [failed], max: 1 }\ntargets:\n  \
+                    - { path: r0, id: good, model: \"script:ok.yaml\" }\n  - { path: r1, id: bad, model: \"script:bad.yaml\" }\n  \
+                    - { path: nowhere, id: lost, model: \"script:ok.yaml\" }\n";
+    let done = batch(&world, manifest, &["--format", "json"]).exits(8).json();
+    let jobs = &done["jobs"];
+    assert_eq!(
+        (&jobs["passed"], &jobs["failed"], &jobs["environment"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
+    let rows = rows(&world, "out");
+    let bad: Vec<&Value> = rows.iter().filter(|row| row["job"] == "bad").collect();
+    assert_eq!((&bad[0]["attempt"], &bad[1]["attempt"]), (&json!(1), &json!(2)));
+    assert_ne!(bad[0]["run"], bad[1]["run"]);
+    let lost = rows.iter().find(|row| row["job"] == "lost").unwrap();
+    assert!(lost["message"].as_str().unwrap().contains("nowhere"), "{lost}");
+    // Only what did not pass is run again by the next call.
+    let done = batch(&world, manifest, &["--format", "json"]).exits(8).json();
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(2), &json!(1))
+    );
+}
+
+#[test]
+fn too_many_failures_stop_the_queue_and_name_what_was_not_run() {
+    let world = fleet(1);
+    let manifest = asking(6, "models: [\"script:broken.yaml\"]\nstop: { provider_failures: 2 }\n");
+    world.beside(
+        "broken.yaml",
+        json!({"replies": [{"error": {"class": "unavailable", "message": "down"}}]}).to_string(),
+    );
+    let done = batch(&world, &manifest, &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(
+        (&done["jobs"]["provider"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(4))
+    );
+    assert_eq!(done["not_run"][0]["job"], "j2");
+    assert!(done["stopped"].as_str().unwrap().contains("2 jobs in a row"));
+    // A key that is refused stops the jobs of that service at once.
+    world.beside(
+        "broken.yaml",
+        json!({"replies": [{"error": {"class": "auth", "message": "no such key"}}]}).to_string(),
+    );
+    let done = batch(&world, &manifest, &["--jobs", "1", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!((&done["jobs"]["run"], &done["jobs"]["not_run"]), (&json!(1), &json!(5)));
+    let failed = asking(10, "models: [\"script:none.yaml\"]\nstop: { failed: 20% }\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
+    world.beside("none.yaml", script(&[says("no")]));
+    world.beside("m.yaml", &failed);
+    let done = call(
+        &world,
+        &[
+            "batch",
+            "m.yaml",
+            "--policy",
+            "policy.yaml",
+            "--jobs",
+            "1",
+            "--out",
+            "other",
+            "--format",
+            "json",
+        ],
+    );
+    let done = done.exits(10).json();
+    assert_eq!(
+        (&done["jobs"]["failed"], &done["jobs"]["not_run"]),
+        (&json!(2), &json!(8))
+    );
+}
+
+#[test]
+fn a_second_batch_leaves_the_directory_alone() {
+    let world = fleet(1);
+    world.beside(
+        "slow.yaml",
+        json!({"replies": [{"text": "hi", "delay_ms": 1500}]}).to_string(),
+    );
+    world.beside("m.yaml", asking(1, "models: [\"script:slow.yaml\"]\n"));
+    let args = ["batch", "m.yaml", "--out", "out"];
+    let mut first = command(&world, &args)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    super::harness::until("the batch runs", || world.path().join("out/jobs").exists());
+    let second = call(&world, &args).exits(8);
+    assert!(second.stderr.contains("another batch"), "{}", second.stderr);
+    assert!(first.wait().unwrap().success());
+}
+
+/// A world whose model is this service, with prices.
+fn served(world: World, service: &Service) -> World {
+    let prices = world.beside(
+        "prices.json",
+        r#"[{"model": "gemini/gemini-2.5-pro", "price": {"input": 100.0, "output": 100.0}}]"#,
+    );
+    world
+        .env("GEMINI_API_KEY", "k-0123456789")
+        .env("GOOGLE_GEMINI_BASE_URL", service.url.clone())
+        .env("OVERNIGHT_PRICES", prices)
+}
+
+#[test]
+fn the_budget_is_never_passed() {
+    // 110 tokens at 100 dollars a million: 0.011 dollars a request.
+    let service = Gemini::new(vec![gemini::says("hi")]);
+    let world = served(fleet(1), &service);
+    let manifest = asking(12, "models: [gemini/gemini-2.5-pro]\nbudget: { cost: 0.05 }\n");
+    let done = batch(&world, &manifest, &["--jobs", "8", "--format", "json"])
+        .exits(10)
+        .json();
+    let asked = service.seen().len();
+    assert_eq!(asked, 4, "0.044 of 0.05 dollars");
+    assert_eq!(
+        (&done["jobs"]["no_change"], &done["jobs"]["not_run"]),
+        (&json!(4), &json!(8))
+    );
+    assert!((done["cost"].as_f64().unwrap() - 0.044).abs() < 1e-9);
+    assert!(done["stopped"].as_str().unwrap().contains("cost"));
+    // The next call has a budget of its own and goes on.
+    let done = batch(&world, &manifest, &["--jobs", "8", "--format", "json"])
+        .exits(10)
+        .json();
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(4), &json!(4))
+    );
+}
+
+#[test]
+fn all_jobs_share_one_rate() {
+    let service = Gemini::new(vec![gemini::says("hi")]);
+    let world = served(fleet(1), &service);
+    let began = Instant::now();
+    batch(
+        &world,
+        &asking(8, "models: [gemini/gemini-2.5-pro]\nrate: { requests: 4/s }\n"),
+        &["--jobs", "8"],
+    )
+    .exits(0);
+    assert_eq!(service.seen().len(), 8);
+    assert!(began.elapsed() >= Duration::from_millis(1_750), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_service_that_asks_for_a_pause_is_left_alone_by_all() {
+    let slow = Answer::Status(
+        429,
+        vec!["retry-after: 1".into()],
+        r#"{"error": {"message": "slow down", "status": "RESOURCE_EXHAUSTED"}}"#.into(),
+    );
+    let service = Gemini::new(vec![slow, gemini::says("hi")]);
+    let world = served(fleet(1), &service);
+    let done = batch(
+        &world,
+        &asking(6, "models: [gemini/gemini-2.5-pro]\n"),
+        &["--jobs", "1"],
+    )
+    .exits(0);
+    assert_eq!(service.seen().len(), 7);
+    assert!(done.stderr.contains("asks for a pause"), "{}", done.stderr);
+}
+
+#[test]
+fn a_spent_quota_is_asked_no_more_than_once_a_running_job() {
+    let over = Answer::Status(
+        429,
+        Vec::new(),
+        r#"{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}"#.into(),
+    );
+    let service = Gemini::new(vec![over]);
+    let world = served(fleet(1), &service);
+    let done = batch(
+        &world,
+        &asking(40, "models: [gemini/gemini-2.5-pro]\n"),
+        &["--jobs", "4", "--format", "json"],
+    )
+    .exits(10)
+    .json();
+    assert!(service.seen().len() <= 4, "{}", service.seen().len());
+    assert!(done["jobs"]["not_run"].as_u64().unwrap() >= 32, "{done}");
+    let reason = done["not_run"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("quota"), "{reason}");
+}
+
+#[test]
+fn trials_and_models_are_scored_and_compared() {
+    let world = fleet(2);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\", \"script:bad.yaml\"]\ntrials: 2\n\
+                    targets:\n  - { path: r0 }\n  - { path: r1 }\n";
+    let done = batch(&world, manifest, &["--jobs", "4", "--format", "json"])
+        .exits(1)
+        .json();
+    let scores = done["evaluation"].as_array().unwrap();
+    assert_eq!(scores.len(), 2);
+    let of = |name: &str| {
+        scores
+            .iter()
+            .find(|score| score["model"].as_str().unwrap().contains(name))
+            .unwrap()
+    };
+    assert_eq!(
+        (&of("ok")["passed"], &of("ok")["trials"], &of("ok")["jobs"]),
+        (&json!(4), &json!(4), &json!(2))
+    );
+    assert_eq!(
+        (&of("ok")["rate"], &of("ok")["high"], &of("ok")["pass_at"]["2"]),
+        (&json!(1.0), &json!(1.0), &json!(1.0))
+    );
+    assert!((of("bad")["high"].as_f64().unwrap() - 0.4899).abs() < 1e-3);
+    let page = std::fs::read_to_string(world.path().join("out/report.html")).unwrap();
+    assert!(page.contains("Recipes and models") && page.contains("0.0 to 49.0") || page.contains("0.0 %"));
+    // The same jobs with one model each, side by side.
+    for (dir, model) in [("a", "script:ok.yaml"), ("b", "script:bad.yaml")] {
+        call(
+            &world,
+            &["batch", "m.yaml", "--model", model, "--out", dir, "--jobs", "4"],
+        );
+    }
+    let found = call(&world, &["compare", "a", "b", "--format", "json"]).exits(0).json();
+    assert_eq!(found["broken"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        (&found["both_passed"], &found["fixed"], &found["only_a"]),
+        (&json!(0), &json!([]), &json!([]))
+    );
+    assert!((found["p_value"].as_f64().unwrap() - 0.125).abs() < 1e-9);
+    call(&world, &["compare", "a", "b", "--fail-on", "broken"]).exits(1);
+    call(&world, &["compare", "b", "a", "--fail-on", "broken"]).exits(0);
+}
+
+/// The rows of a batch without what differs from run to run.
+fn compared(world: &World, dir: &str) -> Vec<Value> {
+    let mut rows = rows(world, dir);
+    for row in &mut rows {
+        let row = row.as_object_mut().unwrap();
+        for key in ["started", "ended", "seconds", "shard", "run"] {
+            row.remove(key);
+        }
+    }
+    rows.sort_by_key(|row| row["job"].as_str().unwrap().to_owned());
+    rows
+}
+
+fn sharded(world: &World, shard: &str) -> String {
+    let dir = format!("out/shards/{}", shard.replace('/', "-of-"));
+    call(world, &["batch", "m.yaml", "--shard", shard, "--out", &dir]).exits(0);
+    dir
+}
+
+#[test]
+fn shards_merge_to_what_one_machine_gives() {
+    let world = fleet(1);
+    let manifest = asking(12, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n")
+        .replace("ask.yaml", "greet.yaml")
+        .replace("params: { n:", "params: { who:");
+    world.beside("m.yaml", &manifest);
+    call(&world, &["batch", "m.yaml", "--out", "one"]).exits(0);
+    let dirs: Vec<String> = ["1/3", "2/3", "3/3"]
+        .iter()
+        .map(|shard| sharded(&world, shard))
+        .collect();
+    let merge = |dirs: &[&str], out: &str| {
+        let mut args = vec!["merge"];
+        args.extend(dirs);
+        args.extend(["--out", out, "--format", "json"]);
+        call(&world, &args)
+    };
+    let all: Vec<&str> = dirs.iter().map(String::as_str).collect();
+    let merged = merge(&all, "out").exits(0).json();
+    assert_eq!(
+        (&merged["jobs"]["passed"], &merged["jobs"]["not_run"]),
+        (&json!(12), &json!(0))
+    );
+    assert_eq!(compared(&world, "out"), compared(&world, "one"));
+    for row in rows(&world, "out") {
+        assert!(
+            world
+                .path()
+                .join("out")
+                .join(row["run"].as_str().unwrap())
+                .join("journal.jsonl")
+                .is_file()
+        );
+        assert!(world.path().join("out").join(row["patch"].as_str().unwrap()).is_file());
+    }
+    // Merged again into the same place, and compared with the one machine's.
+    merge(&all, "out").exits(0);
+    let same = call(&world, &["compare", "one", "out", "--format", "json"])
+        .exits(0)
+        .json();
+    assert_eq!((&same["both_passed"], &same["only_a"]), (&json!(12), &json!([])));
+    // What is missing is named.
+    let done = merge(&all[..2], "part").exits(10);
+    assert!(done.stderr.contains("shard 3/3 is missing"), "{}", done.stderr);
+    assert!(world.path().join("part/runs.jsonl").is_file());
+    // Ran twice.
+    copy(&world, all[0], "twice");
+    let done = merge(&[all[0], all[1], all[2], "twice"], "m1").exits(3);
+    assert!(done.stderr.contains("shard-twice"), "{}", done.stderr);
+    // Cut, and altered.
+    copy(&world, all[2], "cut");
+    let path = world.path().join("cut/runs.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() - 10]).unwrap();
+    let done = merge(&[all[0], all[1], "cut"], "m2").exits(3);
+    assert!(done.stderr.contains("cut-bundle"), "{}", done.stderr);
+    std::fs::write(&path, text.replacen("passed", "failed", 1)).unwrap();
+    let done = merge(&[all[0], all[1], "cut"], "m3").exits(3);
+    assert!(done.stderr.contains("altered-bundle"), "{}", done.stderr);
+    assert!(!world.path().join("m3").exists());
+    // A patch that is not the one of its row.
+    copy(&world, all[2], "patched");
+    let patch = std::fs::read_dir(world.path().join("patched/patches"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    std::fs::write(patch, "other").unwrap();
+    let done = merge(&[all[0], all[1], "patched"], "m4").exits(3);
+    assert!(done.stderr.contains("altered-bundle"), "{}", done.stderr);
+    // Another split, another manifest, no bundle.
+    let half = sharded(&world, "1/2");
+    let done = merge(&[all[0], all[1], all[2], &half], "m5").exits(3);
+    assert!(done.stderr.contains("overlap"), "{}", done.stderr);
+    world.beside("m.yaml", manifest.replace("n3", "other"));
+    let other = sharded(&world, "2/2");
+    let done = merge(&[all[0], all[1], &other], "m6").exits(3);
+    assert!(done.stderr.contains("other-manifest"), "{}", done.stderr);
+    let done = merge(&[all[0], "r0"], "m7").exits(3);
+    assert!(done.stderr.contains("no-bundle"), "{}", done.stderr);
+}
+
+fn copy(world: &World, from: &str, to: &str) {
+    let done = Command::new("cp")
+        .args(["-r", from, to])
+        .current_dir(world.path())
+        .status()
+        .unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn a_shard_takes_what_the_engine_says_or_packs_by_durations() {
+    let world = fleet(1).env("CI_NODE_INDEX", "2").env("CI_NODE_TOTAL", "3");
+    world.beside("m.yaml", asking(9, "models: [\"script:ok.yaml\"]\n"));
+    let auto = call(
+        &world,
+        &["batch", "m.yaml", "--shard", "auto", "--dry-run", "--format", "json"],
+    )
+    .exits(0);
+    assert!(auto.stderr.contains("shard 2/3 by GitLab"), "{}", auto.stderr);
+    let given = call(
+        &world,
+        &["batch", "m.yaml", "--shard", "2/3", "--dry-run", "--format", "json"],
+    )
+    .exits(0);
+    assert_eq!(auto.json(), given.json());
+    let lines: String = (0..9)
+        .map(|n| format!("{}\n", json!({"job": format!("j{n}"), "digest": "", "id": null, "name": "", "recipe": "", "target": "", "params": {},
+            "model": "", "trial": 1, "attempt": 1, "verdict": "passed", "exit_code": 0, "reason": "", "cost": 0.0, "tokens": 0, "turns": 0,
+            "seconds": if n == 0 { 8.0 } else { 1.0 }, "base": null, "patch": null, "patch_digest": null, "run": null, "started": null,
+            "ended": null, "shard": null})))
+        .collect();
+    world.beside("times.jsonl", lines);
+    let packed = call(
+        &world,
+        &[
+            "batch",
+            "m.yaml",
+            "--shard",
+            "1/2",
+            "--timings",
+            "times.jsonl",
+            "--dry-run",
+            "--format",
+            "json",
+        ],
+    )
+    .exits(0)
+    .json();
+    assert_eq!(
+        packed["jobs"].as_array().unwrap().len(),
+        1,
+        "the long job has a shard of its own"
+    );
+    call(&world, &["batch", "m.yaml", "--shard", "4/3"]).exits(2);
+}
+
+#[test]
+fn outputs_stay_well_formed_whatever_names_and_messages_say() {
+    let world = fleet(1);
+    let nasty = "<script>alert(1)</script> `x` | ]]> \u{1b}[2J @all";
+    world.beside(
+        "nasty.yaml",
+        json!({"replies": [{"error": {"class": "rejected", "message": nasty}}]}).to_string(),
+    );
+    batch(&world, &asking(2, "models: [\"script:nasty.yaml\"]\n"), &[]).exits(7);
+    let page = std::fs::read_to_string(world.path().join("out/report.html")).unwrap();
+    assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert") && !page.contains('\u{1b}'));
+    let summary = std::fs::read_to_string(world.path().join("out/summary.md")).unwrap();
+    assert!(!summary.contains('\u{1b}') && summary.contains("`"));
+    let python = "import sys\nfrom junitparser import JUnitXml\nreport = JUnitXml.fromfile(sys.argv[1])\n\
+                  suites = list(report)\nassert len(suites) == 2, suites\nassert [c.name for s in suites for c in s] == ['completed'] * 2\n\
+                  assert all(c.result[0].type == 'provider' for s in suites for c in s)\n\
+                  import xml.etree.ElementTree as tree\n\
+                  known = {'testsuites': 'name time tests failures errors', 'testsuite': 'name tests failures errors time skipped timestamp',\n\
+                  \x20 'testcase': 'name time classname', 'properties': '', 'property': 'name value', 'error': 'type message'}\n\
+                  for node in tree.parse(sys.argv[1]).iter():\n\
+                  \x20 assert set(node.attrib) <= set(known[node.tag].split()), (node.tag, node.attrib)\n";
+    if !have("junitparser", super::validators::has("junitparser")) {
+        return;
+    }
+    let done = super::validators::python(&["-c", python, world.path().join("out/junit.xml").to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn recipes_of_the_targets_own_base_branch_are_read_and_count() {
+    let world = fleet(1);
+    let origin = world.path().join("r0");
+    let commit = |text: &str| {
+        world.beside("r0/ci/ask.yaml", ASK.replace("Say", text));
+        git_in(&origin, &["add", "-A"]);
+        git_in(&origin, &["commit", "-q", "-m", text]);
+    };
+    commit("Tell");
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = format!(
+        "version: 1\nrecipe: \"git:origin/main:ci/ask.yaml\"\nmodels: [\"script:hi.yaml\"]\ntargets: [{{ repo: \"file://{}\", id: a }}]\n",
+        origin.display()
+    );
+    batch(&world, &manifest, &[]).exits(0);
+    let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
+    assert_eq!(again["jobs"]["up_to_date"], 1);
+    commit("Shout");
+    let again = batch(&world, &manifest, &["--format", "json"]).exits(0).json();
+    assert_eq!(again["jobs"]["run"], 1);
+    let row = rows(&world, "out").pop().unwrap();
+    let run = world.path().join("out").join(row["run"].as_str().unwrap());
+    let result: Value = serde_json::from_slice(&std::fs::read(run.join("result.json")).unwrap()).unwrap();
+    assert_eq!(result["recipe_source"]["trusted"], true, "{}", result["recipe_source"]);
+}
+
+#[test]
+fn links_of_a_repository_lead_nowhere() {
+    let world = fleet(1);
+    let tree = world.path().join("r0");
+    std::os::unix::fs::symlink(world.path(), tree.join("sub")).unwrap();
+    git_in(&tree, &["add", "-A"]);
+    git_in(&tree, &["commit", "-q", "-m", "link"]);
+    // The user's own tree has a directory of that name.
+    std::fs::remove_file(tree.join("sub")).unwrap();
+    world.beside("r0/sub/x.txt", "x");
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets: [{ path: r0/sub, id: a }]\n";
+    batch(&world, manifest, &[]).exits(8);
+    let row = rows(&world, "out").remove(0);
+    assert!(
+        row["message"].as_str().unwrap().contains("leads out of the tree"),
+        "{row}"
+    );
+    assert!(!world.path().join("hello.txt").exists());
+    std::fs::create_dir(world.path().join("other")).unwrap();
+    std::os::unix::fs::symlink(world.path(), world.path().join("other/patches")).unwrap();
+    let done = call(&world, &["batch", "m.yaml", "--out", "other"]).exits(8);
+    assert!(done.stderr.contains("symbolic link"), "{}", done.stderr);
+}
+
+#[test]
+fn passwords_in_urls_are_refused_and_keys_are_nowhere() {
+    let world = fleet(1).env("GEMINI_API_KEY", "k-secret-0123456789");
+    let done = batch(
+        &world,
+        "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  - { repo: \"https://me:hunter22@example.org/a.git\" }\n",
+        &[],
+    )
+    .exits(3);
+    assert!(done.stderr.contains("holds a password"), "{}", done.stderr);
+    world.beside(
+        "leak.yaml",
+        json!({"replies": [{"error": {"class": "rejected", "message": "key k-secret-0123456789 is bad"}}]}).to_string(),
+    );
+    batch(&world, &asking(1, "models: [\"script:leak.yaml\"]\n"), &[]).exits(7);
+    let found = Command::new("grep")
+        .args(["-rl", "k-secret-0123456789", "out"])
+        .current_dir(world.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
