@@ -2,6 +2,7 @@
 
 pub mod base;
 pub mod cli;
+pub mod deliver;
 pub mod diag;
 pub mod engine;
 pub mod journal;

@@ -2,6 +2,7 @@
 
 pub mod artefacts;
 mod behind;
+pub mod deliveries;
 pub mod format;
 pub mod own;
 pub mod place;

@@ -22,6 +22,7 @@ pub mod serve;
 mod spawn;
 pub mod toolchains;
 mod tree;
+pub mod user_git;
 mod write_guard;
 
 pub use capture::OnOutput;

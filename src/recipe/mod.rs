@@ -19,6 +19,7 @@ pub mod template;
 pub use documents::{Read, Wanted, named, policy_needed};
 pub use lower::{Given, Overrides, check, lower};
 pub use model::Recipe;
+pub use names::DELIVERY_NAMES;
 pub use parse::parse;
-pub use plan::Plan;
+pub use plan::{DeliverPlan, Plan};
 pub use template::StepOutputs;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// From the top to the bottom.
 const ROWS: &[&[&str]] = &[
     &["cli"],
-    &["engine"],
+    &["engine", "deliver"],
     &["tools", "provider", "policy", "recipe", "report"],
     &["workspace", "journal"],
     &["process", "net", "diag"],

@@ -1,5 +1,6 @@
 //! One file a command: what it reads, what it prints, what code it ends with.
 
+pub mod deliver;
 pub mod doctor;
 pub mod policy;
 pub mod probe;
@@ -21,6 +22,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Run(args) => return run::run(*args, started).await,
         Command::Resume(args) => return resume::resume(*args, started).await,
         Command::Report(args) => report::report(&args),
+        Command::Deliver(args) => deliver::deliver(&args).await,
         Command::Policy(command) => policy::policy(command).await,
         Command::Recipe(command) => recipe::recipe(command, started).await,
         Command::Tools(command) => tools::tools(command).await,

@@ -61,6 +61,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         fallback: Vec::new(),
         values: BTreeMap::new(),
         input: None,
+        deliver: None,
     }
 }
 

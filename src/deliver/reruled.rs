@@ -1,0 +1,118 @@
+//! The patch ruled once more before it leaves: every path that it changes on the newer base, as a write. Reads no file.
+
+use super::DeliverStop;
+use crate::base::event::FileChange;
+use crate::policy::{Author, ChangeRuling, PolicySet, rule_change};
+use std::collections::BTreeSet;
+
+/// Paths that a message names at most.
+const NAMED: usize = 10;
+
+/// Who rules.
+#[derive(Clone, Debug)]
+pub struct Rulers {
+    pub policies: PolicySet,
+    /// Whether allow rules bind every path. Not so for a run's recorded policies where a `run` step of the recipe, or a call that a
+    /// person approved, may have changed what no rule allows: then deny rules and protected paths bind.
+    pub strict: bool,
+}
+
+/// Rules on these paths from the top of the repository. `prefix`: where the workspace lies in it, with a `/` at its end.
+///
+/// # Errors
+/// [`DeliverStop::Policy`] with every path that may not change.
+pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), DeliverStop> {
+    let mut refused = Vec::new();
+    for path in paths {
+        let Some(local) = path.strip_prefix(prefix) else {
+            refused.push(format!("{path} (outside of the workspace `{prefix}`)"));
+            continue;
+        };
+        let by = if rulers.strict { Author::Call } else { Author::TrustedStep };
+        let (rule, code) = match rule_change(&rulers.policies, local, by) {
+            ChangeRuling::Allowed => continue,
+            ChangeRuling::Denied { rule, code } | ChangeRuling::Unruled { rule, code } => (rule, code),
+        };
+        refused.push(match rule {
+            Some(rule) => format!("{path} ({code}, rule {rule})"),
+            None => format!("{path} ({code})"),
+        });
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let more = match refused.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    refused.truncate(NAMED);
+    Err(DeliverStop::Policy(format!("the policy does not allow to change {}{more}", refused.join(", "))))
+}
+
+/// Where the workspace lies in the repository: what the paths of the patch have before those of the record.
+///
+/// # Errors
+/// [`DeliverStop::Refused`] when the two do not speak of the same files.
+pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, DeliverStop> {
+    let known: BTreeSet<&str> = recorded
+        .iter()
+        .flat_map(|change| std::iter::once(change.path.as_str()).chain(change.from.as_deref()))
+        .collect();
+    let Some(first) = paths.first() else {
+        return Ok(String::new());
+    };
+    let fits = |prefix: &str| {
+        let one = |path: &String| path.strip_prefix(prefix).is_some_and(|local| known.contains(local));
+        paths.iter().all(one)
+    };
+    let mut ends: Vec<usize> = first.match_indices('/').map(|(at, _)| at + 1).collect();
+    ends.insert(0, 0);
+    let found = ends.into_iter().filter_map(|end| first.get(..end)).find(|prefix| fits(prefix));
+    found.map(str::to_owned).ok_or_else(|| {
+        DeliverStop::Refused("the patch changes other files than the journal says: it was altered".to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Files;
+    use crate::policy::{KnownTools, Source, load};
+
+    fn rulers(text: &str, strict: bool) -> Rulers {
+        let source = Source {
+            name: "p.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        let (policies, _) = load(&mut Files::default(), &[source], &KnownTools::builtin()).unwrap();
+        Rulers { policies, strict }
+    }
+
+    #[test]
+    fn a_patch_is_ruled_as_writes_are() {
+        let text = "version: 1\nrules:\n  - { allow: [write_file, replace], paths: [\"src/**\"] }\n  - { deny: \"*\", paths: [\"src/gen/**\"] }\n";
+        let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (path, prefix, strict, allowed) in [
+            ("src/a.rs", "", true, true),
+            ("docs/a.md", "", true, false),
+            ("docs/a.md", "", false, true),
+            ("src/gen/a.rs", "", false, false),
+            (".github/workflows/x.yml", "", false, false),
+            ("sub/src/a.rs", "sub/", true, true),
+            ("other/src/a.rs", "sub/", false, false),
+        ] {
+            let ruled = rule(&rulers(text, strict), &paths(&[path]), prefix);
+            assert_eq!(ruled.is_ok(), allowed, "{path} {prefix} {strict}: {ruled:?}");
+        }
+    }
+
+    #[test]
+    fn the_workspace_is_found_in_the_repository() {
+        let change = |path: &str| FileChange { path: path.to_owned(), kind: "modified".to_owned(), from: None, added: None, removed: None };
+        let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let recorded = [change("a.rs"), change("x/b.rs")];
+        assert_eq!(prefix(&paths(&["a.rs", "x/b.rs"]), &recorded).unwrap(), "");
+        assert_eq!(prefix(&paths(&["p/q/a.rs", "p/q/x/b.rs"]), &recorded).unwrap(), "p/q/");
+        assert!(prefix(&paths(&["a.rs", "c.rs"]), &recorded).is_err());
+    }
+}
