@@ -352,14 +352,19 @@ impl Work<'_, '_> {
     }
 
     /// The commit, with the message that names run, recipe, policies and patch.
-    async fn commit(&self, store: &DeliveryStore, texts: &Texts, rebased: &Rebased) -> Result<(String, String), DeliverStop> {
+    async fn commit(
+        &self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        rebased: &Rebased,
+        signed: bool,
+    ) -> Result<(String, String), DeliverStop> {
         let Merged::Tree(tree) = &rebased.merged else {
             return Err(DeliverStop::Conflict("there is nothing to commit".to_owned()));
         };
         let trailers = ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree);
         let message = format!("{}\n\n{trailers}\n", texts.message);
-        let for_show = self.settings.dry_run;
-        let commit = store.commit(tree, &rebased.onto, &message, self.of.date, for_show).await?;
+        let commit = store.commit(tree, &rebased.onto, &message, self.of.date, signed).await?;
         Ok((commit, trailers))
     }
 
@@ -400,8 +405,10 @@ impl Work<'_, '_> {
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
                 return Ok(());
             }
-            let (commit, _) = self.commit(&store, texts, &rebased).await?;
-            self.done.commit = Some(commit.clone());
+            let signed = store.signs().await;
+            let (commit, _) = self.commit(&store, texts, &rebased, signed && !self.settings.dry_run).await?;
+            // What would be signed has no id yet.
+            self.done.commit = (!signed || !self.settings.dry_run).then(|| commit.clone());
             let outcome = if seen.is_none() { DeliverOutcome::Opened } else { DeliverOutcome::Updated };
             if self.settings.dry_run {
                 self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
@@ -423,7 +430,8 @@ impl Work<'_, '_> {
         if self.ended(store, texts, base, rebased, &decision).await? {
             return Ok(());
         }
-        let (commit, _) = self.commit(store, texts, rebased).await?;
+        // A message holds no signature.
+        let (commit, _) = self.commit(store, texts, rebased, false).await?;
         let mail = store.mail(&commit).await?;
         self.done.commit = Some(commit);
         self.done.branch = String::new();
@@ -582,11 +590,12 @@ impl Work<'_, '_> {
                     return Ok(());
                 }
             }
+            let signed = push && store.signs().await;
             let (commit, trailers) = match (push, state.commit()) {
                 (false, Some(commit)) => (commit.to_owned(), self.trailers_of(texts, &rebased)),
-                _ => self.commit(&store, texts, &rebased).await?,
+                _ => self.commit(&store, texts, &rebased, signed && !settings.dry_run).await?,
             };
-            self.done.commit = Some(commit.clone());
+            self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
             let opened = match (&update, forge.is_some(), there) {
                 (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
                 _ => DeliverOutcome::Opened,

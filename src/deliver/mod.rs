@@ -134,7 +134,7 @@ pub struct Delivered {
     pub outcome: Option<DeliverOutcome>,
     pub fault: DeliverFault,
     pub branch: String,
-    /// Full id of the commit on the branch; of the commit that would be made, on a dry run.
+    /// Full id of the commit on the branch; of the commit that would be made, on a dry run, unless it would be signed.
     pub commit: Option<String>,
     pub url: Option<String>,
     /// One sentence for people; empty when there is nothing to say.

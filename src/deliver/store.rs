@@ -339,7 +339,7 @@ impl DeliveryStore {
     }
 
     /// Whether the user's configuration asks for signed commits.
-    async fn signs(&self) -> bool {
+    pub async fn signs(&self) -> bool {
         let mut env = self.user.clone();
         env.extend(self.scratch.env());
         let args = ["config", "--type=bool", "--get", "commit.gpgSign"];
@@ -347,8 +347,7 @@ impl DeliveryStore {
         printed.is_ok_and(|printed| printed.ok && printed.stdout.starts_with(b"true"))
     }
 
-    /// Makes a commit under the user's name, signed where the user's configuration says so. `for_show`: nothing is signed, and a name
-    /// is not needed.
+    /// Makes a commit under the user's name; `signed` with the user's key.
     ///
     /// # Errors
     /// [`DeliverStop::Environment`]: git knows no name or cannot sign.
@@ -358,12 +357,8 @@ impl DeliveryStore {
         parent: &str,
         message: &str,
         date: Timestamp,
-        for_show: bool,
+        signed: bool,
     ) -> Result<String, DeliverStop> {
-        let args = ["commit-tree", tree, "-p", parent, "-F", "-"];
-        if for_show {
-            return self.text(&args, Some(message.as_bytes())).await;
-        }
         let ours = |name: &str| name.starts_with("GIT_AUTHOR_") || name.starts_with("GIT_COMMITTER_");
         let mut env = self.user.clone();
         env.extend(self.env().into_iter().filter(|(name, _)| !ours(name)));
@@ -371,14 +366,13 @@ impl DeliveryStore {
         for who in ["AUTHOR", "COMMITTER"] {
             env.push((format!("GIT_{who}_DATE"), format!("{} +0000", date.as_second())));
         }
-        let signs = self.signs().await;
-        let mut args = args.to_vec();
-        if signs {
+        let mut args = vec!["commit-tree", tree, "-p", parent, "-F", "-"];
+        if signed {
             args.push("-S");
         }
         let places = [self.scratch.path().to_owned()];
         // Signing needs agents and key files, and reads nothing but the text of the commit.
-        let may = (!signs).then_some(May::Write(&places));
+        let may = (!signed).then_some(May::Write(&places));
         let done = user_git::git(&args, self.scratch.path(), &env, Some(message.as_bytes()), may).await;
         let printed = done.map_err(DeliverStop::Environment)?;
         let commit = String::from_utf8_lossy(&printed.stdout).trim().to_owned();

@@ -12,6 +12,7 @@ mod attacks;
 mod cases;
 mod cli;
 mod corpus_effects;
+mod deliver;
 mod differential;
 mod exec_witness;
 mod exit_codes;
