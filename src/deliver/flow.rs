@@ -579,7 +579,7 @@ impl Work<'_, '_> {
             if update.is_none()
                 && let (Some(forge), Some(most)) = (&forge, settings.max_open)
             {
-                let recipe = format!("{}: {} ", ours::RECIPE, texts.recipe);
+                let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
                 let counts = |request: &ChangeRequest| {
                     message::unmarked(&request.body).1.is_some_and(|lines| lines.contains(&recipe))
                 };
@@ -778,44 +778,43 @@ mod tests {
             commit: "c".to_owned(),
             patch: held(digest, "o"),
         };
-        let foreign = BranchState::Foreign {
+        let foreign = || BranchState::Foreign {
             commit: "c".to_owned(),
             why: "w".to_owned(),
         };
-        let behind = BranchState::Behind { commit: "c".to_owned() };
-        let absent = BranchState::Absent;
+        let behind = || BranchState::Behind { commit: "c".to_owned() };
         let good = Merged::Tree("t".to_owned());
         let bad = Merged::Conflict(vec!["a".to_owned()]);
         let none: &[(ChangeRequest, HeldPatch)] = &[];
         let one = |state, digest: &str, id: &str| vec![(request(state), held(digest, id))];
         let two = [(request(Closed), held("other", "x")), (request(WasMerged), held("new", "n"))];
-        let table: Vec<(&str, &BranchState, &Merged, bool, Vec<(ChangeRequest, HeldPatch)>, bool, &str)> = vec![
-            ("first time", &absent, &good, false, none.to_vec(), true, "push and open"),
-            ("killed after the push", &ours("new"), &good, false, none.to_vec(), true, "open"),
-            ("the same again", &ours("new"), &good, false, one(Open, "new", "n"), true, "unchanged"),
-            ("the same again, the base is newer and in conflict", &ours("new"), &bad, false, one(Open, "new", "n"), true, "unchanged"),
-            ("killed between push and text", &ours("new"), &good, false, one(Open, "old", "o"), true, "update"),
-            ("another patch", &ours("old"), &good, false, one(Open, "old", "o"), true, "push and update"),
-            ("another patch that conflicts", &ours("old"), &bad, false, one(Open, "old", "o"), true, "conflict"),
-            ("a person's commit, open", &foreign, &good, false, one(Open, "old", "o"), true, "conflict"),
-            ("a person's branch", &foreign, &good, false, none.to_vec(), true, "conflict"),
-            ("closed, the same", &ours("new"), &good, false, one(Closed, "new", "n"), true, "closed_by_person"),
-            ("closed, the same elsewhere in the file", &ours("old"), &good, false, one(Closed, "old", "n"), true, "closed_by_person"),
-            ("closed, the same, now in conflict", &ours("new"), &bad, false, one(Closed, "new", "n"), true, "closed_by_person"),
-            ("closed, another", &ours("old"), &good, false, one(Closed, "old", "o"), true, "push and open"),
-            ("merged, the same", &behind, &good, false, one(WasMerged, "new", "n"), true, "nothing"),
-            ("merged, another, branch kept", &ours("old"), &good, false, one(WasMerged, "old", "o"), true, "push and open"),
-            ("merged before a later one was closed", &absent, &good, false, two.to_vec(), true, "nothing"),
-            ("the base has it", &absent, &good, true, none.to_vec(), true, "nothing"),
-            ("conflict", &absent, &bad, false, none.to_vec(), true, "conflict"),
-            ("push, first", &absent, &good, false, none.to_vec(), false, "push and open"),
-            ("push, again", &ours("new"), &good, false, none.to_vec(), false, "unchanged"),
-            ("push, another", &ours("old"), &good, false, none.to_vec(), false, "push and open"),
-            ("push, behind", &behind, &good, false, none.to_vec(), false, "push and open"),
-            ("push, a person's", &foreign, &good, false, none.to_vec(), false, "conflict"),
+        let table: Vec<(&str, BranchState, &Merged, bool, Vec<(ChangeRequest, HeldPatch)>, bool, &str)> = vec![
+            ("first time", BranchState::Absent, &good, false, none.to_vec(), true, "push and open"),
+            ("killed after the push", ours("new"), &good, false, none.to_vec(), true, "open"),
+            ("the same again", ours("new"), &good, false, one(Open, "new", "n"), true, "unchanged"),
+            ("the same again, the base is newer and in conflict", ours("new"), &bad, false, one(Open, "new", "n"), true, "unchanged"),
+            ("killed between push and text", ours("new"), &good, false, one(Open, "old", "o"), true, "update"),
+            ("another patch", ours("old"), &good, false, one(Open, "old", "o"), true, "push and update"),
+            ("another patch that conflicts", ours("old"), &bad, false, one(Open, "old", "o"), true, "conflict"),
+            ("a person's commit, open", foreign(), &good, false, one(Open, "old", "o"), true, "conflict"),
+            ("a person's branch", foreign(), &good, false, none.to_vec(), true, "conflict"),
+            ("closed, the same", ours("new"), &good, false, one(Closed, "new", "n"), true, "closed_by_person"),
+            ("closed, the same elsewhere in the file", ours("old"), &good, false, one(Closed, "old", "n"), true, "closed_by_person"),
+            ("closed, the same, now in conflict", ours("new"), &bad, false, one(Closed, "new", "n"), true, "closed_by_person"),
+            ("closed, another", ours("old"), &good, false, one(Closed, "old", "o"), true, "push and open"),
+            ("merged, the same", behind(), &good, false, one(WasMerged, "new", "n"), true, "nothing"),
+            ("merged, another, branch kept", ours("old"), &good, false, one(WasMerged, "old", "o"), true, "push and open"),
+            ("merged before a later one was closed", BranchState::Absent, &good, false, two.to_vec(), true, "nothing"),
+            ("the base has it", BranchState::Absent, &good, true, none.to_vec(), true, "nothing"),
+            ("conflict", BranchState::Absent, &bad, false, none.to_vec(), true, "conflict"),
+            ("push, first", BranchState::Absent, &good, false, none.to_vec(), false, "push and open"),
+            ("push, again", ours("new"), &good, false, none.to_vec(), false, "unchanged"),
+            ("push, another", ours("old"), &good, false, none.to_vec(), false, "push and open"),
+            ("push, behind", behind(), &good, false, none.to_vec(), false, "push and open"),
+            ("push, a person's", foreign(), &good, false, none.to_vec(), false, "conflict"),
         ];
         for (what, state, merged, empty, requests, forge, expected) in table {
-            assert_eq!(outcome(state, merged, empty, &requests, forge), expected, "{what}");
+            assert_eq!(outcome(&state, merged, empty, &requests, forge), expected, "{what}");
         }
     }
 }

@@ -221,9 +221,13 @@ fn bounded(text: &str, most: usize) -> String {
 /// A description with the marker that says which patch the request holds, and whether its text is as we wrote it.
 pub fn marked(title: &str, body: &str, trailers: &str) -> String {
     let text = crate::base::ids::sha256_hex(&[title.as_bytes(), b"\n", settled(body).as_bytes()]);
-    // The end of a comment cannot stand in it.
-    let trailers = trailers.replace("--", "-\u{200b}-");
+    let trailers = in_comment(trailers);
     format!("{body}\n\n{MARKER}{trailers}\nOvernight-Text: sha256:{text}{MARKER_END}\n")
+}
+
+/// A text as it can stand in a comment, whose end cannot.
+pub fn in_comment(text: &str) -> String {
+    text.replace("--", "-\u{200b}-")
 }
 
 /// The body and the marker's lines of a description.

@@ -364,7 +364,7 @@ impl DeliveryStore {
         env.extend(self.env().into_iter().filter(|(name, _)| !ours(name)));
         // One date for both: a commit that is amended or rebased later has two.
         for who in ["AUTHOR", "COMMITTER"] {
-            env.push((format!("GIT_{who}_DATE"), format!("{} +0000", date.as_second())));
+            env.push((format!("GIT_{who}_DATE"), format!("@{} +0000", date.as_second())));
         }
         let mut args = vec!["commit-tree", tree, "-p", parent, "-F", "-"];
         if signed {
@@ -453,7 +453,7 @@ impl DeliveryStore {
             });
         }
         // The server's own words for a lease that it could not keep, besides git's.
-        let moved = ["(stale info)", "(fetch first)", "(non-fast-forward)", "cannot lock ref", "failed to update ref", "reference already exists"];
+        let moved = ["(stale info)", "(fetch first)", "(non-fast-forward)", "cannot lock ref", "failed to update ref", "reference already exists", "incorrect old value"];
         if moved.iter().any(|word| ending.contains(word)) {
             return Ok(Pushed::Moved);
         }

@@ -31,7 +31,10 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
     let root = diag::parse(files, file)?;
     let mut problems = Vec::new();
-    let recipe = recipe(&root, &mut problems);
+    let recipe = match super::goose::of(&root) {
+        Some(theirs) => super::goose::read(theirs, &mut problems),
+        None => recipe(&root, &mut problems),
+    };
     if let Some(recipe) = &recipe {
         super::names::check(files, recipe, &mut problems);
     }

@@ -92,7 +92,10 @@ impl Scene {
     /// `overnight deliver` of a run, to this forge, unless `more` names another target.
     pub fn command(&self, run: &str, more: &[&str]) -> Command {
         let run = self.run_dir(run).to_string_lossy().into_owned();
-        let mut args: Vec<String> = ["deliver", &run, "--format", "json", "--pace", "0s"].map(str::to_owned).into();
+        let mut args: Vec<String> = ["deliver", &run, "--format", "json"].map(str::to_owned).into();
+        if !more.contains(&"--pace") {
+            args.extend(["--pace", "0s"].map(str::to_owned));
+        }
         if !more.contains(&"--to") {
             args.extend(["--to", self.forge.wire.target()].map(str::to_owned));
         }

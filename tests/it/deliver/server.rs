@@ -57,7 +57,7 @@ pub struct Pull {
 }
 
 /// What goes wrong with the next calls that match.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Failure {
     /// `METHOD PATH-PART`.
     pub of: &'static str,
@@ -231,7 +231,7 @@ fn failure(state: &Mutex<State>, asked: &Asked) -> Option<Failure> {
         failure.times > 0 && asked.method == method && asked.path.contains(part)
     })?;
     found.times -= 1;
-    let found = found.clone();
+    let found = *found;
     if !found.after {
         let headers = asked.headers.clone();
         state.calls.push(Call {
@@ -536,10 +536,11 @@ impl Rest<'_> {
     fn update(&mut self, number: &str) -> (u16, Value) {
         let body = self.body.clone();
         let pull = self.pull(number);
-        for (key, field) in [("title", &mut pull.title), ("body", &mut pull.body), ("description", &mut pull.body)] {
-            if let Some(text) = body[key].as_str() {
-                *field = text.to_owned();
-            }
+        if let Some(title) = body["title"].as_str() {
+            pull.title = title.to_owned();
+        }
+        if let Some(text) = body["body"].as_str().or(body["description"].as_str()) {
+            pull.body = text.to_owned();
         }
         if let Some(ids) = body["reviewer_ids"].as_array() {
             pull.reviewers = ids.iter().map(ToString::to_string).collect();

@@ -131,7 +131,7 @@ fn localized(wire: Wire, failure: &Failure) -> Failure {
         (_, "GET pulls") => "GET /n/pulls",
         (_, of) => of,
     };
-    Failure { of, ..failure.clone() }
+    Failure { of, ..*failure }
 }
 
 fn newest(scene: &Scene) -> Pull {
@@ -184,7 +184,8 @@ fn play(wire: Wire, name: &str, steps: &[Step]) {
             }),
             Commits(branch, path, text) => scene.person(|clone| {
                 let new = tip(&scene.repo(), branch).is_none();
-                git_in(clone, if new { &["checkout", "-q", "-b", branch] } else { &["checkout", "-q", branch] });
+                let how: &[&str] = if new { &["checkout", "-q", "-b", branch] } else { &["checkout", "-q", branch] };
+                git_in(clone, how);
                 std::fs::write(clone.join(path), text).unwrap();
                 git_in(clone, &["commit", "-q", "-a", "-m", "a person's"]);
                 git_in(clone, &["push", "-q", "origin", branch]);
