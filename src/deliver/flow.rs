@@ -323,6 +323,9 @@ impl Work<'_, '_> {
             let paths = store.changed(&onto_tree, tree).await?;
             reruled::rule(&self.settings.rulers, &paths, &prefix)?;
             empty = paths.is_empty();
+            let (added, removed) = store.lines(&onto_tree, tree).await?;
+            let files = u64::try_from(paths.len()).unwrap_or(u64::MAX);
+            reruled::measure(&self.settings.rulers, files, added.saturating_add(removed))?;
         }
         Ok(Rebased {
             onto,

@@ -73,6 +73,23 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
     })
 }
 
+/// Holds the size of a change against the `deliver` blocks of the policies.
+///
+/// # Errors
+/// [`DeliverStop::Policy`].
+pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverStop> {
+    let limits = rulers.policies.delivery_limits();
+    let over = |what: &str, n: u64, most: Option<u64>| {
+        let most = most.filter(|most| n > *most)?;
+        Some(format!("{n} {what}, more than the {most} of `deliver`"))
+    };
+    let found = over("files", files, limits.max_files).or_else(|| over("lines", lines, limits.max_lines));
+    match found {
+        Some(why) => Err(DeliverStop::Policy(format!("the policy does not allow so large a change: {why}"))),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +121,15 @@ mod tests {
             let ruled = rule(&rulers(text, strict), &paths(&[path]), prefix);
             assert_eq!(ruled.is_ok(), allowed, "{path} {prefix} {strict}: {ruled:?}");
         }
+    }
+
+    #[test]
+    fn a_change_may_be_so_large() {
+        let text = "version: 1\ndeliver: { max_files: 2, max_lines: 10 }\n";
+        for (files, lines, allowed) in [(2, 10, true), (3, 1, false), (1, 11, false)] {
+            assert_eq!(measure(&rulers(text, true), files, lines).is_ok(), allowed, "{files} {lines}");
+        }
+        assert!(measure(&rulers("version: 1\n", true), 1_000, 1_000_000).is_ok());
     }
 
     #[test]

@@ -31,9 +31,18 @@ pub struct Policy {
     pub(super) rules: Vec<Rule>,
     pub(super) sandbox: Sandbox,
     pub(super) limits: Budget,
+    pub(super) delivery: DeliveryLimits,
     pub(super) env_pass: Option<Vec<String>>,
     /// A recipe's own policy: what it does not speak of, it leaves as it is.
     pub(super) narrows: bool,
+}
+
+/// The `deliver` block: how large a change may be that `overnight deliver` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryLimits {
+    pub max_files: Option<u64>,
+    /// Added and removed lines together.
+    pub max_lines: Option<u64>,
 }
 
 /// The `sandbox` block as it was written.

@@ -1,7 +1,7 @@
 //! From the text of one policy file to its values, all problems at once. Tries no example and decides nothing.
 
 use super::hosts::HostPattern;
-use super::model::{KnownTools, Policy, Sandbox, WishedLevel};
+use super::model::{DeliveryLimits, KnownTools, Policy, Sandbox, WishedLevel};
 use super::presets;
 use super::rule::{self, Home};
 use crate::base::budget::Budget;
@@ -39,6 +39,9 @@ pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mu
     let limits = reader
         .map("limits", "`limits`", problems)
         .map(|block| limits(block, known, problems));
+    let delivery = reader
+        .map("deliver", "`deliver`", problems)
+        .map(|block| delivery(block, problems));
     let env = reader
         .map("env", "`env`", problems)
         .and_then(|block| env(block, problems));
@@ -72,6 +75,7 @@ pub fn policy(files: &mut Files, file: FileId, known: &KnownTools, problems: &mu
         rules,
         sandbox,
         limits: limits.unwrap_or_default(),
+        delivery: delivery.unwrap_or_default(),
         env_pass: env,
         narrows: false,
     })
@@ -261,6 +265,15 @@ fn limits(mut block: Reader<'_>, known: &KnownTools, problems: &mut Problems) ->
     }
     block.finish(problems);
     budget
+}
+
+fn delivery(mut block: Reader<'_>, problems: &mut Problems) -> DeliveryLimits {
+    let limits = DeliveryLimits {
+        max_files: block.whole("max_files", problems).map(|files| files.value),
+        max_lines: block.whole("max_lines", problems).map(|lines| lines.value),
+    };
+    block.finish(problems);
+    limits
 }
 
 #[expect(

@@ -3,7 +3,7 @@
 use super::bounds::refuse;
 use super::fit::{allows, forbids};
 use super::hosts::HostPattern;
-use super::model::{Effect, Policy, PolicySet, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Effect, Policy, PolicySet, SHELL, SandboxWish};
 use super::needs::Need;
 use super::protected;
 use super::shell::FileUse;
@@ -92,6 +92,20 @@ impl PolicySet {
         self.files
             .iter()
             .fold(Budget::default(), |limits, file| limits.lowered_by(&file.limits))
+    }
+
+    /// How large a delivered change may be: the lowest figures.
+    pub fn delivery_limits(&self) -> DeliveryLimits {
+        let lower = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.files
+            .iter()
+            .fold(DeliveryLimits::default(), |limits, file| DeliveryLimits {
+                max_files: lower(limits.max_files, file.delivery.max_files),
+                max_lines: lower(limits.max_lines, file.delivery.max_lines),
+            })
     }
 
     /// The files as they were read, for the journal.

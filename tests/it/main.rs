@@ -17,6 +17,7 @@ mod differential;
 mod exec_witness;
 mod exit_codes;
 mod feedback;
+mod findings;
 mod forged;
 mod gemini;
 mod harness;
