@@ -89,13 +89,22 @@ pub async fn policies(names: &[String], workspace: &Path) -> Result<Vec<Source>,
     Ok(sources)
 }
 
+/// A preset by its name.
+pub fn builtin(name: &str) -> Result<Source, Refusal> {
+    let text = presets::text(name, &[]).ok_or_else(|| {
+        Refusal::Invalid(format!(
+            "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: builtin:read-only, builtin:edit or builtin:build"
+        ))
+    })?;
+    Ok(Source {
+        name: name.to_owned(),
+        text,
+    })
+}
+
 async fn policy(name: &str, workspace: &Path) -> Result<Source, Refusal> {
     let text = if name.starts_with("builtin:") {
-        presets::text(name, &[]).ok_or_else(|| {
-            Refusal::Invalid(format!(
-                "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: builtin:read-only, builtin:edit or builtin:build"
-            ))
-        })?
+        return builtin(name);
     } else if name.starts_with("git:") {
         let (commit, path) = origin::committed(name, workspace).await?;
         origin::text_of(name, &commit, &path).await?

@@ -15,6 +15,9 @@ pub struct Rulers {
     /// Whether allow rules bind every path. Not so for a run's recorded policies where a `run` step of the recipe, or a call that a
     /// person approved, may have changed what no rule allows: then deny rules and protected paths bind.
     pub strict: bool,
+    /// What refuses protected paths whatever `policies` say of them, where those come from the record: a rule there may name such a
+    /// path, and who vouches for the record of another machine?
+    pub floor: Option<PolicySet>,
 }
 
 /// Rules on these paths from the top of the repository. `prefix`: where the workspace lies in it, with a `/` at its end.
@@ -29,7 +32,12 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
             continue;
         };
         let by = if rulers.strict { Author::Call } else { Author::TrustedStep };
-        let (rule, code) = match rule_change(&rulers.policies, local, by) {
+        let floor = rulers.floor.as_ref().map(|floor| rule_change(floor, local, Author::TrustedStep));
+        let ruled = match floor {
+            Some(denied @ ChangeRuling::Denied { .. }) => denied,
+            _ => rule_change(&rulers.policies, local, by),
+        };
+        let (rule, code) = match ruled {
             ChangeRuling::Allowed => continue,
             ChangeRuling::Denied { rule, code } | ChangeRuling::Unruled { rule, code } => (rule, code),
         };
@@ -96,13 +104,33 @@ mod tests {
     use crate::diag::Files;
     use crate::policy::{KnownTools, Source, load};
 
-    fn rulers(text: &str, strict: bool) -> Rulers {
+    fn set(text: &str) -> PolicySet {
         let source = Source {
             name: "p.yaml".to_owned(),
             text: text.to_owned(),
         };
-        let (policies, _) = load(&mut Files::default(), &[source], &KnownTools::builtin()).unwrap();
-        Rulers { policies, strict }
+        load(&mut Files::default(), &[source], &KnownTools::builtin()).unwrap().0
+    }
+
+    fn rulers(text: &str, strict: bool) -> Rulers {
+        Rulers {
+            policies: set(text),
+            strict,
+            floor: None,
+        }
+    }
+
+    #[test]
+    fn a_recorded_policy_opens_no_protected_path() {
+        let text = "version: 1\nrules:\n  - { allow: [write_file, replace], paths: [\".github/workflows/x.yml\"] }\n";
+        let path = [".github/workflows/x.yml".to_owned()];
+        let own = rulers(text, true);
+        assert!(rule(&own, &path, "").is_ok(), "a policy of the command line may name it");
+        let recorded = Rulers {
+            floor: Some(set("version: 1\nextends: [builtin:edit]\n")),
+            ..own
+        };
+        assert!(rule(&recorded, &path, "").is_err());
     }
 
     #[test]

@@ -286,6 +286,7 @@ impl Call<'_> {
             return Ok(Rulers {
                 policies: policies.clone(),
                 strict: true,
+                floor: None,
             });
         }
         let recorded = |narrows: bool| -> Vec<Source> {
@@ -304,9 +305,11 @@ impl Call<'_> {
         if !narrowing.is_empty() {
             set = set.narrowed_by(&loaded(&narrowing).map_err(unreadable)?);
         }
+        let edit = inputs::builtin("builtin:edit").map_err(unreadable)?;
         Ok(Rulers {
             policies: set,
             strict: of.by_calls_only,
+            floor: Some(loaded(&[edit]).map_err(unreadable)?),
         })
     }
 
