@@ -172,10 +172,9 @@ fn literal(text: &str) -> String {
 }
 
 fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter> {
-    let nodes = match reader.node("parameters") {
-        Some(node) if is_empty(node) => &[][..],
-        Some(_) => reader.items("parameters", problems).unwrap_or_default(),
-        None => &[][..],
+    let nodes: &[Node] = match reader.node("parameters") {
+        Some(node) if !is_empty(node) => reader.items("parameters", problems).unwrap_or_default(),
+        _ => &[],
     };
     nodes.iter().filter_map(|node| parameter(node, problems)).collect()
 }

@@ -86,7 +86,7 @@ pub struct State {
     pub pulls: Vec<Pull>,
     pub calls: Vec<Call>,
     pub failures: Vec<Failure>,
-    /// Parents of forks.
+    /// Labels of the project, numbered from 1.
     pub known_labels: Vec<String>,
     pub pushes: usize,
     /// Refuses every push to `overnight/*`, as a protected branch does.
@@ -169,7 +169,7 @@ fn read(peer: &TcpStream) -> Option<Asked> {
         let (name, value) = line.split_once(':')?;
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    if headers.get("expect").is_some() {
+    if headers.contains_key("expect") {
         (&mut &*peer).write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
     }
     let mut body = Vec::new();
@@ -435,7 +435,7 @@ impl Rest<'_> {
         let decoded_path = decoded(path);
         let parts: Vec<&str> = decoded_path.trim_matches('/').split('/').collect();
         match (self.wire, method, parts.as_slice()) {
-            (Wire::Github | Wire::Forgejo, "GET", ["repos", o, n, "pulls"]) => self.list(&format!("{o}/{n}")),
+            (Wire::Github | Wire::Forgejo, "GET", ["repos", _, _, "pulls"]) => self.list(),
             (Wire::Github | Wire::Forgejo, "POST", ["repos", o, n, "pulls"]) => self.open(&format!("{o}/{n}")),
             (Wire::Github | Wire::Forgejo, "PATCH", ["repos", _, _, "pulls", number]) => self.update(number),
             (Wire::Github | Wire::Forgejo, "POST", ["repos", _, _, "issues", number, "labels"]) => self.label(number),
@@ -450,7 +450,7 @@ impl Rest<'_> {
                 let id = self.id(&format!("{o}/{n}"));
                 (200, json!({"id": id, "path_with_namespace": format!("{o}/{n}"), "default_branch": "main"}))
             }
-            (Wire::Gitlab, "GET", ["projects", o, n, "merge_requests"]) => self.list(&format!("{o}/{n}")),
+            (Wire::Gitlab, "GET", ["projects", _, _, "merge_requests"]) => self.list(),
             (Wire::Gitlab, "POST", ["projects", o, n, "merge_requests"]) => self.open(&format!("{o}/{n}")),
             (Wire::Gitlab, "PUT", ["projects", _, _, "merge_requests", number]) => self.update(number),
             (Wire::Gitlab, "GET", ["projects", o, n, "repository", "commits", id]) => self.commit(&format!("{o}/{n}"), id),
@@ -467,8 +467,7 @@ impl Rest<'_> {
         project.bytes().map(u64::from).sum()
     }
 
-    fn list(&self, into: &str) -> (u16, Value) {
-        let _ = into;
+    fn list(&self) -> (u16, Value) {
         let wanted = |pull: &&Pull| match self.wire {
             Wire::Github => {
                 let head = self.query.get("head").is_none_or(|head| {
@@ -563,7 +562,7 @@ impl Rest<'_> {
     }
 
     fn review(&mut self, number: &str) -> (u16, Value) {
-        let names: Vec<String> = self.body["reviewers"].as_array().unwrap().iter().map(|name| text_of(name)).collect();
+        let names: Vec<String> = self.body["reviewers"].as_array().unwrap().iter().map(text_of).collect();
         if names.iter().any(|name| name == "nobody") {
             let message = "Reviews may only be requested from collaborators. One or more of the users or teams you specified is not a collaborator of the o/n repository.";
             return (422, json!({"message": message, "documentation_url": "https://docs.github.com/rest"}));

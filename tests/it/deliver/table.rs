@@ -140,7 +140,11 @@ fn newest(scene: &Scene) -> Pull {
 
 fn merge(scene: &Scene, how: &[&str]) {
     scene.person(|clone| {
-        git_in(clone, &[&["merge", "-q"], how, &[&format!("origin/{BRANCH}")]].concat());
+        let branch = format!("origin/{BRANCH}");
+        let mut words = vec!["merge", "-q"];
+        words.extend(how);
+        words.push(&branch);
+        git_in(clone, &words);
         if how.contains(&"--squash") {
             git_in(clone, &["commit", "-q", "-m", "squashed"]);
         }
