@@ -163,7 +163,7 @@ fn literal(text: &str) -> String {
         let operators = ["if", "else", "is", "not", "in", "and", "or"];
         let several = words.len() > 1 && words.iter().all(|word| plain(word) && !operators.contains(word) && !word.starts_with('\''));
         match several || words.is_empty() {
-            true => out.push_str(&format!("{{% raw %}}{{{{{inner}}}}}{{% endraw %}}")),
+            true => out.push_str(&super::gemini_command::literal(&format!("{{{{{inner}}}}}"))),
             false => out.push_str(&format!("{{{{{inner}}}}}")),
         }
         rest = behind;
@@ -455,7 +455,7 @@ retry:
         assert_eq!(recipe.name.value, "audit-the-crate");
         let Work::Prompt(text) = &recipe.steps[0].work else { panic!() };
         assert!(text.value.starts_with("You audit {{ crate }}.\n\nBegin with"), "{}", text.value);
-        assert!(text.value.contains("{% raw %}{{ the report here }}{% endraw %}"), "{}", text.value);
+        assert!(text.value.contains("{{ \"{{\" }} the report here }}"), "{}", text.value);
         let defaults: Vec<Option<Value>> = recipe.parameters.iter().map(|parameter| parameter.default.clone()).collect();
         assert_eq!(defaults, [None, Some("low".into()), Some(true.into()), Some("".into())]);
         assert_eq!(recipe.models[0].value, "gemini/gemini-2.5-pro");
@@ -498,10 +498,10 @@ retry:
     fn braces_around_words_are_text() {
         for (text, expected) in [
             ("{{ a }}", "{{ a }}"),
-            ("{{ a b }}", "{% raw %}{{ a b }}{% endraw %}"),
+            ("{{ a b }}", "{{ \"{{\" }} a b }}"),
             ("{{ a if b else c }}", "{{ a if b else c }}"),
             ("{{ a | indent(2) }}", "{{ a | indent(2) }}"),
-            ("{{}}", "{% raw %}{{}}{% endraw %}"),
+            ("{{}}", "{{ \"{{\" }}}}"),
             ("{{ open", "{{ open"),
         ] {
             assert_eq!(literal(text), expected);

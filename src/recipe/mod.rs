@@ -5,6 +5,7 @@
 //! quotes every `{{ value }}` for the shell unless it is written `{{ value | raw }}`.
 
 mod documents;
+mod gemini_command;
 mod goose;
 pub mod import;
 pub mod lower;

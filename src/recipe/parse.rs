@@ -29,6 +29,12 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 /// # Errors
 /// Every problem of the file, in its order.
 pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
+    if files.name(file).ends_with(super::gemini_command::EXTENSION) {
+        let recipe = super::gemini_command::read(files, file)?;
+        let mut problems = Vec::new();
+        super::names::check(files, &recipe, &mut problems);
+        return diag::settle(Some(recipe), problems, warnings);
+    }
     let root = diag::parse(files, file)?;
     let mut problems = Vec::new();
     let recipe = match super::goose::of(&root) {

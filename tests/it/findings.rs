@@ -157,6 +157,12 @@ response: { json_schema: { type: object, required: [n] } }
     assert_eq!(done.json()["output"], json!({"n": 1}));
     let journal = std::fs::read_to_string(Path::new(&out).join("journal.jsonl")).unwrap();
     assert!(journal.contains("You look at files.\\n\\nLook at a.txt in quick mode. Keep {{ the braces }}."));
+    let command = world.beside("look.toml", "description = \"Looks\"\nprompt = \"\"\"\nLook at !{echo seen {{args}}} and {{args}}.\n\"\"\"\n");
+    let model = format!("script:{}", world.beside("t.yaml", script(&[says("seen")])));
+    let out = world.path().join("out2").to_string_lossy().into_owned();
+    world.call(&["run", &command, "--param", "args=a 'b'; c", "--model", &model, "--out", &out]).exits(0);
+    let journal = std::fs::read_to_string(Path::new(&out).join("journal.jsonl")).unwrap();
+    assert!(journal.contains("Look at seen a 'b'; c"), "the shell took it as one word");
     let sub = world.beside("sub.yaml", "title: T\ndescription: d\nprompt: p\nsub_recipes:\n  - { name: a, path: ./a.yaml }\n");
     let done = world.call(&["recipe", "check", &sub]).exits(3);
     assert!(done.stderr.contains("sub.yaml:4:1") && done.stderr.contains("goose recipe"), "{}", done.stderr);
