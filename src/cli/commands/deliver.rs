@@ -421,7 +421,11 @@ fn shown(preview: &crate::deliver::Preview) -> String {
     for (name, texts) in more.into_iter().filter(|(_, texts)| !texts.is_empty()) {
         out.push_str(&format!("    {name:<9} {}\n", texts.join(", ")));
     }
-    out.push_str(&format!("    changes   {} files, +{} -{}\n", preview.files.len(), preview.added, preview.removed));
+    let files = match preview.files.len() {
+        1 => "1 file".to_owned(),
+        n => format!("{n} files"),
+    };
+    out.push_str(&format!("    changes   {files}, +{} -{}\n", preview.added, preview.removed));
     for file in preview.files.iter().take(50) {
         out.push_str(&format!("              {file}\n"));
     }
