@@ -126,7 +126,10 @@ mod tests {
         assert_eq!(expand("a$1b", &variable).unwrap(), "a$1b");
         assert_eq!(expand("$NONE", &variable).unwrap_err(), "the variable NONE is not set");
         assert_eq!(expand("${TOKEN", &variable).unwrap(), "${TOKEN");
-        assert_eq!(expand("${TOKEN:-x} ${NONE:-https://h/} ${NONE:-}", &variable).unwrap(), "t https://h/ ");
+        assert_eq!(
+            expand("${TOKEN:-x} ${NONE:-https://h/} ${NONE:-}", &variable).unwrap(),
+            "t https://h/ "
+        );
     }
 
     #[test]

@@ -85,7 +85,11 @@ impl RemoteAddress {
         if matches!(url.scheme(), "https" | "http") {
             if let Some(password) = url.password() {
                 let plain = |text: &str| percent_decoded(text);
-                credentials = Some(SecretString::from(format!("{}:{}", plain(url.username()), plain(password))));
+                credentials = Some(SecretString::from(format!(
+                    "{}:{}",
+                    plain(url.username()),
+                    plain(password)
+                )));
             }
             // A name alone tells a credential helper whose password is wanted.
             if url.set_password(None).is_err() || (credentials.is_some() && url.set_username("").is_err()) {
@@ -114,7 +118,10 @@ impl RemoteAddress {
     /// Whether what is sent there can be read on the way: `http` to another machine.
     pub fn is_in_the_clear(&self) -> bool {
         let loopback = self.host.as_deref().is_some_and(is_loopback);
-        self.origin.as_deref().is_some_and(|origin| origin.starts_with("http://")) && !loopback
+        self.origin
+            .as_deref()
+            .is_some_and(|origin| origin.starts_with("http://"))
+            && !loopback
     }
 
     /// The same server's repository of another project.
@@ -145,13 +152,18 @@ impl RemoteAddress {
         if let Some(given) = given {
             return checked_base(given);
         }
-        let host = self.host.as_deref().ok_or("the remote is a directory: name the forge with --api-url")?;
+        let host = self
+            .host
+            .as_deref()
+            .ok_or("the remote is a directory: name the forge with --api-url")?;
         let origin = match &self.origin {
             Some(origin) => origin.trim_end_matches('/').to_owned(),
             None => format!("https://{host}"),
         };
         checked_base(&match target {
-            DeliverTarget::Github if host == "github.com" || host == "ssh.github.com" => "https://api.github.com".to_owned(),
+            DeliverTarget::Github if host == "github.com" || host == "ssh.github.com" => {
+                "https://api.github.com".to_owned()
+            }
             DeliverTarget::Github => format!("{origin}/api/v3"),
             DeliverTarget::Gitlab => format!("{origin}/api/v4"),
             _ => format!("{origin}/api/v1"),
@@ -160,7 +172,9 @@ impl RemoteAddress {
 
     /// Whether the token of the forge at `api` may go to this git server: they are one host, or `api.HOST` and `HOST`.
     pub fn belongs_to(&self, api: &str) -> bool {
-        let api = Url::parse(api).ok().and_then(|url| url.host_str().map(str::to_ascii_lowercase));
+        let api = Url::parse(api)
+            .ok()
+            .and_then(|url| url.host_str().map(str::to_ascii_lowercase));
         match (api, &self.host) {
             (Some(api), Some(host)) => api == *host || api.strip_prefix("api.").is_some_and(|rest| rest == host),
             _ => false,
@@ -173,9 +187,15 @@ fn percent_decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let pair = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte = pair.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let byte = pair
+            .filter(|_| *first == b'%')
+            .and_then(|pair| u8::from_str_radix(pair, 16).ok());
         bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+        rest = if byte.is_some() {
+            after.get(2..).unwrap_or_default()
+        } else {
+            after
+        };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -204,14 +224,49 @@ mod tests {
     #[test]
     fn addresses_as_git_takes_them() {
         let cases = [
-            ("https://github.com/o/n.git", "https://github.com/o/n.git", Some("github.com"), Some("o/n")),
-            ("https://github.com/o/n/", "https://github.com/o/n/", Some("github.com"), Some("o/n")),
-            ("https://gitlab.com/g/s/n.git", "https://gitlab.com/g/s/n.git", Some("gitlab.com"), Some("g/s/n")),
-            ("https://u:p%40ss@h.org/o/n", "https://h.org/o/n", Some("h.org"), Some("o/n")),
+            (
+                "https://github.com/o/n.git",
+                "https://github.com/o/n.git",
+                Some("github.com"),
+                Some("o/n"),
+            ),
+            (
+                "https://github.com/o/n/",
+                "https://github.com/o/n/",
+                Some("github.com"),
+                Some("o/n"),
+            ),
+            (
+                "https://gitlab.com/g/s/n.git",
+                "https://gitlab.com/g/s/n.git",
+                Some("gitlab.com"),
+                Some("g/s/n"),
+            ),
+            (
+                "https://u:p%40ss@h.org/o/n",
+                "https://h.org/o/n",
+                Some("h.org"),
+                Some("o/n"),
+            ),
             ("https://u@h.org/o/n", "https://u@h.org/o/n", Some("h.org"), Some("o/n")),
-            ("http://127.0.0.1:8080/o/n.git", "http://127.0.0.1:8080/o/n.git", Some("127.0.0.1"), Some("o/n")),
-            ("ssh://git@h.org:22/o/n.git", "ssh://git@h.org:22/o/n.git", Some("h.org"), Some("o/n")),
-            ("git@github.com:o/n.git", "git@github.com:o/n.git", Some("github.com"), Some("o/n")),
+            (
+                "http://127.0.0.1:8080/o/n.git",
+                "http://127.0.0.1:8080/o/n.git",
+                Some("127.0.0.1"),
+                Some("o/n"),
+            ),
+            (
+                "ssh://git@h.org:22/o/n.git",
+                "ssh://git@h.org:22/o/n.git",
+                Some("h.org"),
+                Some("o/n"),
+            ),
+            (
+                "git@github.com:o/n.git",
+                "git@github.com:o/n.git",
+                Some("github.com"),
+                Some("o/n"),
+            ),
             ("git://h.org/o/n.git", "git://h.org/o/n.git", Some("h.org"), Some("o/n")),
             ("file:///srv/o/n.git", "/srv/o/n.git", None, Some("o/n")),
             ("../n.git", "/top/../n.git", None, None),
@@ -225,7 +280,16 @@ mod tests {
         }
         let found = RemoteAddress::parse("https://u:p%40ss@h.org/o/n", Path::new("/")).unwrap();
         assert_eq!(found.credentials.unwrap().expose_secret(), "u:p@ss");
-        for text in ["", "-oProxyCommand=x", "ext::sh -c x", "ssh://-oProxyCommand=x/o/n", "-x:y", "ftp://h/o/n", "https://h/o/n?x", "git@-x:o/n"] {
+        for text in [
+            "",
+            "-oProxyCommand=x",
+            "ext::sh -c x",
+            "ssh://-oProxyCommand=x/o/n",
+            "-x:y",
+            "ftp://h/o/n",
+            "https://h/o/n?x",
+            "git@-x:o/n",
+        ] {
             assert!(RemoteAddress::parse(text, Path::new("/")).is_err(), "{text}");
         }
     }
@@ -243,13 +307,22 @@ mod tests {
             assert_eq!(remote(url).belongs_to(api), belongs, "{url} {api}");
         }
         let api = |url: &str, target| remote(url).api(target, None).unwrap();
-        assert_eq!(api("git@github.com:o/n", DeliverTarget::Github), "https://api.github.com");
-        assert_eq!(api("https://h.org:8/o/n", DeliverTarget::Github), "https://h.org:8/api/v3");
+        assert_eq!(
+            api("git@github.com:o/n", DeliverTarget::Github),
+            "https://api.github.com"
+        );
+        assert_eq!(
+            api("https://h.org:8/o/n", DeliverTarget::Github),
+            "https://h.org:8/api/v3"
+        );
         assert_eq!(api("git@h.org:o/n", DeliverTarget::Gitlab), "https://h.org/api/v4");
         assert_eq!(api("https://h.org/o/n", DeliverTarget::Forgejo), "https://h.org/api/v1");
         assert!(remote("http://h.org/o/n").is_in_the_clear());
         assert!(!remote("http://127.0.0.1/o/n").is_in_the_clear() && !remote("https://h.org/o/n").is_in_the_clear());
-        assert_eq!(remote("https://h.org/o/n.git").sibling("up/n").unwrap().url, "https://h.org/up/n.git");
+        assert_eq!(
+            remote("https://h.org/o/n.git").sibling("up/n").unwrap().url,
+            "https://h.org/up/n.git"
+        );
         assert!(remote("https://h.org/o/n.git").sibling("../x").is_err());
     }
 }

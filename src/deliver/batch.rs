@@ -62,7 +62,8 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
     let mut runs = Vec::new();
     for job in order {
         let Some(line) = last.get(&job) else { continue };
-        let same = |other: &&RunLine| other.recipe == line.recipe && repository(&other.target) == repository(&line.target);
+        let same =
+            |other: &&RunLine| other.recipe == line.recipe && repository(&other.target) == repository(&line.target);
         let several = last.values().filter(same).count() > 1;
         let run = match line.run.as_deref().map(|run| inside(run, dir)) {
             Some(None) => {
@@ -88,7 +89,9 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
 /// A path of the batch directory; `None` for one that leaves it.
 fn inside(path: &str, dir: &Path) -> Option<PathBuf> {
     let given = Path::new(path);
-    let plain = given.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let plain = given
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     (plain && !path.is_empty()).then(|| dir.join(given))
 }
 
@@ -111,19 +114,26 @@ mod tests {
 {"job":"a","recipe":"r","target":{"repo":"https://h/o/n"},"verdict":"passed","run":"jobs/a/2"}
 {"job":"d","reci"#;
         let runs = runs(text, Path::new("/b")).unwrap();
-        let seen: Vec<_> = runs.iter().map(|run| (run.job.name.as_str(), run.job.in_branch, run.dir.clone().unwrap())).collect();
-        assert_eq!(seen, [
-            ("a", true, PathBuf::from("/b/jobs/a/2")),
-            ("b", true, PathBuf::from("/b/jobs/b/1")),
-            ("c", false, PathBuf::from("/b/jobs/c/1")),
-        ]);
+        let seen: Vec<_> = runs
+            .iter()
+            .map(|run| (run.job.name.as_str(), run.job.in_branch, run.dir.clone().unwrap()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("a", true, PathBuf::from("/b/jobs/a/2")),
+                ("b", true, PathBuf::from("/b/jobs/b/1")),
+                ("c", false, PathBuf::from("/b/jobs/c/1")),
+            ]
+        );
         assert_eq!(runs[0].repository.as_deref(), Some("https://h/o/n"));
         assert_eq!(runs[2].repository.as_deref(), Some("../c"));
     }
 
     #[test]
     fn wrong_lines_and_runs_elsewhere_are_named() {
-        let problems = super::runs("{\"job\":1}\n{\"job\":\"a\",\"run\":\"../../etc\"}\n", Path::new("/b")).unwrap_err();
+        let problems =
+            super::runs("{\"job\":1}\n{\"job\":\"a\",\"run\":\"../../etc\"}\n", Path::new("/b")).unwrap_err();
         assert_eq!(problems.len(), 2, "{problems:?}");
     }
 }

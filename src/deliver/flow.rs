@@ -52,7 +52,11 @@ pub struct DeliverSettings<'a> {
 }
 
 /// Delivers a run. `log`: its record, and what that held before; `None` on a dry run, which writes nothing.
-pub async fn deliver(of: &Deliverable, settings: &DeliverSettings<'_>, log: Option<(&mut DeliveryLog, &[Value])>) -> Delivered {
+pub async fn deliver(
+    of: &Deliverable,
+    settings: &DeliverSettings<'_>,
+    log: Option<(&mut DeliveryLog, &[Value])>,
+) -> Delivered {
     let (log, earlier) = match log {
         Some((log, earlier)) => (Some(log), earlier),
         None => (None, &[][..]),
@@ -84,7 +88,9 @@ pub async fn deliver(of: &Deliverable, settings: &DeliverSettings<'_>, log: Opti
         && work.done.fault == super::DeliverFault::None
     {
         work.done.fault = super::DeliverFault::Output;
-        work.done.reason = format!("{}; {stop}", work.done.reason).trim_start_matches("; ").to_owned();
+        work.done.reason = format!("{}; {stop}", work.done.reason)
+            .trim_start_matches("; ")
+            .to_owned();
     }
     work.done
 }
@@ -145,7 +151,10 @@ fn decide(seen: &Seen<'_>) -> Decision {
         }
         Merged::Tree(_) => None,
     };
-    let open = seen.requests.iter().find(|(request, _)| request.state == RequestState::Open);
+    let open = seen
+        .requests
+        .iter()
+        .find(|(request, _)| request.state == RequestState::Open);
     if let Some((request, held)) = open {
         if let Some(end) = foreign(Some(request)) {
             return end;
@@ -168,8 +177,16 @@ fn decide(seen: &Seen<'_>) -> Decision {
     let like = |(_, held): &&(ChangeRequest, HeldPatch)| held.is_like(seen.digest, seen.patch_id);
     if let Some((request, _)) = seen.requests.iter().find(like) {
         return match request.state {
-            RequestState::Merged => end(DeliverOutcome::Nothing, Some(request), "this patch was merged".to_owned()),
-            _ => end(DeliverOutcome::ClosedByPerson, Some(request), "a person closed the request for this patch".to_owned()),
+            RequestState::Merged => end(
+                DeliverOutcome::Nothing,
+                Some(request),
+                "this patch was merged".to_owned(),
+            ),
+            _ => end(
+                DeliverOutcome::ClosedByPerson,
+                Some(request),
+                "a person closed the request for this patch".to_owned(),
+            ),
         };
     }
     if !seen.forge && same {
@@ -216,7 +233,8 @@ impl Work<'_, '_> {
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
             line.extend(more.clone());
         }
-        log.record(&line).map_err(|error| DeliverStop::Output(error.to_string()))
+        log.record(&line)
+            .map_err(|error| DeliverStop::Output(error.to_string()))
     }
 
     fn end(&mut self, outcome: DeliverOutcome, reason: impl Into<String>) {
@@ -237,16 +255,25 @@ impl Work<'_, '_> {
             )));
         }
         if of.partial && !excepted {
-            return Err(DeliverStop::Refused("the run's work was cut off, so its patch may be unfinished".to_owned()));
+            return Err(DeliverStop::Refused(
+                "the run's work was cut off, so its patch may be unfinished".to_owned(),
+            ));
         }
         if of.patch.is_empty() {
             self.end(DeliverOutcome::Nothing, "the run changed nothing");
             return Ok(None);
         }
-        let sent = [texts.title.as_bytes(), texts.body.as_bytes(), texts.message.as_bytes(), texts.branch.as_bytes()];
+        let sent = [
+            texts.title.as_bytes(),
+            texts.body.as_bytes(),
+            texts.message.as_bytes(),
+            texts.branch.as_bytes(),
+        ];
         for bytes in std::iter::once(of.patch.as_slice()).chain(sent) {
             if let Some(name) = settings.quiet.find(bytes) {
-                return Err(DeliverStop::Policy(format!("what would be sent holds the value of {name}")));
+                return Err(DeliverStop::Policy(format!(
+                    "what would be sent holds the value of {name}"
+                )));
             }
         }
         let mine = |line: &&Value| {
@@ -261,7 +288,8 @@ impl Work<'_, '_> {
 
     async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
         let base = self.of.base.clone();
-        let base = base.ok_or_else(|| DeliverStop::Refused("the run was made outside of a git repository".to_owned()))?;
+        let base =
+            base.ok_or_else(|| DeliverStop::Refused("the run was made outside of a git repository".to_owned()))?;
         match self.settings.target {
             DeliverTarget::Branch | DeliverTarget::Mbox => self.locally(texts, &base).await,
             _ => self.remotely(texts, &base).await,
@@ -335,7 +363,13 @@ impl Work<'_, '_> {
         })
     }
 
-    async fn preview(&self, store: &DeliveryStore, texts: &Texts, base: &str, rebased: &Rebased) -> Result<Preview, DeliverStop> {
+    async fn preview(
+        &self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        base: &str,
+        rebased: &Rebased,
+    ) -> Result<Preview, DeliverStop> {
         let mut preview = Preview {
             base: base.to_owned(),
             title: texts.title.clone(),
@@ -367,7 +401,9 @@ impl Work<'_, '_> {
         };
         let trailers = ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree);
         let message = format!("{}\n\n{trailers}\n", texts.message);
-        let commit = store.commit(tree, &rebased.onto, &message, self.of.date, signed).await?;
+        let commit = store
+            .commit(tree, &rebased.onto, &message, self.of.date, signed)
+            .await?;
         Ok((commit, trailers))
     }
 
@@ -395,7 +431,9 @@ impl Work<'_, '_> {
             },
         };
         if name == texts.branch {
-            return Err(DeliverStop::Environment(format!("`{name}` is the base itself, and cannot be the branch too")));
+            return Err(DeliverStop::Environment(format!(
+                "`{name}` is the base itself, and cannot be the branch too"
+            )));
         }
         let rebased = self.rebased(&store, base, onto).await?;
         if self.settings.target == DeliverTarget::Mbox {
@@ -409,25 +447,49 @@ impl Work<'_, '_> {
                 return Ok(());
             }
             let signed = store.signs().await;
-            let (commit, _) = self.commit(&store, texts, &rebased, signed && !self.settings.dry_run).await?;
+            let (commit, _) = self
+                .commit(&store, texts, &rebased, signed && !self.settings.dry_run)
+                .await?;
             // What would be signed has no id yet.
             self.done.commit = (!signed || !self.settings.dry_run).then(|| commit.clone());
-            let outcome = if seen.is_none() { DeliverOutcome::Opened } else { DeliverOutcome::Updated };
+            let outcome = if seen.is_none() {
+                DeliverOutcome::Opened
+            } else {
+                DeliverOutcome::Updated
+            };
             if self.settings.dry_run {
                 self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
                 self.end(outcome, "");
                 return Ok(());
             }
             self.note("pushing", json!({ "commit": commit, "was": seen }))?;
-            if local::set_branch(&repository, &store, &texts.branch, &commit, &rebased.onto, seen.as_deref()).await? {
+            if local::set_branch(
+                &repository,
+                &store,
+                &texts.branch,
+                &commit,
+                &rebased.onto,
+                seen.as_deref(),
+            )
+            .await?
+            {
                 self.end(outcome, "");
                 return Ok(());
             }
         }
-        Err(DeliverStop::Conflict(format!("the branch {} was moved {ROUNDS} times meanwhile", texts.branch)))
+        Err(DeliverStop::Conflict(format!(
+            "the branch {} was moved {ROUNDS} times meanwhile",
+            texts.branch
+        )))
     }
 
-    async fn to_mbox(&mut self, store: &DeliveryStore, texts: &Texts, base: &str, rebased: &Rebased) -> Result<(), DeliverStop> {
+    async fn to_mbox(
+        &mut self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        base: &str,
+        rebased: &Rebased,
+    ) -> Result<(), DeliverStop> {
         let state = BranchState::Absent;
         let decision = decide(&self.seen(&state, rebased, &[]));
         if self.ended(store, texts, base, rebased, &decision).await? {
@@ -454,7 +516,12 @@ impl Work<'_, '_> {
         Ok(())
     }
 
-    fn seen<'s>(&'s self, state: &'s BranchState, rebased: &'s Rebased, requests: &'s [(ChangeRequest, HeldPatch)]) -> Seen<'s> {
+    fn seen<'s>(
+        &'s self,
+        state: &'s BranchState,
+        rebased: &'s Rebased,
+        requests: &'s [(ChangeRequest, HeldPatch)],
+    ) -> Seen<'s> {
         Seen {
             state,
             merged: &rebased.merged,
@@ -467,8 +534,21 @@ impl Work<'_, '_> {
     }
 
     /// Takes over a decision that ends the delivery. `false`: it goes on.
-    async fn ended(&mut self, store: &DeliveryStore, texts: &Texts, base: &str, rebased: &Rebased, decision: &Decision) -> Result<bool, DeliverStop> {
-        let Decision::End { outcome, url, commit, reason } = decision else {
+    async fn ended(
+        &mut self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        base: &str,
+        rebased: &Rebased,
+        decision: &Decision,
+    ) -> Result<bool, DeliverStop> {
+        let Decision::End {
+            outcome,
+            url,
+            commit,
+            reason,
+        } = decision
+        else {
             return Ok(false);
         };
         self.done.url.clone_from(url);
@@ -510,7 +590,8 @@ impl Work<'_, '_> {
         store.know(base).await?;
         let head: Listed = self.patiently(async || store.list(&upstream, &[]).await).await?;
         let wanted = settings.base.clone().or_else(|| texts.base.clone());
-        let no_base = || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
+        let no_base =
+            || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
         let name = wanted.or_else(|| head.default.clone()).ok_or_else(no_base)?;
         let is_own = settings.into.is_none();
         if is_own && (texts.branch == name || Some(&texts.branch) == head.default.as_ref()) {
@@ -521,7 +602,11 @@ impl Work<'_, '_> {
         }
         let route = Route {
             project: remote.project.clone().unwrap_or_default(),
-            into: settings.into.clone().or_else(|| remote.project.clone()).unwrap_or_default(),
+            into: settings
+                .into
+                .clone()
+                .or_else(|| remote.project.clone())
+                .unwrap_or_default(),
             branch: texts.branch.clone(),
             base: name.clone(),
         };
@@ -533,12 +618,17 @@ impl Work<'_, '_> {
         // Somebody else may be quicker at any step; then everything is looked at again.
         let mut tried_to_open = self.interrupted;
         for round in 1..=ROUNDS {
-            let listed = self.patiently(async || store.list(&remote, &[&texts.branch]).await).await?;
+            let listed = self
+                .patiently(async || store.list(&remote, &[&texts.branch]).await)
+                .await?;
             let there = listed.commit(&texts.branch).is_some();
             let mut own = Vec::new();
             match is_own {
                 true => own.push((name.as_str(), Fetched::Base)),
-                false => self.patiently(async || store.fetch(&upstream, &[(&name, Fetched::Base)]).await).await?,
+                false => {
+                    self.patiently(async || store.fetch(&upstream, &[(&name, Fetched::Base)]).await)
+                        .await?
+                }
             }
             if there {
                 own.push((texts.branch.as_str(), Fetched::Branch));
@@ -584,7 +674,9 @@ impl Work<'_, '_> {
             {
                 let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
                 let counts = |request: &ChangeRequest| {
-                    message::unmarked(&request.body).1.is_some_and(|lines| lines.contains(&recipe))
+                    message::unmarked(&request.body)
+                        .1
+                        .is_some_and(|lines| lines.contains(&recipe))
                 };
                 let open = forge.open_requests(&route, &facts, counts).await?;
                 if open >= most {
@@ -596,7 +688,10 @@ impl Work<'_, '_> {
             let signed = push && store.signs().await;
             let (commit, trailers) = match (push, state.commit()) {
                 (false, Some(commit)) => (commit.to_owned(), self.trailers_of(texts, &rebased)),
-                _ => self.commit(&store, texts, &rebased, signed && !settings.dry_run).await?,
+                _ => {
+                    self.commit(&store, texts, &rebased, signed && !settings.dry_run)
+                        .await?
+                }
             };
             self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
             let opened = match (&update, forge.is_some(), there) {
@@ -658,7 +753,9 @@ impl Work<'_, '_> {
                 }
             }
         }
-        Err(DeliverStop::Service(format!("branch and requests changed {ROUNDS} times while they were looked at")))
+        Err(DeliverStop::Service(format!(
+            "branch and requests changed {ROUNDS} times while they were looked at"
+        )))
     }
 
     fn trailers_of(&self, texts: &Texts, rebased: &Rebased) -> String {
@@ -670,18 +767,27 @@ impl Work<'_, '_> {
     }
 
     /// The requests from the branch, each with the patch that it holds as far as somebody says so.
-    async fn requests(&self, forge: &Forge<'_>, route: &Route, facts: &[Value]) -> Result<Vec<(ChangeRequest, HeldPatch)>, DeliverStop> {
+    async fn requests(
+        &self,
+        forge: &Forge<'_>,
+        route: &Route,
+        facts: &[Value],
+    ) -> Result<Vec<(ChangeRequest, HeldPatch)>, DeliverStop> {
         let mut found = Vec::new();
         for request in forge.requests(route, facts).await? {
             let marker = message::unmarked(&request.body).1.unwrap_or_default();
             let mut held = HeldPatch::of(&marker);
-            let sure = held.is_known() && message::is_untouched(forge.dialect.bare_title(&request.title), &request.body);
+            let sure =
+                held.is_known() && message::is_untouched(forge.dialect.bare_title(&request.title), &request.body);
             // A description that somebody edited may tell of an older patch; the commit tells of the last.
             let open = request.state == RequestState::Open;
             if !sure && open {
                 held = HeldPatch::default();
             }
-            if !sure && !open && found.len() < CLOSED && super::store::is_id(&request.head)
+            if !sure
+                && !open
+                && found.len() < CLOSED
+                && super::store::is_id(&request.head)
                 && let Some(message) = forge.commit_message(route, &request.head).await?
             {
                 let of_commit = HeldPatch::of(&message);
@@ -713,9 +819,17 @@ fn forge<'s>(settings: &'s DeliverSettings<'_>, route: &Route) -> Result<Option<
         return Err(DeliverStop::Environment(format!("no token: set {names}")));
     };
     if route.project.is_empty() {
-        return Err(DeliverStop::Environment("the remote's address names no OWNER/NAME".to_owned()));
+        return Err(DeliverStop::Environment(
+            "the remote's address names no OWNER/NAME".to_owned(),
+        ));
     }
-    Ok(Some(Forge::new(dialect, api.clone(), token.clone(), settings.patience, settings.quiet)))
+    Ok(Some(Forge::new(
+        dialect,
+        api.clone(),
+        token.clone(),
+        settings.patience,
+        settings.quiet,
+    )))
 }
 
 fn draft(texts: &Texts, trailers: &str) -> Draft {
@@ -752,7 +866,13 @@ mod tests {
     }
 
     /// The patch is `new` with the id `n`.
-    fn outcome(state: &BranchState, merged: &Merged, empty: bool, requests: &[(ChangeRequest, HeldPatch)], forge: bool) -> String {
+    fn outcome(
+        state: &BranchState,
+        merged: &Merged,
+        empty: bool,
+        requests: &[(ChangeRequest, HeldPatch)],
+        forge: bool,
+    ) -> String {
         let seen = Seen {
             state,
             merged,
@@ -790,31 +910,226 @@ mod tests {
         let bad = Merged::Conflict(vec!["a".to_owned()]);
         let none: &[(ChangeRequest, HeldPatch)] = &[];
         let one = |state, digest: &str, id: &str| vec![(request(state), held(digest, id))];
-        let two = [(request(Closed), held("other", "x")), (request(WasMerged), held("new", "n"))];
-        let table: Vec<(&str, BranchState, &Merged, bool, Vec<(ChangeRequest, HeldPatch)>, bool, &str)> = vec![
-            ("first time", BranchState::Absent, &good, false, none.to_vec(), true, "push and open"),
-            ("killed after the push", ours("new"), &good, false, none.to_vec(), true, "open"),
-            ("the same again", ours("new"), &good, false, one(Open, "new", "n"), true, "unchanged"),
-            ("the same again, the base is newer and in conflict", ours("new"), &bad, false, one(Open, "new", "n"), true, "unchanged"),
-            ("killed between push and text", ours("new"), &good, false, one(Open, "old", "o"), true, "update"),
-            ("another patch", ours("old"), &good, false, one(Open, "old", "o"), true, "push and update"),
-            ("another patch that conflicts", ours("old"), &bad, false, one(Open, "old", "o"), true, "conflict"),
-            ("a person's commit, open", foreign(), &good, false, one(Open, "old", "o"), true, "conflict"),
-            ("a person's branch", foreign(), &good, false, none.to_vec(), true, "conflict"),
-            ("closed, the same", ours("new"), &good, false, one(Closed, "new", "n"), true, "closed_by_person"),
-            ("closed, the same elsewhere in the file", ours("old"), &good, false, one(Closed, "old", "n"), true, "closed_by_person"),
-            ("closed, the same, now in conflict", ours("new"), &bad, false, one(Closed, "new", "n"), true, "closed_by_person"),
-            ("closed, another", ours("old"), &good, false, one(Closed, "old", "o"), true, "push and open"),
-            ("merged, the same", behind(), &good, false, one(WasMerged, "new", "n"), true, "nothing"),
-            ("merged, another, branch kept", ours("old"), &good, false, one(WasMerged, "old", "o"), true, "push and open"),
-            ("merged before a later one was closed", BranchState::Absent, &good, false, two.to_vec(), true, "nothing"),
-            ("the base has it", BranchState::Absent, &good, true, none.to_vec(), true, "nothing"),
-            ("conflict", BranchState::Absent, &bad, false, none.to_vec(), true, "conflict"),
-            ("push, first", BranchState::Absent, &good, false, none.to_vec(), false, "push and open"),
-            ("push, again", ours("new"), &good, false, none.to_vec(), false, "unchanged"),
-            ("push, another", ours("old"), &good, false, none.to_vec(), false, "push and open"),
-            ("push, behind", behind(), &good, false, none.to_vec(), false, "push and open"),
-            ("push, a person's", foreign(), &good, false, none.to_vec(), false, "conflict"),
+        let two = [
+            (request(Closed), held("other", "x")),
+            (request(WasMerged), held("new", "n")),
+        ];
+        let table: Vec<(
+            &str,
+            BranchState,
+            &Merged,
+            bool,
+            Vec<(ChangeRequest, HeldPatch)>,
+            bool,
+            &str,
+        )> = vec![
+            (
+                "first time",
+                BranchState::Absent,
+                &good,
+                false,
+                none.to_vec(),
+                true,
+                "push and open",
+            ),
+            (
+                "killed after the push",
+                ours("new"),
+                &good,
+                false,
+                none.to_vec(),
+                true,
+                "open",
+            ),
+            (
+                "the same again",
+                ours("new"),
+                &good,
+                false,
+                one(Open, "new", "n"),
+                true,
+                "unchanged",
+            ),
+            (
+                "the same again, the base is newer and in conflict",
+                ours("new"),
+                &bad,
+                false,
+                one(Open, "new", "n"),
+                true,
+                "unchanged",
+            ),
+            (
+                "killed between push and text",
+                ours("new"),
+                &good,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "update",
+            ),
+            (
+                "another patch",
+                ours("old"),
+                &good,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "push and update",
+            ),
+            (
+                "another patch that conflicts",
+                ours("old"),
+                &bad,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "conflict",
+            ),
+            (
+                "a person's commit, open",
+                foreign(),
+                &good,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "conflict",
+            ),
+            (
+                "a person's branch",
+                foreign(),
+                &good,
+                false,
+                none.to_vec(),
+                true,
+                "conflict",
+            ),
+            (
+                "closed, the same",
+                ours("new"),
+                &good,
+                false,
+                one(Closed, "new", "n"),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "closed, the same elsewhere in the file",
+                ours("old"),
+                &good,
+                false,
+                one(Closed, "old", "n"),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "closed, the same, now in conflict",
+                ours("new"),
+                &bad,
+                false,
+                one(Closed, "new", "n"),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "closed, another",
+                ours("old"),
+                &good,
+                false,
+                one(Closed, "old", "o"),
+                true,
+                "push and open",
+            ),
+            (
+                "merged, the same",
+                behind(),
+                &good,
+                false,
+                one(WasMerged, "new", "n"),
+                true,
+                "nothing",
+            ),
+            (
+                "merged, another, branch kept",
+                ours("old"),
+                &good,
+                false,
+                one(WasMerged, "old", "o"),
+                true,
+                "push and open",
+            ),
+            (
+                "merged before a later one was closed",
+                BranchState::Absent,
+                &good,
+                false,
+                two.to_vec(),
+                true,
+                "nothing",
+            ),
+            (
+                "the base has it",
+                BranchState::Absent,
+                &good,
+                true,
+                none.to_vec(),
+                true,
+                "nothing",
+            ),
+            (
+                "conflict",
+                BranchState::Absent,
+                &bad,
+                false,
+                none.to_vec(),
+                true,
+                "conflict",
+            ),
+            (
+                "push, first",
+                BranchState::Absent,
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "push and open",
+            ),
+            (
+                "push, again",
+                ours("new"),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "unchanged",
+            ),
+            (
+                "push, another",
+                ours("old"),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "push and open",
+            ),
+            (
+                "push, behind",
+                behind(),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "push and open",
+            ),
+            (
+                "push, a person's",
+                foreign(),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "conflict",
+            ),
         ];
         for (what, state, merged, empty, requests, forge, expected) in table {
             assert_eq!(outcome(&state, merged, empty, &requests, forge), expected, "{what}");

@@ -39,7 +39,11 @@ pub fn value(value: &Value, of_text: fn(&str) -> String) -> Value {
         Value::Array(items) => items.iter().map(|item| self::value(item, of_text)).collect(),
         Value::Object(entries) => {
             let entries = entries.iter();
-            Value::Object(entries.map(|(name, item)| (name.clone(), self::value(item, of_text))).collect())
+            Value::Object(
+                entries
+                    .map(|(name, item)| (name.clone(), self::value(item, of_text)))
+                    .collect(),
+            )
         }
         other => other.clone(),
     }
@@ -86,7 +90,9 @@ fn marks(line: &str, out: &mut String) {
             _ => false,
         };
         let link = c == '/' && LINKS.iter().any(|link| line[..=at].ends_with(link));
-        let checks = c == '-' && before.to_ascii_lowercase().ends_with("skip") && rest.to_ascii_lowercase().starts_with("checks");
+        let checks = c == '-'
+            && before.to_ascii_lowercase().ends_with("skip")
+            && rest.to_ascii_lowercase().starts_with("checks");
         if broken || link || checks {
             out.push(BREAK);
         }
@@ -128,7 +134,10 @@ mod tests {
         ("Signed-off-by: A <a@b>", "Signed-off-byB: A <a@Bb>"),
         ("Overnight-Patch: sha256:0", "Overnight-PatchB: sha256:0"),
         ("Note: fine", "Note: fine"),
-        ("closes https://h.org/o/n/issues/1", "closes https://h.org/o/n/issues/B1"),
+        (
+            "closes https://h.org/o/n/issues/1",
+            "closes https://h.org/o/n/issues/B1",
+        ),
         ("---", "B---"),
         ("diff --git a/x b/x", "Bdiff --git a/x b/x"),
         ("From 0000 Mon", "BFrom 0000 Mon"),
@@ -145,7 +154,10 @@ mod tests {
 
     #[test]
     fn descriptions_hold_no_html_and_no_images() {
-        assert_eq!(markdown("<img src=x> ![a](http://x)"), "&lt;img src=x> !\u{200b}[a](http://x)");
+        assert_eq!(
+            markdown("<img src=x> ![a](http://x)"),
+            "&lt;img src=x> !\u{200b}[a](http://x)"
+        );
         assert_eq!(markdown("a && b < c"), "a &amp;&amp; b &lt; c");
     }
 

@@ -50,7 +50,9 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
 /// # Errors
 /// [`DeliverStop::Environment`].
 pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Result<bool, DeliverStop> {
-    Ok(git(repository, &["merge-base", "--is-ancestor", one, other], May::Read).await?.ok)
+    Ok(git(repository, &["merge-base", "--is-ancestor", one, other], May::Read)
+        .await?
+        .ok)
 }
 
 /// The address of a named remote, as the repository's own configuration has it; what that includes is not read.
@@ -79,23 +81,38 @@ pub async fn set_branch(
     let full = format!("refs/heads/{name}");
     let format = "--format=%(worktreepath)";
     if let Some(tree) = line(&git(repository, &["for-each-ref", format, &full], May::Read).await?) {
-        return Err(DeliverStop::Conflict(format!("the branch {name} is checked out in {tree}")));
+        return Err(DeliverStop::Conflict(format!(
+            "the branch {name} is checked out in {tree}"
+        )));
     }
     let pack = store.pack(commit, base).await?;
     let scratch = Scratch::make(commit.len() == 64).map_err(DeliverStop::Environment)?;
     let objects = repository.objects();
     let mut env = scratch.env();
-    env.push(("GIT_OBJECT_DIRECTORY".to_owned(), objects.to_string_lossy().into_owned()));
+    env.push((
+        "GIT_OBJECT_DIRECTORY".to_owned(),
+        objects.to_string_lossy().into_owned(),
+    ));
     let places = [objects];
     let args = ["unpack-objects", "-q"];
     let unpacked = held::git(&args, scratch.path(), &env, Some(&pack), May::Write(&places)).await;
     let unpacked = unpacked.map_err(DeliverStop::Environment)?;
     if !unpacked.ok {
-        return Err(DeliverStop::Environment(format!("git unpack-objects: {}", unpacked.stderr)));
+        return Err(DeliverStop::Environment(format!(
+            "git unpack-objects: {}",
+            unpacked.stderr
+        )));
     }
     let places = [repository.common_dir.clone()];
     let zeros = "0".repeat(commit.len());
-    let args = ["update-ref", "-m", "overnight deliver", &full, commit, seen.unwrap_or(&zeros)];
+    let args = [
+        "update-ref",
+        "-m",
+        "overnight deliver",
+        &full,
+        commit,
+        seen.unwrap_or(&zeros),
+    ];
     let moved = git(repository, &args, May::Write(&places)).await?;
     if moved.ok {
         return Ok(true);

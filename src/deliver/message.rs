@@ -52,7 +52,12 @@ pub struct Texts {
 
 /// What a template may speak of, its texts made inert by one of the functions of [`inert`].
 fn scope(of: &Deliverable, make: fn(&str) -> String) -> BTreeMap<String, Value> {
-    let mut values: BTreeMap<String, Value> = of.plan.values.iter().map(|(name, value)| (name.clone(), inert::value(value, make))).collect();
+    let mut values: BTreeMap<String, Value> = of
+        .plan
+        .values
+        .iter()
+        .map(|(name, value)| (name.clone(), inert::value(value, make)))
+        .collect();
     let field = |name: &str| of.result.get(name).cloned().unwrap_or(Value::Null);
     let answer = match field("output") {
         Value::Null => field("response"),
@@ -166,7 +171,13 @@ pub fn branch_prefix(recipe: &str) -> String {
 
 /// A name as a part of a branch.
 fn slug(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c
+        } else {
+            '-'
+        }
+    };
     let text: String = name.chars().map(plain).collect();
     let text = text.trim_matches(['-', '.']).to_owned();
     if text.is_empty() { "run".to_owned() } else { text }
@@ -261,7 +272,10 @@ mod tests {
     fn a_description_knows_whether_it_was_edited() {
         let text = marked("title", "a\nbody", "Overnight-Patch: sha256:1");
         assert!(is_untouched("title", &text));
-        assert!(is_untouched("title", &text.replace('\n', "\r\n")), "a web form writes other line ends");
+        assert!(
+            is_untouched("title", &text.replace('\n', "\r\n")),
+            "a web form writes other line ends"
+        );
         assert!(!is_untouched("another", &text));
         assert!(!is_untouched("title", &text.replace("a\nbody", "their body")));
         assert!(!is_untouched("title", "no marker"));
@@ -277,7 +291,13 @@ mod tests {
 
     #[test]
     fn names_of_recipes_and_jobs_become_parts_of_a_branch() {
-        for (name, part) in [("fix-clippy", "fix-clippy"), ("../x", "x"), ("a b@{c", "a-b--c"), ("-", "run"), ("é", "run")] {
+        for (name, part) in [
+            ("fix-clippy", "fix-clippy"),
+            ("../x", "x"),
+            ("a b@{c", "a-b--c"),
+            ("-", "run"),
+            ("é", "run"),
+        ] {
             assert_eq!(slug(name), part, "{name}");
         }
     }

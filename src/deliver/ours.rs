@@ -21,7 +21,11 @@ pub fn trailers(of: &Deliverable, recipe: &str, patch_id: &str, tree: &str) -> S
         format!("{RUN}: {}", of.run),
         format!("{RECIPE}: {recipe} sha256:{}", of.recipe_digest),
     ];
-    lines.extend(of.policies.iter().map(|policy| format!("{POLICY}: sha256:{}", policy.digest)));
+    lines.extend(
+        of.policies
+            .iter()
+            .map(|policy| format!("{POLICY}: sha256:{}", policy.digest)),
+    );
     lines.push(format!("{PATCH}: sha256:{}", of.patch_digest));
     if !patch_id.is_empty() {
         lines.push(format!("{PATCH_ID}: {patch_id}"));
@@ -88,7 +92,9 @@ impl RawCommit {
 pub fn trailer<'a>(message: &'a str, name: &str) -> Option<&'a str> {
     let last = message.trim_end().rsplit("\n\n").next()?;
     let mut lines = last.lines().rev();
-    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::trim)
+    lines
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        .map(str::trim)
 }
 
 /// Which patch a commit or a request holds, as far as it says so.
@@ -130,11 +136,19 @@ impl HeldPatch {
 pub enum BranchState {
     Absent,
     /// At or behind the base: nothing on it can be lost.
-    Behind { commit: String },
+    Behind {
+        commit: String,
+    },
     /// Every commit above the base is ours.
-    Ours { commit: String, patch: HeldPatch },
+    Ours {
+        commit: String,
+        patch: HeldPatch,
+    },
     /// A commit that is not ours, and why.
-    Foreign { commit: String, why: String },
+    Foreign {
+        commit: String,
+        why: String,
+    },
 }
 
 impl BranchState {
@@ -157,7 +171,8 @@ mod tests {
         ))
     }
 
-    const OURS: &str = "t\n\nbody\n\nOvernight-Run: r\nOvernight-Recipe: n sha256:1\nOvernight-Patch: sha256:2\nOvernight-Tree: 11\n";
+    const OURS: &str =
+        "t\n\nbody\n\nOvernight-Run: r\nOvernight-Recipe: n sha256:1\nOvernight-Patch: sha256:2\nOvernight-Tree: 11\n";
 
     #[test]
     fn a_commit_is_ours_or_a_persons() {
@@ -170,7 +185,10 @@ mod tests {
         ] {
             assert!(commit(&message, committed).foreign().is_some(), "{what}");
         }
-        let merge = RawCommit { parents: vec!["1".into(), "2".into()], ..commit(OURS, "100") };
+        let merge = RawCommit {
+            parents: vec!["1".into(), "2".into()],
+            ..commit(OURS, "100")
+        };
         assert!(merge.foreign().is_some());
     }
 

@@ -31,8 +31,15 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
             refused.push(format!("{path} (outside of the workspace `{prefix}`)"));
             continue;
         };
-        let by = if rulers.strict { Author::Call } else { Author::TrustedStep };
-        let floor = rulers.floor.as_ref().map(|floor| rule_change(floor, local, Author::TrustedStep));
+        let by = if rulers.strict {
+            Author::Call
+        } else {
+            Author::TrustedStep
+        };
+        let floor = rulers
+            .floor
+            .as_ref()
+            .map(|floor| rule_change(floor, local, Author::TrustedStep));
         let ruled = match floor {
             Some(denied @ ChangeRuling::Denied { .. }) => denied,
             _ => rule_change(&rulers.policies, local, by),
@@ -54,7 +61,10 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
         more => format!(" and {more} more"),
     };
     refused.truncate(NAMED);
-    Err(DeliverStop::Policy(format!("the policy does not allow to change {}{more}", refused.join(", "))))
+    Err(DeliverStop::Policy(format!(
+        "the policy does not allow to change {}{more}",
+        refused.join(", ")
+    )))
 }
 
 /// Where the workspace lies in the repository: what the paths of the patch have before those of the record.
@@ -75,7 +85,10 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
     };
     let mut ends: Vec<usize> = first.match_indices('/').map(|(at, _)| at + 1).collect();
     ends.insert(0, 0);
-    let found = ends.into_iter().filter_map(|end| first.get(..end)).find(|prefix| fits(prefix));
+    let found = ends
+        .into_iter()
+        .filter_map(|end| first.get(..end))
+        .find(|prefix| fits(prefix));
     found.map(str::to_owned).ok_or_else(|| {
         DeliverStop::Refused("the patch changes other files than the journal says: it was altered".to_owned())
     })
@@ -93,7 +106,9 @@ pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverSto
     };
     let found = over("files", files, limits.max_files).or_else(|| over("lines", lines, limits.max_lines));
     match found {
-        Some(why) => Err(DeliverStop::Policy(format!("the policy does not allow so large a change: {why}"))),
+        Some(why) => Err(DeliverStop::Policy(format!(
+            "the policy does not allow so large a change: {why}"
+        ))),
         None => Ok(()),
     }
 }
@@ -109,7 +124,9 @@ mod tests {
             name: "p.yaml".to_owned(),
             text: text.to_owned(),
         };
-        load(&mut Files::default(), &[source], &KnownTools::builtin()).unwrap().0
+        load(&mut Files::default(), &[source], &KnownTools::builtin())
+            .unwrap()
+            .0
     }
 
     fn rulers(text: &str, strict: bool) -> Rulers {
@@ -125,7 +142,10 @@ mod tests {
         let text = "version: 1\nrules:\n  - { allow: [write_file, replace], paths: [\".github/workflows/x.yml\"] }\n";
         let path = [".github/workflows/x.yml".to_owned()];
         let own = rulers(text, true);
-        assert!(rule(&own, &path, "").is_ok(), "a policy of the command line may name it");
+        assert!(
+            rule(&own, &path, "").is_ok(),
+            "a policy of the command line may name it"
+        );
         let recorded = Rulers {
             floor: Some(set("version: 1\nextends: [builtin:edit]\n")),
             ..own
@@ -155,14 +175,24 @@ mod tests {
     fn a_change_may_be_so_large() {
         let text = "version: 1\ndeliver: { max_files: 2, max_lines: 10 }\n";
         for (files, lines, allowed) in [(2, 10, true), (3, 1, false), (1, 11, false)] {
-            assert_eq!(measure(&rulers(text, true), files, lines).is_ok(), allowed, "{files} {lines}");
+            assert_eq!(
+                measure(&rulers(text, true), files, lines).is_ok(),
+                allowed,
+                "{files} {lines}"
+            );
         }
         assert!(measure(&rulers("version: 1\n", true), 1_000, 1_000_000).is_ok());
     }
 
     #[test]
     fn the_workspace_is_found_in_the_repository() {
-        let change = |path: &str| FileChange { path: path.to_owned(), kind: "modified".to_owned(), from: None, added: None, removed: None };
+        let change = |path: &str| FileChange {
+            path: path.to_owned(),
+            kind: "modified".to_owned(),
+            from: None,
+            added: None,
+            removed: None,
+        };
         let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let recorded = [change("a.rs"), change("x/b.rs")];
         assert_eq!(prefix(&paths(&["a.rs", "x/b.rs"]), &recorded).unwrap(), "");

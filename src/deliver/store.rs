@@ -47,7 +47,9 @@ impl Listed {
     /// The commit of a branch.
     pub fn commit(&self, branch: &str) -> Option<&str> {
         let mut branches = self.branches.iter();
-        branches.find(|(name, _)| name == branch).map(|(_, commit)| commit.as_str())
+        branches
+            .find(|(name, _)| name == branch)
+            .map(|(_, commit)| commit.as_str())
     }
 }
 
@@ -99,7 +101,9 @@ impl DeliveryStore {
         // A path with a colon or a quote would be taken for several.
         let odd = |path: &PathBuf| path.to_string_lossy().contains([':', '"', '\n']);
         if borrowed.as_ref().is_some_and(odd) {
-            return Err(DeliverStop::Environment("the path of the repository holds a colon or a quote".to_owned()));
+            return Err(DeliverStop::Environment(
+                "the path of the repository holds a colon or a quote".to_owned(),
+            ));
         }
         Ok(Self {
             scratch,
@@ -120,7 +124,7 @@ impl DeliveryStore {
         for who in ["AUTHOR", "COMMITTER"] {
             env.push((format!("GIT_{who}_NAME"), "overnight".to_owned()));
             env.push((format!("GIT_{who}_EMAIL"), "overnight@localhost".to_owned()));
-            env.push((format!("GIT_{who}_DATE"), "0 +0000".to_owned()));
+            env.push((format!("GIT_{who}_DATE"), "@1 +0000".to_owned()));
         }
         env
     }
@@ -136,7 +140,10 @@ impl DeliveryStore {
         let printed = self.git(args, stdin).await?;
         if !printed.ok {
             let what = args.first().unwrap_or(&"");
-            return Err(DeliverStop::Environment(format!("git {what}: {}", self.said(&printed.stderr))));
+            return Err(DeliverStop::Environment(format!(
+                "git {what}: {}",
+                self.said(&printed.stderr)
+            )));
         }
         Ok(String::from_utf8_lossy(&printed.stdout).trim_end().to_owned())
     }
@@ -154,7 +161,11 @@ impl DeliveryStore {
     /// git under the user's configuration, towards this remote.
     async fn reach(&self, args: &[&str], remote: &RemoteAddress) -> Result<Printed, RemoteError> {
         let mut env = self.user.clone();
-        env.extend(self.env().into_iter().filter(|(name, _)| !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_")));
+        env.extend(
+            self.env()
+                .into_iter()
+                .filter(|(name, _)| !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_")),
+        );
         let mut places = vec![self.scratch.path().to_owned()];
         // The server of a directory is a git of this machine.
         places.extend(remote.directory.clone());
@@ -205,10 +216,21 @@ impl DeliveryStore {
             .iter()
             .map(|(branch, to)| format!("+refs/heads/{branch}:{}", to.reference()))
             .collect();
-        let mut args = vec!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", &remote.url];
+        let mut args = vec![
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--",
+            &remote.url,
+        ];
         args.extend(specs.iter().map(String::as_str));
         let printed = self.reach(&args, remote).await?;
-        if printed.ok { Ok(()) } else { Err(self.trouble(&printed)) }
+        if printed.ok {
+            Ok(())
+        } else {
+            Err(self.trouble(&printed))
+        }
     }
 
     /// Sees to it that the run's base commit is there: in the borrowed objects, or from the remote.
@@ -223,7 +245,16 @@ impl DeliveryStore {
         if !self.has(&tree).await?
             && let Some(remote) = remote
         {
-            let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--depth=1", "--", &remote.url, base];
+            let args = [
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--depth=1",
+                "--",
+                &remote.url,
+                base,
+            ];
             // Whether it came is looked at below; a server need not give what no branch names.
             let _ = self.reach(&args, remote).await;
         }
@@ -248,7 +279,11 @@ impl DeliveryStore {
     /// # Errors
     /// [`DeliverStop::Environment`].
     pub async fn fetched(&self, which: Fetched) -> Result<String, DeliverStop> {
-        self.text(&["rev-parse", "--verify", &format!("{}^{{commit}}", which.reference())], None).await
+        self.text(
+            &["rev-parse", "--verify", &format!("{}^{{commit}}", which.reference())],
+            None,
+        )
+        .await
     }
 
     /// The tree that the patch makes of a commit.
@@ -274,7 +309,8 @@ impl DeliveryStore {
     /// # Errors
     /// [`DeliverStop::Environment`].
     pub async fn tree_of(&self, commit: &str) -> Result<String, DeliverStop> {
-        self.text(&["rev-parse", "--verify", &format!("{commit}^{{tree}}")], None).await
+        self.text(&["rev-parse", "--verify", &format!("{commit}^{{tree}}")], None)
+            .await
     }
 
     /// A three-way merge of what the patch made of `base` with the commit `onto`, whatever their histories are.
@@ -289,9 +325,20 @@ impl DeliveryStore {
         }
         // Commits of our own give git the merge base that it is to take.
         let root = self.text(&["commit-tree", &base, "-m", "base"], None).await?;
-        let theirs = self.text(&["commit-tree", &onto, "-p", &root, "-m", "onto"], None).await?;
-        let ours = self.text(&["commit-tree", patched, "-p", &root, "-m", "patched"], None).await?;
-        let args = ["merge-tree", "--write-tree", "--name-only", "--no-messages", &theirs, &ours];
+        let theirs = self
+            .text(&["commit-tree", &onto, "-p", &root, "-m", "onto"], None)
+            .await?;
+        let ours = self
+            .text(&["commit-tree", patched, "-p", &root, "-m", "patched"], None)
+            .await?;
+        let args = [
+            "merge-tree",
+            "--write-tree",
+            "--name-only",
+            "--no-messages",
+            &theirs,
+            &ours,
+        ];
         let printed = self.git(&args, None).await?;
         let text = String::from_utf8_lossy(&printed.stdout);
         let mut lines = text.lines();
@@ -303,7 +350,10 @@ impl DeliveryStore {
                 paths.truncate(NAMED);
                 Ok(Merged::Conflict(paths))
             }
-            _ => Err(DeliverStop::Environment(format!("git merge-tree: {}", self.said(&printed.stderr)))),
+            _ => Err(DeliverStop::Environment(format!(
+                "git merge-tree: {}",
+                self.said(&printed.stderr)
+            ))),
         }
     }
 
@@ -312,8 +362,17 @@ impl DeliveryStore {
     /// # Errors
     /// [`DeliverStop::Environment`].
     pub async fn changed(&self, from: &str, to: &str) -> Result<Vec<String>, DeliverStop> {
-        let text = self.text(&["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to], None).await?;
-        Ok(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+        let text = self
+            .text(
+                &["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to],
+                None,
+            )
+            .await?;
+        Ok(text
+            .split('\0')
+            .filter(|path| !path.is_empty())
+            .map(str::to_owned)
+            .collect())
     }
 
     /// Added and removed lines between two trees.
@@ -321,7 +380,9 @@ impl DeliveryStore {
     /// # Errors
     /// [`DeliverStop::Environment`].
     pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64), DeliverStop> {
-        let text = self.text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None).await?;
+        let text = self
+            .text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None)
+            .await?;
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         Ok(text.lines().fold((0, 0), |(added, removed), line| {
             let mut words = line.split('\t');
@@ -434,7 +495,16 @@ impl DeliveryStore {
     ) -> Result<Pushed, DeliverStop> {
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", seen.unwrap_or_default());
         let spec = format!("{commit}:refs/heads/{branch}");
-        let args = ["push", "--porcelain", "--no-verify", "--no-signed", &lease, "--", &remote.url, &spec];
+        let args = [
+            "push",
+            "--porcelain",
+            "--no-verify",
+            "--no-signed",
+            &lease,
+            "--",
+            &remote.url,
+            &spec,
+        ];
         let printed = match self.reach(&args, remote).await {
             Ok(printed) => printed,
             Err(RemoteError::Unreachable(why)) => return Ok(Pushed::Unreachable(why)),
@@ -453,11 +523,23 @@ impl DeliveryStore {
             });
         }
         // The server's own words for a lease that it could not keep, besides git's.
-        let moved = ["(stale info)", "(fetch first)", "(non-fast-forward)", "cannot lock ref", "failed to update ref", "reference already exists", "incorrect old value"];
+        let moved = [
+            "(stale info)",
+            "(fetch first)",
+            "(non-fast-forward)",
+            "cannot lock ref",
+            "failed to update ref",
+            "reference already exists",
+            "incorrect old value",
+        ];
         if moved.iter().any(|word| ending.contains(word)) {
             return Ok(Pushed::Moved);
         }
-        let remote_says: Vec<&str> = printed.stderr.lines().filter_map(|line| line.strip_prefix("remote:")).collect();
+        let remote_says: Vec<&str> = printed
+            .stderr
+            .lines()
+            .filter_map(|line| line.strip_prefix("remote:"))
+            .collect();
         let said = self.said(&format!("{ending} {}", remote_says.join(" ")));
         Ok(Pushed::Refused(format!("the git server refuses the branch: {said}")))
     }
@@ -467,11 +549,23 @@ impl DeliveryStore {
     /// # Errors
     /// [`DeliverStop::Environment`].
     pub async fn mail(&self, commit: &str) -> Result<Vec<u8>, DeliverStop> {
-        let args = ["format-patch", "--stdout", "--binary", "--full-index", "--no-signature", "--no-renames", "-1", commit];
+        let args = [
+            "format-patch",
+            "--stdout",
+            "--binary",
+            "--full-index",
+            "--no-signature",
+            "--no-renames",
+            "-1",
+            commit,
+        ];
         let printed = self.git(&args, None).await?;
         match printed.ok {
             true => Ok(printed.stdout),
-            false => Err(DeliverStop::Environment(format!("git format-patch: {}", self.said(&printed.stderr)))),
+            false => Err(DeliverStop::Environment(format!(
+                "git format-patch: {}",
+                self.said(&printed.stderr)
+            ))),
         }
     }
 
@@ -485,7 +579,10 @@ impl DeliveryStore {
         let printed = self.git(&args, Some(wanted.as_bytes())).await?;
         match printed.ok {
             true => Ok(printed.stdout),
-            false => Err(DeliverStop::Environment(format!("git pack-objects: {}", self.said(&printed.stderr)))),
+            false => Err(DeliverStop::Environment(format!(
+                "git pack-objects: {}",
+                self.said(&printed.stderr)
+            ))),
         }
     }
 }
@@ -514,7 +611,19 @@ pub fn is_id(text: &str) -> bool {
 /// Whether what git said is a trouble that passes: the server was not reached, or fell over.
 fn is_passing(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
-    let lasting = ["401", "403", "404", "authentication failed", "could not read username", "could not read password", "permission denied", "not found", "does not appear to be a git repository", "certificate", "host key verification"];
+    let lasting = [
+        "401",
+        "403",
+        "404",
+        "authentication failed",
+        "could not read username",
+        "could not read password",
+        "permission denied",
+        "not found",
+        "does not appear to be a git repository",
+        "certificate",
+        "host key verification",
+    ];
     let passing = [
         "the requested url returned error: 5",
         "the requested url returned error: 429",
@@ -548,10 +657,22 @@ mod tests {
     #[test]
     fn troubles_that_pass() {
         for (said, passes) in [
-            ("fatal: unable to access 'http://h/': The requested URL returned error: 503", true),
-            ("fatal: unable to access 'http://h/': The requested URL returned error: 403", false),
-            ("fatal: unable to access 'http://h/': Failed to connect to h port 80 after 0 ms: Couldn't connect to server", true),
-            ("fatal: could not read Username for 'http://h': terminal prompts disabled", false),
+            (
+                "fatal: unable to access 'http://h/': The requested URL returned error: 503",
+                true,
+            ),
+            (
+                "fatal: unable to access 'http://h/': The requested URL returned error: 403",
+                false,
+            ),
+            (
+                "fatal: unable to access 'http://h/': Failed to connect to h port 80 after 0 ms: Couldn't connect to server",
+                true,
+            ),
+            (
+                "fatal: could not read Username for 'http://h': terminal prompts disabled",
+                false,
+            ),
             ("fatal: repository 'http://h/x/' not found", false),
             ("fatal: the remote end hung up unexpectedly", true),
             ("error: something else", false),

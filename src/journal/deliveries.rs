@@ -46,11 +46,18 @@ impl DeliveryLog {
             .map_err(wrap)?;
         writer::lock(&file, &dir)?;
         let size = file.metadata().map_err(wrap)?.len();
-        file.seek(SeekFrom::Start(size.saturating_sub(READ_BYTES))).map_err(wrap)?;
+        file.seek(SeekFrom::Start(size.saturating_sub(READ_BYTES)))
+            .map_err(wrap)?;
         let mut bytes = Vec::new();
-        Read::by_ref(&mut file).take(READ_BYTES).read_to_end(&mut bytes).map_err(wrap)?;
+        Read::by_ref(&mut file)
+            .take(READ_BYTES)
+            .read_to_end(&mut bytes)
+            .map_err(wrap)?;
         let text = String::from_utf8_lossy(&bytes);
-        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
         if !bytes.is_empty() && !bytes.ends_with(b"\n") {
             file.write_all(b"\n").map_err(wrap)?;
         }
@@ -63,7 +70,10 @@ impl DeliveryLog {
     /// [`JournalError::Write`].
     pub fn record(&mut self, line: &Value) -> Result<(), JournalError> {
         let text = format!("{line}\n");
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| self.file.sync_data());
         written.map_err(|source| JournalError::Write {
             path: self.path.display().to_string(),
             source,

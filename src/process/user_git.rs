@@ -53,7 +53,11 @@ pub fn environment(
     settings: &[(String, String)],
     secret: &dyn Fn(&str) -> bool,
 ) -> Vec<(String, String)> {
-    let value = |name: &str| vars.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str());
+    let value = |name: &str| {
+        vars.iter()
+            .find(|(have, _)| have == name)
+            .map(|(_, value)| value.as_str())
+    };
     let passed = |name: &str| !name.starts_with("GIT_") || KEPT.contains(&name) || name.starts_with("GIT_SSL_");
     let mut env: Vec<(String, String)> = vars
         .iter()
@@ -68,7 +72,9 @@ pub fn environment(
         let name = value(&format!("GIT_CONFIG_KEY_{at}"))?;
         Some((name.to_owned(), value(&format!("GIT_CONFIG_VALUE_{at}"))?.to_owned()))
     });
-    let ours = OURS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let ours = OURS
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let all: Vec<(String, String)> = theirs.chain(ours).chain(settings.iter().cloned()).collect();
     env.push(("GIT_CONFIG_COUNT".to_owned(), all.len().to_string()));
     for (index, (name, value)) in all.into_iter().enumerate() {
@@ -116,7 +122,11 @@ mod tests {
             var("GIT_CONFIG_VALUE_0", "true"),
         ];
         let env = environment(&vars, &[var("user.name", "V")], &|name| name == "GITHUB_TOKEN");
-        let value = |name: &str| env.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
+        let value = |name: &str| {
+            env.iter()
+                .find(|(have, _)| have == name)
+                .map(|(_, value)| value.clone())
+        };
         for gone in ["GIT_DIR", "GIT_TRACE_CURL", "GEMINI_API_KEY", "GITHUB_TOKEN"] {
             assert_eq!(value(gone), None, "{gone}");
         }
@@ -124,9 +134,16 @@ mod tests {
         assert_eq!(value("GIT_AUTHOR_NAME").as_deref(), Some("U"));
         let count: usize = value("GIT_CONFIG_COUNT").unwrap().parse().unwrap();
         assert_eq!(count, OURS.len() + 2);
-        let setting = |at: usize| (value(&format!("GIT_CONFIG_KEY_{at}")).unwrap(), value(&format!("GIT_CONFIG_VALUE_{at}")).unwrap());
+        let setting = |at: usize| {
+            (
+                value(&format!("GIT_CONFIG_KEY_{at}")).unwrap(),
+                value(&format!("GIT_CONFIG_VALUE_{at}")).unwrap(),
+            )
+        };
         assert_eq!(setting(0), ("http.followRedirects".to_owned(), "true".to_owned()));
-        let redirects: Vec<usize> = (0..count).filter(|at| setting(*at).0 == "http.followRedirects").collect();
+        let redirects: Vec<usize> = (0..count)
+            .filter(|at| setting(*at).0 == "http.followRedirects")
+            .collect();
         assert_eq!(redirects.len(), 2, "the later one, which is ours, wins");
         assert_eq!(setting(count - 1), ("user.name".to_owned(), "V".to_owned()));
     }

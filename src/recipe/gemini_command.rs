@@ -122,7 +122,13 @@ fn step(id: Spanned<String>, work: Work) -> Step {
 fn name(file: &str) -> String {
     let stem = file.rsplit('/').next().unwrap_or(file);
     let stem = stem.strip_suffix(EXTENSION).unwrap_or(stem);
-    let plain = |c: char| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c
+        } else {
+            '-'
+        }
+    };
     let name: String = stem.chars().map(plain).take(60).collect();
     match name.trim_start_matches(['-', '_', '.']) {
         "" => "command".to_owned(),
@@ -197,7 +203,8 @@ fn balanced(text: &str) -> Option<(&str, &str)> {
 /// Text whose braces are no template.
 pub(super) fn literal(text: &str) -> String {
     let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
-    text.replace('\u{e0f0}', "{{ \"{{\" }}").replace('\u{e0f1}', "{{ \"{%\" }}")
+    text.replace('\u{e0f0}', "{{ \"{{\" }}")
+        .replace('\u{e0f1}', "{{ \"{%\" }}")
 }
 
 /// A command with its arguments as a value; all other braces are the shell's or a program's.
@@ -239,11 +246,23 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(commands, ["git diff --staged -- {{ args }}", "docker ps --format '{% raw %}{{{% endraw %}.Names}}'"]);
+        assert_eq!(
+            commands,
+            [
+                "git diff --staged -- {{ args }}",
+                "docker ps --format '{% raw %}{{{% endraw %}.Names}}'"
+            ]
+        );
         let Some(Work::Prompt(prompt)) = recipe.steps.last().map(|step| &step.work) else {
             panic!("no prompt")
         };
-        for part in ["{{ steps.shell_1.output }}", "@docs/style.md", "and {{ args }}.", "{{ \"{{\" }} this }}", "{{ steps.shell_2.output }}"] {
+        for part in [
+            "{{ steps.shell_1.output }}",
+            "@docs/style.md",
+            "and {{ args }}.",
+            "{{ \"{{\" }} this }}",
+            "{{ steps.shell_2.output }}",
+        ] {
             assert!(prompt.value.contains(part), "{part}: {}", prompt.value);
         }
     }
@@ -251,7 +270,9 @@ mod tests {
     #[test]
     fn arguments_that_nothing_names_stand_below() {
         let recipe = parsed("prompt = \"Review.\"").unwrap();
-        let Work::Prompt(prompt) = &recipe.steps[0].work else { panic!("no prompt") };
+        let Work::Prompt(prompt) = &recipe.steps[0].work else {
+            panic!("no prompt")
+        };
         assert!(prompt.value.starts_with("Review.{% if args %}"), "{}", prompt.value);
     }
 

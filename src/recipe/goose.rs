@@ -5,7 +5,8 @@
 //! afterwards, so that a value can never change the document, as it can there.
 
 use super::model::{
-    BudgetSpec, CheckKind, CheckSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step, ToolsSpec, Work,
+    BudgetSpec, CheckKind, CheckSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step, ToolsSpec,
+    Work,
 };
 use super::params;
 use super::parse::RESPONSE_RETRIES;
@@ -40,7 +41,10 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the goose recipe", problems)?;
     let head = reader.head();
     let title = reader.need_text("title", problems);
-    let description = reader.text("description", problems).map(|text| text.value).unwrap_or_default();
+    let description = reader
+        .text("description", problems)
+        .map(|text| text.value)
+        .unwrap_or_default();
     let instructions = reader.text("instructions", problems);
     let prompt = reader.text("prompt", problems);
     let parameters = parameters(&mut reader, problems);
@@ -53,7 +57,11 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let response = response(&mut reader, problems);
     let (checks, retries) = retry(&mut reader, problems);
     if let Some(entry) = reader.entry("sub_recipes").filter(|entry| !is_empty(&entry.value)) {
-        let problem = Diagnostic::error("goose", entry.key_span, "this is a goose recipe with `sub_recipes`, which cannot be kept");
+        let problem = Diagnostic::error(
+            "goose",
+            entry.key_span,
+            "this is a goose recipe with `sub_recipes`, which cannot be kept",
+        );
         problems.push(problem.help("make each of them a step of one recipe, or a run of its own"));
     }
     for key in IGNORED {
@@ -108,7 +116,16 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
 
 /// The keys that are read.
 const KEYS: [&str; 10] = [
-    "title", "description", "instructions", "prompt", "parameters", "extensions", "settings", "response", "retry", "sub_recipes",
+    "title",
+    "description",
+    "instructions",
+    "prompt",
+    "parameters",
+    "extensions",
+    "settings",
+    "response",
+    "retry",
+    "sub_recipes",
 ];
 
 fn at<T>(span: Span, value: T) -> Spanned<T> {
@@ -135,12 +152,21 @@ fn slug(title: &str) -> String {
 }
 
 /// Instructions and prompt, one below the other.
-fn text(instructions: Option<Spanned<String>>, prompt: Option<Spanned<String>>, head: Span, problems: &mut Problems) -> Option<Spanned<String>> {
+fn text(
+    instructions: Option<Spanned<String>>,
+    prompt: Option<Spanned<String>>,
+    head: Span,
+    problems: &mut Problems,
+) -> Option<Spanned<String>> {
     let text = match (instructions, prompt) {
         (Some(above), Some(below)) => at(below.span, format!("{}\n\n{}", above.value.trim_end(), below.value)),
         (Some(only), None) | (None, Some(only)) => only,
         (None, None) => {
-            problems.push(Diagnostic::error("goose", head, "this goose recipe has neither `prompt` nor `instructions`"));
+            problems.push(Diagnostic::error(
+                "goose",
+                head,
+                "this goose recipe has neither `prompt` nor `instructions`",
+            ));
             return None;
         }
     };
@@ -159,9 +185,15 @@ fn literal(text: &str) -> String {
             continue;
         };
         let words: Vec<&str> = inner.trim_matches('-').split_whitespace().collect();
-        let plain = |word: &&str| word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '\'' | '.'));
+        let plain = |word: &&str| {
+            word.chars()
+                .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '\'' | '.'))
+        };
         let operators = ["if", "else", "is", "not", "in", "and", "or"];
-        let several = words.len() > 1 && words.iter().all(|word| plain(word) && !operators.contains(word) && !word.starts_with('\''));
+        let several = words.len() > 1
+            && words
+                .iter()
+                .all(|word| plain(word) && !operators.contains(word) && !word.starts_with('\''));
         match several || words.is_empty() {
             true => out.push_str(&super::gemini_command::literal(&format!("{{{{{inner}}}}}"))),
             false => out.push_str(&format!("{{{{{inner}}}}}")),
@@ -183,8 +215,14 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
     let mut reader = Reader::open(node, "this parameter", problems)?;
     let name = reader.need_text("key", problems)?;
     let input = reader.text("input_type", problems);
-    let requirement = reader.text("requirement", problems).map(|word| word.value).unwrap_or_default();
-    let description = reader.text("description", problems).map(|text| text.value).unwrap_or_default();
+    let requirement = reader
+        .text("requirement", problems)
+        .map(|word| word.value)
+        .unwrap_or_default();
+    let description = reader
+        .text("description", problems)
+        .map(|text| text.value)
+        .unwrap_or_default();
     let options = reader.items("options", problems).unwrap_or_default();
     let default = reader.node("default").filter(|node| !node.is_null());
     if !params::is_name(&name.value) {
@@ -268,13 +306,18 @@ fn extension(node: &Node, tools: &mut ToolsSpec, memory: &mut bool, problems: &m
         return;
     };
     let cannot = |what: &str, help: &str, problems: &mut Problems| {
-        problems.push(Diagnostic::error("goose", head, format!("the extension `{}` {what}", name.value)).help(help.to_owned()));
+        problems.push(
+            Diagnostic::error("goose", head, format!("the extension `{}` {what}", name.value)).help(help.to_owned()),
+        );
     };
     match kind.as_str() {
         "builtin" | "platform" if COVERED.contains(&name.value.as_str()) => {}
         "builtin" | "platform" if name.value == "memory" => *memory = true,
         "builtin" | "platform" => {
-            let message = format!("the extension `{}` is part of goose and left away: its tools are not offered", name.value);
+            let message = format!(
+                "the extension `{}` is part of goose and left away: its tools are not offered",
+                name.value
+            );
             problems.push(Diagnostic::warning("goose", head, message).help("name an MCP server that has its tools"));
         }
         "stdio" => {
@@ -294,8 +337,16 @@ fn extension(node: &Node, tools: &mut ToolsSpec, memory: &mut bool, problems: &m
             server.transport = Some("http");
             tools.mcp_servers.push(server);
         }
-        "sse" => cannot("speaks SSE, which goose itself does not support any more", "name its streamable HTTP address", problems),
-        other => cannot(&format!("is of the type `{other}`, which cannot be kept"), "make it an MCP server", problems),
+        "sse" => cannot(
+            "speaks SSE, which goose itself does not support any more",
+            "name its streamable HTTP address",
+            problems,
+        ),
+        other => cannot(
+            &format!("is of the type `{other}`, which cannot be kept"),
+            "make it an MCP server",
+            problems,
+        ),
     }
 }
 
@@ -306,7 +357,9 @@ fn server(name: &Spanned<String>, reader: &mut Reader<'_>, problems: &mut Proble
         env.push((key.value.clone(), at(key.span, format!("${{{}}}", key.value))));
     }
     let only = reader.texts("available_tools", problems).unwrap_or_default();
-    let timeout = reader.whole("timeout", problems).map(|seconds| seconds.value.saturating_mul(1000));
+    let timeout = reader
+        .whole("timeout", problems)
+        .map(|seconds| seconds.value.saturating_mul(1000));
     ServerSpec {
         name: at(name.span, slug(&name.value)),
         command: None,
@@ -347,7 +400,10 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<St
             match ours {
                 Some(ours) => vec![at(model.span, format!("{ours}/{}", model.value))],
                 None => {
-                    let message = format!("the provider `{}` is not known here: name a model with --model", provider.value);
+                    let message = format!(
+                        "the provider `{}` is not known here: name a model with --model",
+                        provider.value
+                    );
                     problems.push(Diagnostic::warning("goose", provider.span, message));
                     Vec::new()
                 }
@@ -372,9 +428,15 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
         return (Vec::new(), 0);
     };
     let retries = map.whole("max_retries", problems).map_or(0, |most| most.value);
-    let seconds = map.whole("timeout_seconds", problems).map_or(CHECK_SECONDS, |seconds| seconds.value);
+    let seconds = map
+        .whole("timeout_seconds", problems)
+        .map_or(CHECK_SECONDS, |seconds| seconds.value);
     if let Some(entry) = map.entry("on_failure") {
-        let problem = Diagnostic::error("goose", entry.key_span, "`on_failure` cannot be kept: a failing check goes back to the model, and the tree stays as it is");
+        let problem = Diagnostic::error(
+            "goose",
+            entry.key_span,
+            "`on_failure` cannot be kept: a failing check goes back to the model, and the tree stays as it is",
+        );
         problems.push(problem.help("make what it does a step, or leave it away"));
     }
     let mut checks = Vec::new();
@@ -388,7 +450,11 @@ fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u
             continue;
         };
         if kind != "shell" {
-            problems.push(Diagnostic::error("goose", head, format!("a check of the type `{kind}` cannot be kept")));
+            problems.push(Diagnostic::error(
+                "goose",
+                head,
+                format!("a check of the type `{kind}` cannot be kept"),
+            ));
             continue;
         }
         checks.push(CheckSpec {
@@ -453,10 +519,20 @@ retry:
         let (recipe, warnings) = parsed(WHOLE);
         let recipe = recipe.unwrap();
         assert_eq!(recipe.name.value, "audit-the-crate");
-        let Work::Prompt(text) = &recipe.steps[0].work else { panic!() };
-        assert!(text.value.starts_with("You audit {{ crate }}.\n\nBegin with"), "{}", text.value);
+        let Work::Prompt(text) = &recipe.steps[0].work else {
+            panic!()
+        };
+        assert!(
+            text.value.starts_with("You audit {{ crate }}.\n\nBegin with"),
+            "{}",
+            text.value
+        );
         assert!(text.value.contains("{{ \"{{\" }} the report here }}"), "{}", text.value);
-        let defaults: Vec<Option<Value>> = recipe.parameters.iter().map(|parameter| parameter.default.clone()).collect();
+        let defaults: Vec<Option<Value>> = recipe
+            .parameters
+            .iter()
+            .map(|parameter| parameter.default.clone())
+            .collect();
         assert_eq!(defaults, [None, Some("low".into()), Some(true.into()), Some("".into())]);
         assert_eq!(recipe.models[0].value, "gemini/gemini-2.5-pro");
         assert_eq!(recipe.budget.turns, Some(40));
@@ -464,7 +540,10 @@ retry:
         let servers = &recipe.tools.mcp_servers;
         assert_eq!(servers[0].name.value, "my-files");
         assert_eq!(servers[0].env[0].1.value, "${FILES_TOKEN}");
-        assert_eq!((servers[0].timeout_ms, servers[0].include_tools.clone()), (Some(30_000), Some(vec!["read".to_owned()])));
+        assert_eq!(
+            (servers[0].timeout_ms, servers[0].include_tools.clone()),
+            (Some(30_000), Some(vec!["read".to_owned()]))
+        );
         assert_eq!(servers[1].url.as_ref().unwrap().value, "https://docs.example.org/mcp");
         assert_eq!((recipe.steps[0].retries, recipe.steps[0].checks.len()), (2, 1));
         let all = warnings.join("\n");
@@ -483,14 +562,28 @@ retry:
     fn what_cannot_be_kept_is_named() {
         for (key, said) in [
             ("sub_recipes: [{ name: a, path: ./a.yaml }]", "sub_recipes"),
-            ("retry: { max_retries: 1, on_failure: 'git stash', checks: [] }", "on_failure"),
-            ("parameters: [{ key: f, input_type: file, requirement: required }]", "`file`"),
-            ("extensions: [{ type: inline_python, name: py, code: x }]", "inline_python"),
+            (
+                "retry: { max_retries: 1, on_failure: 'git stash', checks: [] }",
+                "on_failure",
+            ),
+            (
+                "parameters: [{ key: f, input_type: file, requirement: required }]",
+                "`file`",
+            ),
+            (
+                "extensions: [{ type: inline_python, name: py, code: x }]",
+                "inline_python",
+            ),
             ("extensions: [{ type: sse, name: s, uri: 'https://x' }]", "SSE"),
         ] {
-            let (recipe, _) = parsed(&format!("title: T\ndescription: d\nprompt: 'p {{{{ f | default(1) }}}}'\n{key}\n"));
+            let (recipe, _) = parsed(&format!(
+                "title: T\ndescription: d\nprompt: 'p {{{{ f | default(1) }}}}'\n{key}\n"
+            ));
             let problems: Vec<String> = recipe.unwrap_err().into_iter().map(|problem| problem.message).collect();
-            assert!(problems.iter().any(|problem| problem.contains(said)), "{key}: {problems:?}");
+            assert!(
+                problems.iter().any(|problem| problem.contains(said)),
+                "{key}: {problems:?}"
+            );
         }
     }
 

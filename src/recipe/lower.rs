@@ -8,7 +8,8 @@ use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, Server
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, McpPrompt, McpServer, OnDeny, Plan, PlanStep, StepWork, ToolPlan,
+    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, McpPrompt, McpServer, OnDeny, Plan, PlanStep, StepWork,
+    ToolPlan,
 };
 use super::template::{self, Scope, StepOutputs};
 use crate::base::budget::Budget;

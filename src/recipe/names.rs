@@ -61,9 +61,20 @@ pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
         earlier.push(&step.id.value);
     }
     if let Some(deliver) = &recipe.deliver {
-        let single = [&deliver.title, &deliver.body, &deliver.commit, &deliver.branch, &deliver.base];
+        let single = [
+            &deliver.title,
+            &deliver.body,
+            &deliver.commit,
+            &deliver.branch,
+            &deliver.base,
+        ];
         check.parameters.extend(DELIVERY_NAMES);
-        for text in single.into_iter().flatten().chain(&deliver.labels).chain(&deliver.reviewers) {
+        for text in single
+            .into_iter()
+            .flatten()
+            .chain(&deliver.labels)
+            .chain(&deliver.reviewers)
+        {
             check.text(text, &[]);
         }
     }

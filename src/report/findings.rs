@@ -103,7 +103,10 @@ pub fn collect(sum: &RunSummary<'_>) -> (Vec<Finding>, Vec<String>) {
         take("the answer", output);
     }
     for step in &sum.steps {
-        let output = step.result.map(|result| result.output.trim()).filter(|text| text.starts_with('{'));
+        let output = step
+            .result
+            .map(|result| result.output.trim())
+            .filter(|text| text.starts_with('{'));
         if let Some(value) = output.and_then(|text| serde_json::from_str::<Value>(text).ok())
             && sum.output != Some(&value)
         {
@@ -128,7 +131,10 @@ fn read(entry: &Value) -> Result<Finding, String> {
     let path = finding.path.strip_prefix("./").unwrap_or(&finding.path);
     let sound = |part: &str| !part.is_empty() && part != "." && part != "..";
     if !path.split('/').all(sound) || path.contains(['\\', '\0', '\n', '\r']) {
-        return Err(format!("`{}` is no path of the workspace", text::line(&finding.path, 100)));
+        return Err(format!(
+            "`{}` is no path of the workspace",
+            text::line(&finding.path, 100)
+        ));
     }
     finding.path = path.to_owned();
     if finding.line == 0 || finding.column == Some(0) || finding.end_column == Some(0) {
@@ -149,7 +155,11 @@ fn read(entry: &Value) -> Result<Finding, String> {
         finding.end_column = None;
     }
     let wrong = |edit: &LineEdit| edit.line == 0 || edit.end_line.is_some_and(|end| end < edit.line);
-    if finding.fix.as_ref().is_some_and(|fix| fix.edits.is_empty() || fix.edits.iter().any(wrong)) {
+    if finding
+        .fix
+        .as_ref()
+        .is_some_and(|fix| fix.edits.is_empty() || fix.edits.iter().any(wrong))
+    {
         return Err("`fix` needs edits with lines from 1, the end not before the beginning".to_owned());
     }
     finding.message = text::plain(text::head(finding.message.trim(), MESSAGE)).into_owned();
@@ -161,7 +171,13 @@ fn read(entry: &Value) -> Result<Finding, String> {
 fn fingerprints(findings: &[Finding]) -> Vec<String> {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let one = |finding: &Finding| {
-        let base = sha256_hex(&[finding.rule.as_bytes(), b"\n", finding.path.as_bytes(), b"\n", finding.message.as_bytes()]);
+        let base = sha256_hex(&[
+            finding.rule.as_bytes(),
+            b"\n",
+            finding.path.as_bytes(),
+            b"\n",
+            finding.message.as_bytes(),
+        ]);
         let count = seen.entry(base.clone()).or_default();
         *count += 1;
         sha256_hex(&[base.as_bytes(), count.to_string().as_bytes()])
@@ -192,7 +208,11 @@ pub fn sarif(sum: &RunSummary<'_>) -> String {
     let location = |path: &str| json!({ "uri": uri(path), "uriBaseId": "%SRCROOT%" });
     let result = |(finding, fingerprint): (&Finding, String)| {
         let mut region = json!({ "startLine": finding.line });
-        let more = [("startColumn", finding.column), ("endLine", finding.end_line), ("endColumn", finding.end_column)];
+        let more = [
+            ("startColumn", finding.column),
+            ("endLine", finding.end_line),
+            ("endColumn", finding.end_column),
+        ];
         for (name, value) in more {
             if let Some(value) = value {
                 region[name] = value.into();
@@ -213,7 +233,11 @@ pub fn sarif(sum: &RunSummary<'_>) -> String {
                     "insertedContent": { "text": edit.text.trim_end_matches('\n') },
                 })
             };
-            let description = if fix.description.is_empty() { &finding.message } else { &fix.description };
+            let description = if fix.description.is_empty() {
+                &finding.message
+            } else {
+                &fix.description
+            };
             result["fixes"] = json!([{
                 "description": { "text": text::line(description, 500) },
                 "artifactChanges": [{
@@ -280,7 +304,10 @@ pub fn rdjson(sum: &RunSummary<'_>) -> String {
         diagnostic
     };
     let diagnostics: Vec<Value> = collect(sum).0.iter().map(diagnostic).collect();
-    format!("{:#}\n", json!({ "source": { "name": "overnight" }, "diagnostics": diagnostics }))
+    format!(
+        "{:#}\n",
+        json!({ "source": { "name": "overnight" }, "diagnostics": diagnostics })
+    )
 }
 
 /// GitLab's code quality report.
@@ -321,7 +348,10 @@ pub fn checkstyle(sum: &RunSummary<'_>) -> String {
                 FindingLevel::Note => "info",
                 level => level.as_str(),
             };
-            let column = finding.column.map(|column| format!(" column=\"{column}\"")).unwrap_or_default();
+            let column = finding
+                .column
+                .map(|column| format!(" column=\"{column}\""))
+                .unwrap_or_default();
             let _ = writeln!(
                 out,
                 "    <error line=\"{}\"{column} severity=\"{severity}\" message=\"{}\" source=\"{}\"/>",

@@ -75,7 +75,11 @@ fn finding(finding: &Finding) -> String {
         FindingLevel::Note => "notice",
     };
     let mut place = format!("file={},line={}", property(&finding.path), finding.line);
-    let more = [("endLine", finding.end_line), ("col", finding.column), ("endColumn", finding.end_column)];
+    let more = [
+        ("endLine", finding.end_line),
+        ("col", finding.column),
+        ("endColumn", finding.end_column),
+    ];
     for (name, value) in more {
         if let Some(value) = value {
             place.push_str(&format!(",{name}={value}"));

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn modules() -> PathBuf {
-    std::env::var_os("OVERNIGHT_NODE").map(PathBuf::from).unwrap_or_default()
+    std::env::var_os("OVERNIGHT_NODE")
+        .map(PathBuf::from)
+        .unwrap_or_default()
 }
 
 const RECIPE: &str = "version: 1
@@ -29,7 +31,9 @@ fn findings() -> Value {
 }
 
 fn run(world: &World, answer: &Value) -> String {
-    world.recipe(RECIPE, &script(&[says(&answer.to_string())]), &open_policy(&[]), &[]).exits(0);
+    world
+        .recipe(RECIPE, &script(&[says(&answer.to_string())]), &open_policy(&[]), &[])
+        .exits(0);
     world.out().to_string_lossy().into_owned()
 }
 
@@ -53,16 +57,35 @@ fn every_format_holds_the_same_findings() {
         .iter()
         .map(|result| {
             let location = &result["locations"][0]["physicalLocation"];
-            (result["level"].as_str().unwrap(), result["ruleId"].as_str().unwrap(), location["artifactLocation"]["uri"].as_str().unwrap())
+            (
+                result["level"].as_str().unwrap(),
+                result["ruleId"].as_str().unwrap(),
+                location["artifactLocation"]["uri"].as_str().unwrap(),
+            )
         })
         .collect();
-    assert_eq!(seen, [("error", "dead-code", "src/c.rs"), ("warning", "no-unwrap", "src/a%20b.rs"), ("note", "typo", "docs/d.md"), ("note", "typo", "docs/d.md")]);
-    let prints: std::collections::BTreeSet<&str> = results.iter().map(|result| result["partialFingerprints"]["overnight/v1"].as_str().unwrap()).collect();
+    assert_eq!(
+        seen,
+        [
+            ("error", "dead-code", "src/c.rs"),
+            ("warning", "no-unwrap", "src/a%20b.rs"),
+            ("note", "typo", "docs/d.md"),
+            ("note", "typo", "docs/d.md")
+        ]
+    );
+    let prints: std::collections::BTreeSet<&str> = results
+        .iter()
+        .map(|result| result["partialFingerprints"]["overnight/v1"].as_str().unwrap())
+        .collect();
     assert_eq!(prints.len(), 4, "likes are told apart");
     let tool = modules().join("@microsoft/sarif-multitool-linux/Sarif.Multitool");
     if have("the SARIF multitool", tool.is_file()) {
         let file = world.beside("x.sarif", &text);
-        let done = Command::new(tool).args(["validate", &file]).env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1").output().unwrap();
+        let done = Command::new(tool)
+            .args(["validate", &file])
+            .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&done.stdout);
         assert!(said.contains("1 files scanned") && !said.contains(" error "), "{said}");
     }
@@ -101,9 +124,20 @@ fn every_format_holds_the_same_findings() {
     }
 
     let (text, _) = report(&world, &run, "github");
-    assert!(text.contains("::error file=src/c.rs,line=7,endLine=9,title=dead-code::Never called.\n"), "{text}");
-    assert!(text.contains("::warning file=src/a b.rs,line=3,col=2,endColumn=5,title=no-unwrap::Do not"), "{text}");
-    assert!(text.lines().all(|line| line.starts_with("::error ") || line.starts_with("::warning ") || line.starts_with("::notice ")), "{text}");
+    assert!(
+        text.contains("::error file=src/c.rs,line=7,endLine=9,title=dead-code::Never called.\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("::warning file=src/a b.rs,line=3,col=2,endColumn=5,title=no-unwrap::Do not"),
+        "{text}"
+    );
+    assert!(
+        text.lines().all(|line| line.starts_with("::error ")
+            || line.starts_with("::warning ")
+            || line.starts_with("::notice ")),
+        "{text}"
+    );
     assert!(!text.contains("\n::set-output"), "{text}");
 }
 
@@ -123,7 +157,9 @@ fn annotations_stay_within_what_github_shows() {
 #[test]
 fn a_run_without_findings_has_empty_reports() {
     let world = World::repo(&[("a.rs", "x\n")]);
-    world.run(&script(&[says("fine")]), &open_policy(&[]), &["-p", "look"]).exits(0);
+    world
+        .run(&script(&[says("fine")]), &open_policy(&[]), &["-p", "look"])
+        .exits(0);
     let run = world.out().to_string_lossy().into_owned();
     assert_eq!(report(&world, &run, "codequality").0, "[]\n");
     assert!(report(&world, &run, "checkstyle").0.contains("<checkstyle"));
@@ -133,7 +169,9 @@ fn a_run_without_findings_has_empty_reports() {
 #[test]
 fn a_goose_recipe_runs() {
     let world = World::repo(&[("a.txt", "x\n")]);
-    let recipe = world.beside("theirs.yaml", "version: 1.0.0
+    let recipe = world.beside(
+        "theirs.yaml",
+        "version: 1.0.0
 title: Look at a File
 description: Looks at a file.
 author: { contact: someone }
@@ -147,23 +185,71 @@ parameters:
 extensions:
   - { type: builtin, name: developer, timeout: 300, bundled: true }
 response: { json_schema: { type: object, required: [n] } }
-");
+",
+    );
     world.call(&["recipe", "check", &recipe]).exits(0);
-    let shown = world.call(&["run", &recipe, "--param", "path=a.txt", "--model", "gemini/x", "--dry-run"]).exits(0);
+    let shown = world
+        .call(&[
+            "run",
+            &recipe,
+            "--param",
+            "path=a.txt",
+            "--model",
+            "gemini/x",
+            "--dry-run",
+        ])
+        .exits(0);
     assert!(shown.stdout.contains("look-at-a-file"), "{}", shown.stdout);
     let model = format!("script:{}", world.beside("s.yaml", script(&[says("{\"n\": 1}")])));
     let out = world.out().to_string_lossy().into_owned();
-    let done = world.call(&["run", &recipe, "--param", "path=a.txt", "--model", &model, "--out", &out, "--format", "json"]).exits(0);
+    let done = world
+        .call(&[
+            "run",
+            &recipe,
+            "--param",
+            "path=a.txt",
+            "--model",
+            &model,
+            "--out",
+            &out,
+            "--format",
+            "json",
+        ])
+        .exits(0);
     assert_eq!(done.json()["output"], json!({"n": 1}));
     let journal = std::fs::read_to_string(Path::new(&out).join("journal.jsonl")).unwrap();
     assert!(journal.contains("You look at files.\\n\\nLook at a.txt in quick mode. Keep {{ the braces }}."));
-    let command = world.beside("look.toml", "description = \"Looks\"\nprompt = \"\"\"\nLook at !{echo seen {{args}}} and {{args}}.\n\"\"\"\n");
+    let command = world.beside(
+        "look.toml",
+        "description = \"Looks\"\nprompt = \"\"\"\nLook at !{echo seen {{args}}} and {{args}}.\n\"\"\"\n",
+    );
     let model = format!("script:{}", world.beside("t.yaml", script(&[says("seen")])));
     let out = world.path().join("out2").to_string_lossy().into_owned();
-    world.call(&["run", &command, "--param", "args=a 'b'; c", "--model", &model, "--out", &out]).exits(0);
+    world
+        .call(&[
+            "run",
+            &command,
+            "--param",
+            "args=a 'b'; c",
+            "--model",
+            &model,
+            "--out",
+            &out,
+        ])
+        .exits(0);
     let journal = std::fs::read_to_string(Path::new(&out).join("journal.jsonl")).unwrap();
-    assert!(journal.contains("Look at seen a 'b'; c"), "the shell took it as one word");
-    let sub = world.beside("sub.yaml", "title: T\ndescription: d\nprompt: p\nsub_recipes:\n  - { name: a, path: ./a.yaml }\n");
+    assert!(
+        journal.contains("Look at seen a 'b'; c"),
+        "the shell took it as one word"
+    );
+    let sub = world.beside(
+        "sub.yaml",
+        "title: T\ndescription: d\nprompt: p\nsub_recipes:\n  - { name: a, path: ./a.yaml }\n",
+    );
     let done = world.call(&["recipe", "check", &sub]).exits(3);
-    assert!(done.stderr.contains("sub.yaml:4:1") && done.stderr.contains("goose recipe"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("sub.yaml:4:1") && done.stderr.contains("goose recipe"),
+        "{}",
+        done.stderr
+    );
 }

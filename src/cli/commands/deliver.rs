@@ -62,7 +62,9 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let target = DeliverTarget::from(args.to);
     let batch = batch_of(args)?;
     if batch.is_some() && args.out.is_some() {
-        return Err(Refusal::Usage("--out names the file of one run, and this is a batch".to_owned()));
+        return Err(Refusal::Usage(
+            "--out names the file of one run, and this is a batch".to_owned(),
+        ));
     }
     if args.out.is_some() && target != DeliverTarget::Mbox {
         return Err(Refusal::Usage("--out is the file of `--to mbox`".to_owned()));
@@ -70,7 +72,10 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let token = target.token_variables().iter().find_map(|name| wire::variable(name));
     if target.is_forge() && token.is_none() {
         let names = target.token_variables().join(" or ");
-        return Err(Refusal::Environment(format!("no token for {}: set {names}", target.as_str())));
+        return Err(Refusal::Environment(format!(
+            "no token for {}: set {names}",
+            target.as_str()
+        )));
     }
     let place = args.repo.clone().unwrap_or_else(|| PathBuf::from("."));
     let policies = match args.policy.is_empty() {
@@ -106,11 +111,20 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         };
         print(args, &done)?;
         code = exit::stronger(code, code_of(done.fault));
-        *counts.entry(done.outcome.unwrap_or(DeliverOutcome::Failed)).or_default() += 1;
+        *counts
+            .entry(done.outcome.unwrap_or(DeliverOutcome::Failed))
+            .or_default() += 1;
     }
     if dir.is_some() {
-        let all: Vec<String> = counts.iter().map(|(outcome, n)| format!("{n} {}", outcome.as_str())).collect();
-        let all = if all.is_empty() { "no run to deliver".to_owned() } else { all.join(", ") };
+        let all: Vec<String> = counts
+            .iter()
+            .map(|(outcome, n)| format!("{n} {}", outcome.as_str()))
+            .collect();
+        let all = if all.is_empty() {
+            "no run to deliver".to_owned()
+        } else {
+            all.join(", ")
+        };
         out::tell(&format!("delivered: {all}"));
     }
     Ok(code)
@@ -298,7 +312,9 @@ impl Call<'_> {
             policies.map(source).collect()
         };
         let unreadable = |refusal: Refusal| {
-            DeliverStop::Policy(format!("the recorded policies cannot be read, name one with --policy: {refusal}"))
+            DeliverStop::Policy(format!(
+                "the recorded policies cannot be read, name one with --policy: {refusal}"
+            ))
         };
         let mut set = loaded(&recorded(false)).map_err(unreadable)?;
         let narrowing = recorded(true);
@@ -353,12 +369,18 @@ impl Call<'_> {
             match local::remote(repository, &asked_for).await? {
                 Some(url) => text = url,
                 None if !Path::new(&asked_for).is_dir() => {
-                    return Err(DeliverStop::Environment(format!("the repository has no remote `{asked_for}`")));
+                    return Err(DeliverStop::Environment(format!(
+                        "the repository has no remote `{asked_for}`"
+                    )));
                 }
                 None => {}
             }
         }
-        let base = if text == asked_for && what == "--remote" { wire::absolute(Path::new(".")) } else { top };
+        let base = if text == asked_for && what == "--remote" {
+            wire::absolute(Path::new("."))
+        } else {
+            top
+        };
         let remote = RemoteAddress::parse(&text, &base)
             .map_err(|why| DeliverStop::Environment(format!("the address of {what}: {why}")))?;
         if !self.target.is_forge() {
@@ -366,7 +388,9 @@ impl Call<'_> {
         }
         let mut remote = remote;
         if self.target != DeliverTarget::Gitlab {
-            remote.project = remote.project.map(|project| crate::deliver::address::last_two(&project));
+            remote.project = remote
+                .project
+                .map(|project| crate::deliver::address::last_two(&project));
         }
         let variable = match self.target {
             DeliverTarget::Github => wire::variable("GITHUB_API_URL"),
@@ -374,7 +398,9 @@ impl Call<'_> {
             _ => None,
         };
         let given = self.args.api_url.clone().or(variable);
-        let api = remote.api(self.target, given.as_deref()).map_err(DeliverStop::Environment)?;
+        let api = remote
+            .api(self.target, given.as_deref())
+            .map_err(DeliverStop::Environment)?;
         let clear = |url: &str| {
             let parsed = RemoteAddress::parse(&format!("{url}/o/n"), Path::new("/"));
             parsed.is_ok_and(|address| address.is_in_the_clear())
@@ -425,7 +451,10 @@ fn shown(preview: &crate::deliver::Preview) -> String {
         1 => "1 file".to_owned(),
         n => format!("{n} files"),
     };
-    out.push_str(&format!("    changes   {files}, +{} -{}\n", preview.added, preview.removed));
+    out.push_str(&format!(
+        "    changes   {files}, +{} -{}\n",
+        preview.added, preview.removed
+    ));
     for file in preview.files.iter().take(50) {
         out.push_str(&format!("              {file}\n"));
     }

@@ -52,7 +52,10 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         outputs::seal(&mut object, journal.keyed)?;
         return printed(&object.to_pretty());
     }
-    if matches!(format, Format::Sarif | Format::Rdjson | Format::Codequality | Format::Checkstyle | Format::Github) {
+    if matches!(
+        format,
+        Format::Sarif | Format::Rdjson | Format::Codequality | Format::Checkstyle | Format::Github
+    ) {
         for problem in findings::collect(&sum).1 {
             out::tell(&format!("warning[finding]: {problem}"));
         }

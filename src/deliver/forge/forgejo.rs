@@ -32,7 +32,10 @@ impl Dialect for ForgejoDialect {
     fn list(&self, route: &Route, open_only: bool) -> ApiCall {
         // It has no filter for the branch.
         let state = if open_only { "open" } else { "all" };
-        ApiCall::get(format!("/repos/{}/pulls?state={state}&sort=recentupdate&limit=50", route.into))
+        ApiCall::get(format!(
+            "/repos/{}/pulls?state={state}&sort=recentupdate&limit=50",
+            route.into
+        ))
     }
 
     fn read(&self, route: &Route, _facts: &[Value], item: &Value) -> Option<ChangeRequest> {
@@ -58,7 +61,11 @@ impl Dialect for ForgejoDialect {
             false => draft.title.clone(),
         };
         let body = json!({ "title": title, "body": draft.body });
-        ApiCall::of(Method::PATCH, format!("/repos/{}/pulls/{}", route.into, now.number), body)
+        ApiCall::of(
+            Method::PATCH,
+            format!("/repos/{}/pulls/{}", route.into, now.number),
+            body,
+        )
     }
 
     fn bare_title<'a>(&self, title: &'a str) -> &'a str {
@@ -74,12 +81,20 @@ impl Dialect for ForgejoDialect {
 
     fn after(&self, route: &Route, number: u64, draft: &Draft, found: &[Value]) -> Vec<ApiCall> {
         let mut calls = Vec::new();
-        let known = found.first().and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let known = found
+            .first()
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let wanted = |label: &&Value| {
             let name = label.get("name").and_then(Value::as_str).unwrap_or_default();
             draft.labels.iter().any(|wanted| wanted == name)
         };
-        let ids: Vec<&Value> = known.iter().filter(wanted).filter_map(|label| label.get("id")).collect();
+        let ids: Vec<&Value> = known
+            .iter()
+            .filter(wanted)
+            .filter_map(|label| label.get("id"))
+            .collect();
         if !ids.is_empty() {
             let path = format!("/repos/{}/issues/{number}/labels", route.into);
             calls.push(ApiCall::of(Method::POST, path, json!({ "labels": ids })));
@@ -95,7 +110,11 @@ impl Dialect for ForgejoDialect {
         let Some(known) = found.first().and_then(Value::as_array) else {
             return Vec::new();
         };
-        let is_known = |name: &String| known.iter().any(|label| label.get("name").and_then(Value::as_str) == Some(name));
+        let is_known = |name: &String| {
+            known
+                .iter()
+                .any(|label| label.get("name").and_then(Value::as_str) == Some(name))
+        };
         draft.labels.iter().filter(|name| !is_known(name)).cloned().collect()
     }
 

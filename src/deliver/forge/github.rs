@@ -14,7 +14,8 @@ pub(super) fn read_pull(route: &Route, item: &Value) -> Option<ChangeRequest> {
     if !of_project.eq_ignore_ascii_case(&route.project) {
         return None;
     }
-    let merged = item.get("merged_at").is_some_and(|at| !at.is_null()) || item.get("merged") == Some(&Value::Bool(true));
+    let merged =
+        item.get("merged_at").is_some_and(|at| !at.is_null()) || item.get("merged") == Some(&Value::Bool(true));
     let state = match (text(item, "/state").as_str(), merged) {
         (_, true) => RequestState::Merged,
         ("open", _) => RequestState::Open,
@@ -37,7 +38,10 @@ impl Dialect for GithubDialect {
     }
 
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
-        &[("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")]
+        &[
+            ("accept", "application/vnd.github+json"),
+            ("x-github-api-version", "2022-11-28"),
+        ]
     }
 
     fn git_user(&self) -> &'static str {
@@ -51,9 +55,15 @@ impl Dialect for GithubDialect {
     fn list(&self, route: &Route, open_only: bool) -> ApiCall {
         let which = match open_only {
             true => "state=open".to_owned(),
-            false => format!("head={}&state=all", encoded(&format!("{}:{}", route.owner(), route.branch))),
+            false => format!(
+                "head={}&state=all",
+                encoded(&format!("{}:{}", route.owner(), route.branch))
+            ),
         };
-        ApiCall::get(format!("/repos/{}/pulls?{which}&sort=created&direction=desc&per_page=100", route.into))
+        ApiCall::get(format!(
+            "/repos/{}/pulls?{which}&sort=created&direction=desc&per_page=100",
+            route.into
+        ))
     }
 
     fn read(&self, route: &Route, _facts: &[Value], item: &Value) -> Option<ChangeRequest> {
@@ -73,7 +83,12 @@ impl Dialect for GithubDialect {
         {
             fields.insert("head".to_owned(), format!("{}:{}", route.owner(), route.branch).into());
             // Two repositories of one owner.
-            if route.into.split('/').next().is_some_and(|into| into.eq_ignore_ascii_case(route.owner())) {
+            if route
+                .into
+                .split('/')
+                .next()
+                .is_some_and(|into| into.eq_ignore_ascii_case(route.owner()))
+            {
                 let name = route.project.split('/').next_back().unwrap_or_default();
                 fields.insert("head_repo".to_owned(), name.into());
             }
@@ -83,7 +98,11 @@ impl Dialect for GithubDialect {
 
     fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> ApiCall {
         let body = json!({ "title": draft.title, "body": draft.body });
-        ApiCall::of(Method::PATCH, format!("/repos/{}/pulls/{}", route.into, now.number), body)
+        ApiCall::of(
+            Method::PATCH,
+            format!("/repos/{}/pulls/{}", route.into, now.number),
+            body,
+        )
     }
 
     fn bare_title<'a>(&self, title: &'a str) -> &'a str {
@@ -102,7 +121,8 @@ impl Dialect for GithubDialect {
         }
         if !draft.reviewers.is_empty() {
             // `ORG/TEAM` is a team, by its slug.
-            let (teams, people): (Vec<&String>, Vec<&String>) = draft.reviewers.iter().partition(|name| name.contains('/'));
+            let (teams, people): (Vec<&String>, Vec<&String>) =
+                draft.reviewers.iter().partition(|name| name.contains('/'));
             let teams: Vec<&str> = teams.iter().filter_map(|team| team.rsplit('/').next()).collect();
             let body = json!({ "reviewers": people, "team_reviewers": teams });
             let path = format!("/repos/{}/pulls/{number}/requested_reviewers", route.into);

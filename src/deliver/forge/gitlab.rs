@@ -38,7 +38,9 @@ impl Dialect for GitlabDialect {
             false => format!("state=all&source_branch={}", encoded(&route.branch)),
         };
         let project = encoded(&route.into);
-        ApiCall::get(format!("/projects/{project}/merge_requests?{which}&order_by=created_at&sort=desc&per_page=100"))
+        ApiCall::get(format!(
+            "/projects/{project}/merge_requests?{which}&order_by=created_at&sort=desc&per_page=100"
+        ))
     }
 
     fn read(&self, _route: &Route, facts: &[Value], item: &Value) -> Option<ChangeRequest> {
@@ -81,7 +83,11 @@ impl Dialect for GitlabDialect {
         if let (false, Some(fields)) = (draft.labels.is_empty(), body.as_object_mut()) {
             fields.insert("labels".to_owned(), draft.labels.join(",").into());
         }
-        ApiCall::of(Method::POST, format!("/projects/{}/merge_requests", encoded(&route.project)), body)
+        ApiCall::of(
+            Method::POST,
+            format!("/projects/{}/merge_requests", encoded(&route.project)),
+            body,
+        )
     }
 
     fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> ApiCall {

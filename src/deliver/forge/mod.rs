@@ -177,7 +177,13 @@ enum Refusal {
 
 impl<'a> Forge<'a> {
     /// A forge at this base URL. Nothing is sent.
-    pub fn new(dialect: &'a dyn Dialect, base: String, token: SecretString, patience: &'a Patience, quiet: &'a Redactor) -> Self {
+    pub fn new(
+        dialect: &'a dyn Dialect,
+        base: String,
+        token: SecretString,
+        patience: &'a Patience,
+        quiet: &'a Redactor,
+    ) -> Self {
         let limits = Limits {
             first_byte: REQUEST,
             silence: REQUEST,
@@ -213,7 +219,10 @@ impl<'a> Forge<'a> {
     /// As [`Forge::facts`].
     pub async fn requests(&self, route: &Route, facts: &[Value]) -> Result<Vec<ChangeRequest>, DeliverStop> {
         let all = self.listed(route, facts, false).await?;
-        Ok(all.into_iter().filter(|request| request.branch == route.branch).collect())
+        Ok(all
+            .into_iter()
+            .filter(|request| request.branch == route.branch)
+            .collect())
     }
 
     /// How many requests from our project are open that `counts` says yes to.
@@ -246,7 +255,10 @@ impl<'a> Forge<'a> {
                 }
             }
         }
-        Err(DeliverStop::Environment(format!("{} has more than {PAGES} pages of requests", route.into)))
+        Err(DeliverStop::Environment(format!(
+            "{} has more than {PAGES} pages of requests",
+            route.into
+        )))
     }
 
     /// The message of a commit; `None` when the forge does not have it any more.
@@ -318,7 +330,11 @@ impl<'a> Forge<'a> {
             }
         }
         let unknown = self.dialect.unknown(draft, &found);
-        problems.extend(unknown.into_iter().map(|name| format!("the forge does not know `{name}`")));
+        problems.extend(
+            unknown
+                .into_iter()
+                .map(|name| format!("the forge does not know `{name}`")),
+        );
         for call in self.dialect.after(route, number, draft, &found) {
             if let Err(other) = self.call(&call).await {
                 problems.push(self.stopped(other).to_string());
@@ -333,7 +349,10 @@ impl<'a> Forge<'a> {
 
     fn odd(&self, wanted: &str, got: &Value) -> DeliverStop {
         let shown = super::message::one_line(&self.quiet.redact(&got.to_string()), 200);
-        DeliverStop::Environment(format!("{} answers with something else than {wanted}: {shown}", self.base))
+        DeliverStop::Environment(format!(
+            "{} answers with something else than {wanted}: {shown}",
+            self.base
+        ))
     }
 
     fn stopped(&self, refusal: Refusal) -> DeliverStop {
@@ -379,7 +398,10 @@ impl<'a> Forge<'a> {
                 return Err(Refusal::Unknown(why));
             }
             failed += 1;
-            self.patience.before_retry(failed, asked, &why).await.map_err(Refusal::Stop)?;
+            self.patience
+                .before_retry(failed, asked, &why)
+                .await
+                .map_err(Refusal::Stop)?;
         }
     }
 
@@ -394,7 +416,10 @@ impl<'a> Forge<'a> {
             deadline,
             cancel: &self.cancel,
         };
-        let answer = self.client.request(call.method.clone(), url, &headers, body, until).await?;
+        let answer = self
+            .client
+            .request(call.method.clone(), url, &headers, body, until)
+            .await?;
         Ok((answer, deadline))
     }
 
@@ -430,14 +455,21 @@ impl<'a> Forge<'a> {
         let limited = status == 429
             || (status == 403 && (spent || after.is_some() || message.to_ascii_lowercase().contains("rate limit")));
         if limited {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-            let until_reset = reset.filter(|_| spent).map(|reset| Duration::from_secs(reset.saturating_sub(now) + 1));
+            let now = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |now| now.as_secs());
+            let until_reset = reset
+                .filter(|_| spent)
+                .map(|reset| Duration::from_secs(reset.saturating_sub(now) + 1));
             let asked = after.or(until_reset).or((status == 403).then_some(SECONDARY));
             return Judged::Wait(asked, format!("{}: rate limit ({status}): {message}", self.base));
         }
         match status {
             500..=599 => Judged::Ill(format!("{}: {status}: {message}", self.base)),
-            300..=399 => Judged::Status(status, "it answers with a redirect, which is not followed: the repository may have moved".to_owned()),
+            300..=399 => Judged::Status(
+                status,
+                "it answers with a redirect, which is not followed: the repository may have moved".to_owned(),
+            ),
             _ => Judged::Status(status, message),
         }
     }
@@ -466,7 +498,9 @@ impl<'a> Forge<'a> {
             let path = found.path().strip_prefix(own.path().trim_end_matches('/'))?.to_owned();
             Some(format!("{path}?{}", found.query()?))
         };
-        path.map(str::to_owned).or_else(other).filter(|path| path.starts_with('/'))
+        path.map(str::to_owned)
+            .or_else(other)
+            .filter(|path| path.starts_with('/'))
     }
 }
 
@@ -505,5 +539,8 @@ pub(super) fn encoded(text: &str) -> String {
 }
 
 pub(super) fn text(item: &Value, path: &str) -> String {
-    item.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    item.pointer(path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }

@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 fn description() -> Option<&'static Value> {
     static DESCRIPTION: OnceLock<Option<Value>> = OnceLock::new();
     let read = || {
-        let modules = std::env::var_os("OVERNIGHT_NODE").map(PathBuf::from).unwrap_or_default();
+        let modules = std::env::var_os("OVERNIGHT_NODE")
+            .map(PathBuf::from)
+            .unwrap_or_default();
         let file = modules.join("@octokit/openapi/generated/api.github.com.json");
         have("GitHub's OpenAPI description (npm @octokit/openapi)", file.is_file())
             .then(|| serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap())
@@ -59,8 +61,14 @@ fn schema(description: &Value, part: &Value) -> Value {
 fn references(part: &Value) -> Vec<String> {
     match part {
         Value::Object(fields) => {
-            let own = fields.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix("#/components/schemas/"));
-            own.map(str::to_owned).into_iter().chain(fields.values().flat_map(references)).collect()
+            let own = fields
+                .get("$ref")
+                .and_then(Value::as_str)
+                .and_then(|name| name.strip_prefix("#/components/schemas/"));
+            own.map(str::to_owned)
+                .into_iter()
+                .chain(fields.values().flat_map(references))
+                .collect()
         }
         Value::Array(items) => items.iter().flat_map(references).collect(),
         _ => Vec::new(),
@@ -75,7 +83,10 @@ fn converted(part: &Value) -> Value {
             let plain: Map<String, Value> = fields
                 .iter()
                 .filter(|(name, value)| *name != "nullable" || !value.is_boolean())
-                .filter(|(name, value)| !matches!(name.as_str(), "format" | "example" | "examples") || value.is_object() && *name != "example")
+                .filter(|(name, value)| {
+                    !matches!(name.as_str(), "format" | "example" | "examples")
+                        || value.is_object() && *name != "example"
+                })
                 .map(|(name, value)| (name.clone(), converted(value)))
                 .collect();
             match fields.get("nullable") {
@@ -90,7 +101,10 @@ fn converted(part: &Value) -> Value {
 fn holds(what: &str, description: &Value, part: &Value, value: &Value) {
     let schema = schema(description, part);
     let validator = jsonschema::validator_for(&schema).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let wrong: Vec<String> = validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }
 
@@ -107,7 +121,10 @@ pub fn check(case: &str, calls: &[Call]) {
         assert!(operation.is_object(), "{what} is not described");
         assert_eq!(call.headers["accept"], "application/vnd.github+json", "{what}");
         assert_eq!(call.headers["x-github-api-version"], "2022-11-28", "{what}");
-        assert!(call.headers.contains_key("user-agent"), "{what}: GitHub refuses calls without it");
+        assert!(
+            call.headers.contains_key("user-agent"),
+            "{what}: GitHub refuses calls without it"
+        );
         for (name, value) in call.query.split('&').filter_map(|pair| pair.split_once('=')) {
             let parameters = operation["parameters"].as_array().unwrap().iter();
             let resolved = parameters.map(|parameter| match parameter["$ref"].as_str() {
@@ -125,7 +142,10 @@ pub fn check(case: &str, calls: &[Call]) {
             assert!(call.body.is_null(), "{what}");
         } else {
             holds(&format!("{what}: the request"), description, body, &call.body);
-            let known = body["properties"].as_object().or_else(|| body["oneOf"][0]["properties"].as_object()).unwrap();
+            let known = body["properties"]
+                .as_object()
+                .or_else(|| body["oneOf"][0]["properties"].as_object())
+                .unwrap();
             for name in call.body.as_object().unwrap().keys() {
                 assert!(known.contains_key(name), "{what}: no field `{name}`");
             }

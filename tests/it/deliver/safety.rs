@@ -3,7 +3,7 @@
 
 use super::scenes::{BRANCH, Delivery, RECIPE, Scene, bare, copy, named, run, template};
 use super::server::{Failure, TOKEN, Wire, tip};
-use crate::harness::{Done, World, have, says, until, writes};
+use crate::harness::{Done, World, have, says, writes};
 use base64::Engine as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,7 +25,10 @@ fn holds_secret(bytes: &[u8]) -> bool {
 fn seen_in_process_list() -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| holds_secret(line)).map(|line| String::from_utf8_lossy(&line).into_owned()).collect()
+    lines
+        .filter(|line| holds_secret(line))
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .collect()
 }
 
 fn files(dir: &Path, found: &mut Vec<std::path::PathBuf>) {
@@ -89,15 +92,27 @@ fn a_token_goes_to_no_other_server_and_not_in_the_clear() {
     let scene = Scene::new(Wire::Github);
     // A remote on another host than the forge's gets no token: its git server refuses.
     let elsewhere = scene.forge.remote("o/n").replace("127.0.0.1", "localhost");
-    let done = scene.deliver("a", &["--remote", &elsewhere, "--max-wall", "2s"]).ends("failed", 8);
+    let done = scene
+        .deliver("a", &["--remote", &elsewhere, "--max-wall", "2s"])
+        .ends("failed", 8);
     assert!(!done.reason().is_empty());
-    for (remote, api) in [("http://forge.example.org/o/n", "http://forge.example.org/api"), ("https://forge.example.org/o/n", "http://forge.example.org/api")] {
-        let done = scene.deliver("a", &["--remote", remote, "--to", "github", "--api-url", api]).ends("failed", 8);
+    for (remote, api) in [
+        ("http://forge.example.org/o/n", "http://forge.example.org/api"),
+        ("https://forge.example.org/o/n", "http://forge.example.org/api"),
+    ] {
+        let done = scene
+            .deliver("a", &["--remote", remote, "--to", "github", "--api-url", api])
+            .ends("failed", 8);
         assert!(done.reason().contains("unencrypted"), "{}", done.reason());
     }
     // A password in the address is sent, and said nowhere.
-    let url = scene.forge.remote("o/n").replace("http://", &format!("http://me:{TOKEN}@"));
-    let done = scene.deliver("a", &["--to", "push", "--remote", &url]).ends("opened", 0);
+    let url = scene
+        .forge
+        .remote("o/n")
+        .replace("http://", &format!("http://me:{TOKEN}@"));
+    let done = scene
+        .deliver("a", &["--to", "push", "--remote", &url])
+        .ends("opened", 0);
     assert!(!holds_secret(done.done.stdout.as_bytes()) && !holds_secret(done.done.stderr.as_bytes()));
     let log = std::fs::read(scene.run_dir("a").join("deliver.jsonl")).unwrap();
     assert!(!holds_secret(&log));
@@ -105,7 +120,10 @@ fn a_token_goes_to_no_other_server_and_not_in_the_clear() {
 
 #[test]
 fn nothing_of_the_target_repository_runs() {
-    let world = World::repo(&[("a.txt", "one\n"), (".gitattributes", "* filter=evil diff=evil merge=evil\n")]);
+    let world = World::repo(&[
+        ("a.txt", "one\n"),
+        (".gitattributes", "* filter=evil diff=evil merge=evil\n"),
+    ]);
     run(&world, "r", RECIPE, &[writes("a.txt", "two\n"), says("x")]);
     let mark = world.path().join("ran").to_string_lossy().into_owned();
     let evil = world.beside("evil.sh", format!("#!/bin/sh\necho \"$0 $*\" >> {mark}\n"));
@@ -117,7 +135,10 @@ fn nothing_of_the_target_repository_runs() {
     bare(&world.ws(), &srv);
     world.git(&["remote", "add", "origin", &format!("file://{}", srv.display())]);
     for (key, value) in [
-        ("core.hooksPath", world.path().join("hooks").to_string_lossy().into_owned()),
+        (
+            "core.hooksPath",
+            world.path().join("hooks").to_string_lossy().into_owned(),
+        ),
         ("core.fsmonitor", evil.clone()),
         ("core.sshCommand", evil.clone()),
         ("core.pager", evil.clone()),
@@ -140,7 +161,16 @@ fn nothing_of_the_target_repository_runs() {
     ] {
         world.git(&["config", key, &value]);
     }
-    for hook in ["reference-transaction", "pre-push", "post-commit", "update", "pre-receive", "post-update", "prepare-commit-msg", "applypatch-msg"] {
+    for hook in [
+        "reference-transaction",
+        "pre-push",
+        "post-commit",
+        "update",
+        "pre-receive",
+        "post-update",
+        "prepare-commit-msg",
+        "applypatch-msg",
+    ] {
         for dir in [world.path().join("hooks"), world.ws().join(".git/hooks")] {
             std::fs::create_dir_all(&dir).unwrap();
             copy(Path::new(&evil), &dir.join(hook));
@@ -151,11 +181,24 @@ fn nothing_of_the_target_repository_runs() {
         let mut command = world.command(&["deliver", &dir, "--to", target, "--format", "json"]);
         named(&mut command);
         Delivery::of(Done::of(command.output().unwrap())).ends("opened", 0);
-        assert!(!Path::new(&mark).exists(), "{target}: {}", std::fs::read_to_string(&mark).unwrap());
+        assert!(
+            !Path::new(&mark).exists(),
+            "{target}: {}",
+            std::fs::read_to_string(&mark).unwrap()
+        );
     }
-    let author = Command::new("git").arg("--git-dir").arg(&srv).args(["log", "-1", "--format=%an", BRANCH]).output().unwrap();
+    let author = Command::new("git")
+        .arg("--git-dir")
+        .arg(&srv)
+        .args(["log", "-1", "--format=%an", BRANCH])
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8(author.stdout).unwrap().trim(), "Night Bot");
-    assert_eq!(tip(&srv, BRANCH), tip(&world.ws().join(".git"), BRANCH), "the same delivery makes the same commit");
+    assert_eq!(
+        tip(&srv, BRANCH),
+        tip(&world.ws().join(".git"), BRANCH),
+        "the same delivery makes the same commit"
+    );
 }
 
 #[test]
@@ -172,19 +215,31 @@ fn the_name_comes_from_the_users_configuration_and_is_asked_for() {
     assert!(done.reason().contains("user.name"), "{}", done.reason());
     std::fs::write(&config, "[user]\n\tname = Her\n\temail = her@example.org\n").unwrap();
     Delivery::of(world.call(&args)).ends("opened", 0);
-    assert_eq!(world.git(&["log", "-1", "--format=%an %ae %cn", BRANCH]).trim(), "Her her@example.org Her");
+    assert_eq!(
+        world.git(&["log", "-1", "--format=%an %ae %cn", BRANCH]).trim(),
+        "Her her@example.org Her"
+    );
 }
 
 #[test]
 fn commits_are_signed_as_the_user_signs() {
-    let found = Command::new("ssh-keygen").arg("-?").stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok();
+    let found = Command::new("ssh-keygen")
+        .arg("-?")
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .is_ok();
     if !have("ssh-keygen", found) {
         return;
     }
     let world = World::repo(&[("a.txt", "one\n")]);
     run(&world, "r", RECIPE, &[writes("a.txt", "two\n"), says("x")]);
     let key = world.path().join("home/key");
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status().unwrap();
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(&key)
+        .status()
+        .unwrap();
     assert!(made.success());
     let public = std::fs::read_to_string(key.with_extension("pub")).unwrap();
     let allowed = world.beside("allowed", format!("her@example.org {public}"));
@@ -202,11 +257,46 @@ fn commits_are_signed_as_the_user_signs() {
         .env("HOME", world.path().join("home"))
         .output()
         .unwrap();
-    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    assert!(
+        verified.status.success(),
+        "{}",
+        String::from_utf8_lossy(&verified.stderr)
+    );
     Delivery::of(world.call(&args)).ends("unchanged", 0);
     // A key that is gone is no reason to deliver without it.
     std::fs::remove_file(&key).unwrap();
-    Delivery::of(world.call(&["deliver", dir.as_str(), "--to", "branch", "--branch", "other", "--format", "json"])).ends("failed", 8);
+    Delivery::of(world.call(&[
+        "deliver",
+        dir.as_str(),
+        "--to",
+        "branch",
+        "--branch",
+        "other",
+        "--format",
+        "json",
+    ]))
+    .ends("failed", 8);
+}
+
+/// Holds a push up until [`go_on`].
+fn held_up(root: &Path) {
+    std::fs::write(root.join("pushing"), "").unwrap();
+    appears(&root.join("go"));
+}
+
+fn go_on(root: &Path) {
+    std::fs::write(root.join("go"), "").unwrap();
+}
+
+/// Waits for a file, as long as a busy machine may need.
+fn appears(file: &Path) {
+    for _ in 0..12_000 {
+        if file.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} did not appear", file.display());
 }
 
 #[test]
@@ -214,22 +304,29 @@ fn a_delivery_that_is_killed_goes_on() {
     for wire in [Wire::Github, Wire::Gitlab, Wire::Forgejo] {
         let scene = Scene::new(wire);
         // Killed while the server takes the push.
-        scene.forge.state().at_push = Some(|root| {
-            std::fs::write(root.join("pushing"), "").unwrap();
-            std::thread::sleep(Duration::from_millis(600));
-        });
-        let mut child = scene.command("a", &[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        until("the push has begun", || scene.forge.root.join("pushing").exists());
+        scene.forge.state().at_push = Some(held_up);
+        let mut child = scene
+            .command("a", &[])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        appears(&scene.forge.root.join("pushing"));
         child.kill().unwrap();
         child.wait().unwrap();
-        std::thread::sleep(Duration::from_millis(800));
+        go_on(&scene.forge.root);
         scene.deliver("a", &[]).ends("opened", 0);
         assert_eq!(scene.forge.state().pulls.len(), 1);
         // The record tells of both.
         let log = std::fs::read_to_string(scene.run_dir("a").join("deliver.jsonl")).unwrap();
         let steps: Vec<String> = log
             .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_str().unwrap().to_owned())
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["step"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
             .collect();
         assert_eq!(steps.iter().filter(|step| *step == "begun").count(), 2, "{steps:?}");
         assert_eq!(steps.last().unwrap(), "ended");
@@ -243,7 +340,10 @@ fn a_killed_opening_is_found_again() {
     // As a kill between the request and its record leaves it.
     let file = scene.run_dir("a").join("deliver.jsonl");
     let log = std::fs::read_to_string(&file).unwrap();
-    let kept: Vec<&str> = log.lines().take_while(|line| !line.contains("\"step\":\"opened\"")).collect();
+    let kept: Vec<&str> = log
+        .lines()
+        .take_while(|line| !line.contains("\"step\":\"opened\""))
+        .collect();
     assert!(kept.last().unwrap().contains("\"step\":\"opening\""));
     std::fs::write(&file, kept.join("\n") + "\n{\"step\":\"ope").unwrap();
     scene.deliver("a", &[]).ends("opened", 0);
@@ -256,13 +356,16 @@ fn two_deliveries_at_once() {
     for wire in [Wire::Github, Wire::Gitlab, Wire::Forgejo] {
         let scene = Scene::new(wire);
         // Of one run directory: the second is kept out.
-        scene.forge.state().at_push = Some(|root| {
-            std::fs::write(root.join("pushing"), "").unwrap();
-            std::thread::sleep(Duration::from_millis(600));
-        });
-        let first = scene.command("a", &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        until("the push has begun", || scene.forge.root.join("pushing").exists());
+        scene.forge.state().at_push = Some(held_up);
+        let first = scene
+            .command("a", &[])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        appears(&scene.forge.root.join("pushing"));
         let second = scene.deliver("a", &[]);
+        go_on(&scene.forge.root);
         assert_eq!(second.done.code, 8, "{}", second.done.stderr);
         Delivery::of(Done::of(first.wait_with_output().unwrap())).ends("opened", 0);
 
@@ -271,7 +374,14 @@ fn two_deliveries_at_once() {
         copy(&scene.run_dir("a"), &scene.dir.path().join("runs/a2"));
         copy(&scene.run_dir("a"), &scene.dir.path().join("runs/a3"));
         let spawned: Vec<_> = ["a", "a2", "a3"]
-            .map(|name| scene.command(name, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+            .map(|name| {
+                scene
+                    .command(name, &[])
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
             .into();
         for child in spawned {
             let done = Delivery::of(Done::of(child.wait_with_output().unwrap()));

@@ -35,9 +35,21 @@ pub fn template() -> &'static Template {
     static TEMPLATE: OnceLock<Template> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let world = World::repo(&[("src/a.txt", &numbered()), ("docs/b.txt", "b\n")]);
-        for (name, line, new) in [("a", "line 5\n", "fixed by a\n"), ("b", "line 5\n", "fixed by b\n"), ("c", "line 15\n", "fixed by c\n")] {
+        for (name, line, new) in [
+            ("a", "line 5\n", "fixed by a\n"),
+            ("b", "line 5\n", "fixed by b\n"),
+            ("c", "line 15\n", "fixed by c\n"),
+        ] {
             let edit = json!({"file_path": "src/a.txt", "old_string": line, "new_string": new});
-            run(&world, name, RECIPE, &[calls("replace", edit), says("Fixed. Thanks @octocat, closes #1\n/close\n[skip ci]")]);
+            run(
+                &world,
+                name,
+                RECIPE,
+                &[
+                    calls("replace", edit),
+                    says("Fixed. Thanks @octocat, closes #1\n/close\n[skip ci]"),
+                ],
+            );
         }
         run(&world, "d", RECIPE, &[says("nothing to do")]);
         Template { world }
@@ -139,14 +151,19 @@ impl Scene {
 pub fn person(repo: &Path, work: impl Fn(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     let clone = dir.path().join("clone");
-    git_in(Path::new("/"), &["clone", "-q", &repo.to_string_lossy(), &clone.to_string_lossy()]);
+    git_in(
+        Path::new("/"),
+        &["clone", "-q", &repo.to_string_lossy(), &clone.to_string_lossy()],
+    );
     work(&clone);
 }
 
 /// A person's name for git.
 pub fn named(command: &mut Command) {
     for who in ["AUTHOR", "COMMITTER"] {
-        command.env(format!("GIT_{who}_NAME"), "Night Bot").env(format!("GIT_{who}_EMAIL"), "bot@example.org");
+        command
+            .env(format!("GIT_{who}_NAME"), "Night Bot")
+            .env(format!("GIT_{who}_EMAIL"), "bot@example.org");
     }
 }
 
@@ -159,7 +176,11 @@ pub struct Delivery {
 
 impl Delivery {
     pub fn of(done: Done) -> Self {
-        let line = done.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
+        let line = done
+            .stdout
+            .lines()
+            .last()
+            .and_then(|line| serde_json::from_str(line).ok());
         Self {
             line: line.unwrap_or_default(),
             done,
@@ -176,7 +197,14 @@ impl Delivery {
 
     #[track_caller]
     pub fn ends(self, outcome: &str, code: i32) -> Self {
-        assert_eq!((self.outcome(), self.done.code), (outcome, code), "{}\n{}\n{}", self.reason(), self.done.stdout, self.done.stderr);
+        assert_eq!(
+            (self.outcome(), self.done.code),
+            (outcome, code),
+            "{}\n{}\n{}",
+            self.reason(),
+            self.done.stdout,
+            self.done.stderr
+        );
         self
     }
 }

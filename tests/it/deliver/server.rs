@@ -213,13 +213,19 @@ fn serve(peer: TcpStream, wire: Wire, root: &Path, base: &str, state: &Mutex<Sta
         // The connection breaks without an answer.
         return;
     }
-    let mut head = format!("HTTP/1.1 {} x\r\nconnection: close\r\ncontent-length: {}\r\n", reply.status, reply.body.len());
+    let mut head = format!(
+        "HTTP/1.1 {} x\r\nconnection: close\r\ncontent-length: {}\r\n",
+        reply.status,
+        reply.body.len()
+    );
     for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("\r\n");
     let mut peer = &peer;
-    let _ = peer.write_all(head.as_bytes()).and_then(|()| peer.write_all(&reply.body));
+    let _ = peer
+        .write_all(head.as_bytes())
+        .and_then(|()| peer.write_all(&reply.body));
     let _ = peer.flush();
     let _ = peer.shutdown(std::net::Shutdown::Write);
 }
@@ -249,14 +255,19 @@ fn failure(state: &Mutex<State>, asked: &Asked) -> Option<Failure> {
 
 fn broken(failure: &Failure) -> Reply {
     // A reset that is told as a moment of time.
-    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let soon = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     let headers = failure.headers.iter().map(|(name, value)| {
         let value = value.replace("NOW", &soon.to_string());
         ((*name).to_owned(), value)
     });
     Reply {
         status: failure.status,
-        headers: headers.chain([("content-type".to_owned(), "application/json".to_owned())]).collect(),
+        headers: headers
+            .chain([("content-type".to_owned(), "application/json".to_owned())])
+            .collect(),
         body: failure.body.as_bytes().to_vec(),
     }
 }
@@ -296,7 +307,10 @@ fn git(root: &Path, asked: &Asked, state: &Mutex<State>) -> Reply {
         .env("PATH_INFO", &asked.path)
         .env("QUERY_STRING", &asked.query)
         .env("REQUEST_METHOD", &asked.method)
-        .env("CONTENT_TYPE", asked.headers.get("content-type").cloned().unwrap_or_default())
+        .env(
+            "CONTENT_TYPE",
+            asked.headers.get("content-type").cloned().unwrap_or_default(),
+        )
         .env("CONTENT_LENGTH", asked.body.len().to_string())
         .env("REMOTE_USER", "overnight")
         .env("REMOTE_ADDR", "127.0.0.1")
@@ -304,7 +318,10 @@ fn git(root: &Path, asked: &Asked, state: &Mutex<State>) -> Reply {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    for (name, variable) in [("content-encoding", "HTTP_CONTENT_ENCODING"), ("git-protocol", "GIT_PROTOCOL")] {
+    for (name, variable) in [
+        ("content-encoding", "HTTP_CONTENT_ENCODING"),
+        ("git-protocol", "GIT_PROTOCOL"),
+    ] {
         if let Some(value) = asked.headers.get(name) {
             command.env(variable, value);
         }
@@ -347,15 +364,29 @@ pub fn tip(repo: &Path, branch: &str) -> Option<String> {
 }
 
 fn commit_message(repo: &Path, id: &str) -> Option<String> {
-    let output = Command::new("git").arg("--git-dir").arg(repo).args(["log", "-1", "--format=%B", id]).output().unwrap();
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
+    let output = Command::new("git")
+        .arg("--git-dir")
+        .arg(repo)
+        .args(["log", "-1", "--format=%B", id])
+        .output()
+        .unwrap();
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
 }
 
 fn rest(wire: Wire, path: &str, root: &Path, base: &str, asked: &Asked, state: &Mutex<State>) -> Reply {
     let token = match wire {
-        Wire::Github => asked.headers.get("authorization").and_then(|value| value.strip_prefix("Bearer ")),
+        Wire::Github => asked
+            .headers
+            .get("authorization")
+            .and_then(|value| value.strip_prefix("Bearer ")),
         Wire::Gitlab => asked.headers.get("private-token").map(String::as_str),
-        Wire::Forgejo => asked.headers.get("authorization").and_then(|value| value.strip_prefix("token ")),
+        Wire::Forgejo => asked
+            .headers
+            .get("authorization")
+            .and_then(|value| value.strip_prefix("token ")),
     };
     let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
     let mut state = state.lock().unwrap();
@@ -376,7 +407,10 @@ fn rest(wire: Wire, path: &str, root: &Path, base: &str, asked: &Asked, state: &
             };
             rest.answer(&asked.method, path)
         }
-        _ => (401, json!({"message": "Bad credentials", "documentation_url": "https://docs.github.com/rest", "status": "401"})),
+        _ => (
+            401,
+            json!({"message": "Bad credentials", "documentation_url": "https://docs.github.com/rest", "status": "401"}),
+        ),
     };
     state.calls.push(Call {
         method: asked.method.clone(),
@@ -439,21 +473,33 @@ impl Rest<'_> {
             (Wire::Github | Wire::Forgejo, "POST", ["repos", o, n, "pulls"]) => self.open(&format!("{o}/{n}")),
             (Wire::Github | Wire::Forgejo, "PATCH", ["repos", _, _, "pulls", number]) => self.update(number),
             (Wire::Github | Wire::Forgejo, "POST", ["repos", _, _, "issues", number, "labels"]) => self.label(number),
-            (Wire::Github | Wire::Forgejo, "POST", ["repos", _, _, "pulls", number, "requested_reviewers"]) => self.review(number),
+            (Wire::Github | Wire::Forgejo, "POST", ["repos", _, _, "pulls", number, "requested_reviewers"]) => {
+                self.review(number)
+            }
             (Wire::Github, "GET", ["repos", o, n, "commits", id]) => self.commit(&format!("{o}/{n}"), id),
             (Wire::Forgejo, "GET", ["repos", o, n, "git", "commits", id]) => self.commit(&format!("{o}/{n}"), id),
             (Wire::Forgejo, "GET", ["repos", _, _, "labels"]) => {
                 let labels = self.state.known_labels.iter().enumerate();
-                (200, labels.map(|(at, name)| json!({"id": at + 1, "name": name, "color": "ee0701"})).collect())
+                (
+                    200,
+                    labels
+                        .map(|(at, name)| json!({"id": at + 1, "name": name, "color": "ee0701"}))
+                        .collect(),
+                )
             }
             (Wire::Gitlab, "GET", ["projects", o, n]) => {
                 let id = self.id(&format!("{o}/{n}"));
-                (200, json!({"id": id, "path_with_namespace": format!("{o}/{n}"), "default_branch": "main"}))
+                (
+                    200,
+                    json!({"id": id, "path_with_namespace": format!("{o}/{n}"), "default_branch": "main"}),
+                )
             }
             (Wire::Gitlab, "GET", ["projects", _, _, "merge_requests"]) => self.list(),
             (Wire::Gitlab, "POST", ["projects", o, n, "merge_requests"]) => self.open(&format!("{o}/{n}")),
             (Wire::Gitlab, "PUT", ["projects", _, _, "merge_requests", number]) => self.update(number),
-            (Wire::Gitlab, "GET", ["projects", o, n, "repository", "commits", id]) => self.commit(&format!("{o}/{n}"), id),
+            (Wire::Gitlab, "GET", ["projects", o, n, "repository", "commits", id]) => {
+                self.commit(&format!("{o}/{n}"), id)
+            }
             (Wire::Gitlab, "GET", ["users"]) => match self.query["username"].as_str() {
                 "nobody" => (200, json!([])),
                 name => (200, json!([{"id": 77, "username": name, "state": "active"}])),
@@ -477,18 +523,36 @@ impl Rest<'_> {
                 head && (self.query["state"] == "all" || pull.open)
             }
             Wire::Gitlab => {
-                let branch = self.query.get("source_branch").is_none_or(|branch| pull.branch == *branch);
+                let branch = self
+                    .query
+                    .get("source_branch")
+                    .is_none_or(|branch| pull.branch == *branch);
                 branch && (self.query["state"] == "all" || pull.open)
             }
             Wire::Forgejo => self.query["state"] == "all" || pull.open,
         };
-        (200, self.state.pulls.iter().rev().filter(wanted).map(|pull| self.shown(pull, true)).collect())
+        (
+            200,
+            self.state
+                .pulls
+                .iter()
+                .rev()
+                .filter(wanted)
+                .map(|pull| self.shown(pull, true))
+                .collect(),
+        )
     }
 
     fn open(&mut self, at: &str) -> (u16, Value) {
         let body = self.body;
         let (project, branch, base, title, description) = match self.wire {
-            Wire::Gitlab => (at.to_owned(), text(body, "source_branch"), text(body, "target_branch"), text(body, "title"), text(body, "description")),
+            Wire::Gitlab => (
+                at.to_owned(),
+                text(body, "source_branch"),
+                text(body, "target_branch"),
+                text(body, "title"),
+                text(body, "description"),
+            ),
             _ => {
                 let head = text(body, "head");
                 let (owner, branch) = match head.split_once(':') {
@@ -496,17 +560,40 @@ impl Rest<'_> {
                     None => (at.split('/').next().unwrap().to_owned(), head),
                 };
                 let project = format!("{owner}/{}", at.split('/').nth(1).unwrap());
-                (project, branch, text(body, "base"), text(body, "title"), text(body, "body"))
+                (
+                    project,
+                    branch,
+                    text(body, "base"),
+                    text(body, "title"),
+                    text(body, "body"),
+                )
             }
         };
         let Some(head) = tip(&self.repo(&project), &branch) else {
-            return (422, json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "field": "head", "code": "invalid"}]}));
+            return (
+                422,
+                json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "field": "head", "code": "invalid"}]}),
+            );
         };
-        if let Some(there) = self.state.pulls.iter().find(|pull| pull.open && pull.branch == branch && pull.project == project) {
+        if let Some(there) = self
+            .state
+            .pulls
+            .iter()
+            .find(|pull| pull.open && pull.branch == branch && pull.project == project)
+        {
             return match self.wire {
-                Wire::Github => (422, json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "code": "custom", "message": format!("A pull request already exists for {}:{branch}.", project.split('/').next().unwrap())}], "documentation_url": "https://docs.github.com/rest/pulls/pulls#create-a-pull-request"})),
-                Wire::Gitlab => (409, json!({"message": [format!("Another open merge request already exists for this source branch: !{}", there.number)]})),
-                Wire::Forgejo => (409, json!({"message": format!("pull request already exists for these targets [id: {}]", there.number), "url": "x"})),
+                Wire::Github => (
+                    422,
+                    json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "code": "custom", "message": format!("A pull request already exists for {}:{branch}.", project.split('/').next().unwrap())}], "documentation_url": "https://docs.github.com/rest/pulls/pulls#create-a-pull-request"}),
+                ),
+                Wire::Gitlab => (
+                    409,
+                    json!({"message": [format!("Another open merge request already exists for this source branch: !{}", there.number)]}),
+                ),
+                Wire::Forgejo => (
+                    409,
+                    json!({"message": format!("pull request already exists for these targets [id: {}]", there.number), "url": "x"}),
+                ),
             };
         }
         let labels = text(body, "labels");
@@ -519,7 +606,11 @@ impl Rest<'_> {
             body: description,
             open: true,
             merged: false,
-            labels: labels.split(',').filter(|label| !label.is_empty()).map(str::to_owned).collect(),
+            labels: labels
+                .split(',')
+                .filter(|label| !label.is_empty())
+                .map(str::to_owned)
+                .collect(),
             reviewers: Vec::new(),
             head,
         };
@@ -550,9 +641,12 @@ impl Rest<'_> {
 
     fn label(&mut self, number: &str) -> (u16, Value) {
         let names = self.body["labels"].as_array().unwrap().iter();
-        let names: Vec<String> = names.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).collect();
+        let names: Vec<String> = names
+            .map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned))
+            .collect();
         self.pull(number).labels.extend(names.clone());
-        let template: Value = serde_json::from_str(include_str!("../../../fixtures/deliver/github/labels.json")).unwrap();
+        let template: Value =
+            serde_json::from_str(include_str!("../../../fixtures/deliver/github/labels.json")).unwrap();
         let of = |name: &String| {
             let mut label = template[0].clone();
             label["name"] = json!(name);
@@ -565,10 +659,16 @@ impl Rest<'_> {
         let names: Vec<String> = self.body["reviewers"].as_array().unwrap().iter().map(text_of).collect();
         if names.iter().any(|name| name == "nobody") {
             let message = "Reviews may only be requested from collaborators. One or more of the users or teams you specified is not a collaborator of the o/n repository.";
-            return (422, json!({"message": message, "documentation_url": "https://docs.github.com/rest"}));
+            return (
+                422,
+                json!({"message": message, "documentation_url": "https://docs.github.com/rest"}),
+            );
         }
         self.pull(number).reviewers.extend(names);
-        (201, serde_json::from_str(include_str!("../../../fixtures/deliver/github/review-request.json")).unwrap())
+        (
+            201,
+            serde_json::from_str(include_str!("../../../fixtures/deliver/github/review-request.json")).unwrap(),
+        )
     }
 
     fn commit(&self, project: &str, id: &str) -> (u16, Value) {
@@ -576,9 +676,13 @@ impl Rest<'_> {
             return (404, json!({"message": "Not Found"}));
         };
         match self.wire {
-            Wire::Gitlab => (200, json!({"id": id, "short_id": &id[..8], "title": message.lines().next(), "message": message})),
+            Wire::Gitlab => (
+                200,
+                json!({"id": id, "short_id": &id[..8], "title": message.lines().next(), "message": message}),
+            ),
             _ => {
-                let mut commit: Value = serde_json::from_str(include_str!("../../../fixtures/deliver/github/commit.json")).unwrap();
+                let mut commit: Value =
+                    serde_json::from_str(include_str!("../../../fixtures/deliver/github/commit.json")).unwrap();
                 commit["sha"] = json!(id);
                 commit["commit"]["message"] = json!(message);
                 (200, commit)
@@ -601,7 +705,11 @@ impl Rest<'_> {
                 item["state"] = json!(if pull.open { "open" } else { "closed" });
                 item["title"] = json!(pull.title);
                 item["body"] = json!(pull.body);
-                item["merged_at"] = if pull.merged { json!("2026-01-26T19:01:12Z") } else { Value::Null };
+                item["merged_at"] = if pull.merged {
+                    json!("2026-01-26T19:01:12Z")
+                } else {
+                    Value::Null
+                };
                 if !listed {
                     item["merged"] = json!(pull.merged);
                 }
