@@ -8,6 +8,7 @@ compile_error!(
 pub mod base;
 pub mod batch;
 pub mod cli;
+pub mod deliver;
 pub mod diag;
 pub mod engine;
 pub mod journal;

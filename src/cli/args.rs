@@ -76,6 +76,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Make any output again from the journal
     Report(ReportArgs),
+    /// Bring the patch of a run, or of a batch's runs, onto a branch or into a merge request
+    Deliver(Box<DeliverArgs>),
     /// Check, test and explain policies
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -420,6 +422,97 @@ pub struct ReportArgs {
     pub workspace: PathBuf,
 }
 
+/// `overnight deliver`.
+#[derive(Clone, Debug, Args)]
+pub struct DeliverArgs {
+    /// Run directory or run id, or the directory of a batch
+    pub run: String,
+    /// Where the change goes
+    #[arg(long, value_enum, value_name = "TARGET")]
+    pub to: DeliverTo,
+    /// The local repository (default: the one that was run on, else the current directory's)
+    #[arg(long, value_name = "DIR")]
+    pub repo: Option<PathBuf>,
+    /// The repository that is pushed to: a remote of the local one, or an address
+    #[arg(long, value_name = "NAME|URL")]
+    pub remote: Option<String>,
+    /// The project in which the request is opened, where the remote is a fork of it
+    #[arg(long, value_name = "OWNER/NAME")]
+    pub into: Option<String>,
+    /// The branch into which the change is to be merged (default: the recipe's, else the remote's default branch)
+    #[arg(long, value_name = "BRANCH")]
+    pub base: Option<String>,
+    /// Name of the branch; may hold {recipe}, {job} and {digest} (default: overnight/{recipe})
+    #[arg(long, value_name = "NAME")]
+    pub branch: Option<String>,
+    /// Policy that rules the patch once more (default: the recorded ones)
+    #[arg(long, value_name = "FILE")]
+    pub policy: Vec<String>,
+    /// Base URL of the forge's interface
+    #[arg(long, value_name = "URL")]
+    pub api_url: Option<String>,
+    /// Title of request and commit
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// A label of a new request
+    #[arg(long, value_name = "LABEL")]
+    pub label: Vec<String>,
+    /// A reviewer of a new request; ORG/TEAM for a team of GitHub
+    #[arg(long, value_name = "NAME")]
+    pub reviewer: Vec<String>,
+    /// Open the request as a draft
+    #[arg(long)]
+    pub draft: bool,
+    /// Open no request when N of this recipe are open in the repository
+    #[arg(long, value_name = "N")]
+    pub max_open: Option<usize>,
+    /// Deliver a run with this verdict too
+    #[arg(long, value_name = "VERDICT", value_parser = verdict)]
+    pub even_if: Vec<crate::base::outcome::Verdict>,
+    /// The file of `--to mbox` (default: changes.mbox in the run directory)
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Show what would be sent; send and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// All waits for services together, as `90s`, `10m`
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+    pub max_wall: u64,
+    /// Least time between two changes on a forge
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    pub pace: u64,
+    /// What stdout carries
+    #[arg(long, value_enum, default_value_t)]
+    pub format: LineFormat,
+}
+
+/// The targets of `overnight deliver`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeliverTo {
+    /// A branch of the local repository
+    Branch,
+    /// A branch of the remote
+    Push,
+    /// A pull request of GitHub
+    Github,
+    /// A merge request of GitLab
+    Gitlab,
+    /// A pull request of Forgejo or Gitea
+    Forgejo,
+    /// A file that `git am` takes
+    Mbox,
+}
+
+/// How a list is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LineFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One object a line
+    Json,
+}
+
 /// `overnight policy …`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
@@ -672,6 +765,11 @@ pub enum RunsCommand {
 fn output(text: &str) -> Result<Output, String> {
     let names: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
     Output::named(text).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+fn verdict(text: &str) -> Result<crate::base::outcome::Verdict, String> {
+    let parsed = serde_json::from_value(serde_json::Value::String(text.to_owned()));
+    parsed.map_err(|_| "write a verdict of a run, as failed or budget".to_owned())
 }
 
 pub(super) fn duration(text: &str) -> Result<u64, String> {

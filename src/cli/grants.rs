@@ -21,13 +21,20 @@ pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<S
                     .unwrap_or(rest.len()),
             ),
         };
+        // `${NAME:-text}`: the text where the variable is not set or empty.
+        let (name, default) = match name.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (name, None),
+        };
         let legal = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !legal {
             out.push('$');
             continue;
         }
-        out.push_str(&variable(name).ok_or_else(|| format!("the variable {name} is not set"))?);
+        let value = variable(name).filter(|value| default.is_none() || !value.is_empty());
+        let value = value.or_else(|| default.map(str::to_owned));
+        out.push_str(&value.ok_or_else(|| format!("the variable {name} is not set"))?);
         rest = after;
     }
     out.push_str(rest);
@@ -119,6 +126,10 @@ mod tests {
         assert_eq!(expand("a$1b", &variable).unwrap(), "a$1b");
         assert_eq!(expand("$NONE", &variable).unwrap_err(), "the variable NONE is not set");
         assert_eq!(expand("${TOKEN", &variable).unwrap(), "${TOKEN");
+        assert_eq!(
+            expand("${TOKEN:-x} ${NONE:-https://h/} ${NONE:-}", &variable).unwrap(),
+            "t https://h/ "
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::committed::Commit;
 use super::origin;
 use super::refusal::Refusal;
 use super::unread;
+use crate::base::event::{PolicyPart, PolicyText};
 use crate::diag::Files;
 use crate::policy::extends::{self, Extended};
 use crate::policy::{self, KnownTools, PolicySet, Source, presets};
@@ -102,6 +103,21 @@ pub struct Policies {
 }
 
 impl Policies {
+    /// A policy as the journal has it, with the texts that it extended then.
+    pub fn recorded(recorded: &PolicyText) -> Self {
+        let part = |part: &PolicyPart| (part.name.clone(), Ok(part.text.clone()));
+        Self {
+            sources: vec![Source {
+                name: recorded.name.clone(),
+                text: recorded.text.clone(),
+            }],
+            extended: Extended {
+                texts: recorded.extends.iter().map(part).collect(),
+                tree: recorded.tree.clone(),
+            },
+        }
+    }
+
     /// Takes more policies in. Of files that both extend, each name has one text: they were read from the same place.
     pub fn add(&mut self, other: Policies) {
         self.sources.extend(other.sources);
@@ -146,6 +162,23 @@ pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathB
     }
     reader.extended(&mut all).await?;
     Ok(all)
+}
+
+/// A preset by its name, without a tree to look at.
+pub fn builtin(name: &str) -> Result<Policies, Refusal> {
+    let text = presets::text(name, None, &[]).ok_or_else(|| {
+        let help = presets::did_you_mean(name);
+        Refusal::Invalid(format!(
+            "{name}:1:1: error[unknown-preset]: there is no preset {name}\nhelp: {help}"
+        ))
+    })?;
+    Ok(Policies {
+        sources: vec![Source {
+            name: name.to_owned(),
+            text,
+        }],
+        extended: Extended::default(),
+    })
 }
 
 /// Reads policies and what they extend; every file of a revision from one commit.

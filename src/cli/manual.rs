@@ -168,7 +168,9 @@ fn with_examples(command: Command, path: &str) -> Command {
             let text = examples(path).map_or_else(String::new, |lines| format!("Examples:\n{}\n", indented(lines)));
             let more = format!("{text}See also: overnight man {path}; the README for recipes and policies");
             match command.get_after_long_help().map(ToString::to_string) {
-                Some(own) => command.after_help(more.clone()).after_long_help(format!("{own}\n\n{more}")),
+                Some(own) => command
+                    .after_help(more.clone())
+                    .after_long_help(format!("{own}\n\n{more}")),
                 None => command.after_help(more),
             }
         }

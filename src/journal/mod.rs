@@ -2,6 +2,7 @@
 
 pub mod artefacts;
 mod behind;
+pub mod deliveries;
 pub mod format;
 pub mod output_lock;
 pub mod own;

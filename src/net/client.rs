@@ -96,7 +96,7 @@ impl Client {
         body: Vec<u8>,
         until: Until<'_>,
     ) -> Result<Answer, Trouble> {
-        self.send(url, headers, Some(body), until).await
+        self.send(http::Method::POST, url, headers, Some(body), until).await
     }
 
     /// Asks for `url` and waits for the head of the answer.
@@ -104,11 +104,27 @@ impl Client {
     /// # Errors
     /// As [`Client::post`].
     pub async fn get(&self, url: &str, until: Until<'_>) -> Result<Answer, Trouble> {
-        self.send(url, &[], None, until).await
+        self.send(http::Method::GET, url, &[], None, until).await
+    }
+
+    /// Sends a request of any method, with a JSON body or none, and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// As [`Client::post`].
+    pub async fn request(
+        &self,
+        method: http::Method,
+        url: &str,
+        headers: &[Header<'_>],
+        body: Option<Vec<u8>>,
+        until: Until<'_>,
+    ) -> Result<Answer, Trouble> {
+        self.send(method, url, headers, body, until).await
     }
 
     async fn send(
         &self,
+        method: http::Method,
         url: &str,
         headers: &[Header<'_>],
         body: Option<Vec<u8>>,
@@ -118,10 +134,10 @@ impl Client {
         let headers = header_map(headers)?;
         let client = self.built(&url).await?;
         let started = Instant::now();
-        let request = match body {
-            Some(body) => client.post(url).headers(headers).body(body),
-            None => client.get(url),
-        };
+        let mut request = client.request(method, url).headers(headers);
+        if let Some(body) = body {
+            request = request.body(body);
+        }
         let sent = tokio::time::timeout(self.limits.first_byte, request.send());
         let response = bounded(sent, until.deadline, until.cancel)
             .await

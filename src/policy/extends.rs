@@ -4,6 +4,7 @@
 //! add up, and of each limit the lowest holds. Between several extended files the strictest level and `default` hold, and hosts and
 //! variables add up.
 
+use super::model::DeliveryLimits;
 use super::model::Sandbox;
 use super::names::tidy;
 use super::profiles::Own;
@@ -104,6 +105,7 @@ pub(super) struct Body {
     pub rules: Vec<Rule>,
     pub sandbox: Sandbox,
     pub limits: Option<Budget>,
+    pub delivery: DeliveryLimits,
     pub env_pass: Option<Vec<String>>,
     /// Argument profiles, by program.
     pub profiles: Option<Arc<Own>>,
@@ -134,6 +136,7 @@ impl Body {
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), all.sandbox.toolchains);
         self.env_pass = self.env_pass.take().or(all.env_pass);
         self.limits = lowest(self.limits.take(), all.limits);
+        self.delivery = self.delivery.lowered_by(all.delivery);
         self.profiles = with_profiles(self.profiles.take(), all.profiles);
         self.take_rules(all.rules);
     }
@@ -149,6 +152,7 @@ impl Body {
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), other.sandbox.toolchains);
         self.env_pass = united(self.env_pass.take(), other.env_pass);
         self.limits = lowest(self.limits.take(), other.limits);
+        self.delivery = self.delivery.lowered_by(other.delivery);
         self.profiles = with_profiles(self.profiles.take(), other.profiles);
         self.take_rules(other.rules);
     }

@@ -33,11 +33,34 @@ pub struct Policy {
     pub(super) rules: Vec<Rule>,
     pub(super) sandbox: Sandbox,
     pub(super) limits: Budget,
+    pub(super) delivery: DeliveryLimits,
     pub(super) env_pass: Option<Vec<String>>,
     /// Argument profiles of this file, by program.
     pub(super) profiles: Option<Arc<Own>>,
     /// A recipe's own policy: what it does not speak of, it leaves as it is.
     pub(super) narrows: bool,
+}
+
+/// The `deliver` block: how large a change may be that `overnight deliver` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryLimits {
+    pub max_files: Option<u64>,
+    /// Added and removed lines together.
+    pub max_lines: Option<u64>,
+}
+
+impl DeliveryLimits {
+    /// The lower figure of each limit.
+    pub fn lowered_by(self, other: Self) -> Self {
+        let lower = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            max_files: lower(self.max_files, other.max_files),
+            max_lines: lower(self.max_lines, other.max_lines),
+        }
+    }
 }
 
 /// The `sandbox` block as it was written.

@@ -2,7 +2,7 @@
 
 use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve};
 use super::hosts::HostPattern;
-use super::model::{KnownTools, Policy, Sandbox, WishedLevel};
+use super::model::{DeliveryLimits, KnownTools, Policy, Sandbox, WishedLevel};
 use super::presets;
 use super::profiles::Own;
 use super::rule::{self, Home};
@@ -45,6 +45,7 @@ pub fn policy(
         limits: body.limits.unwrap_or_default(),
         env_pass: body.env_pass,
         profiles: body.profiles,
+        delivery: body.delivery,
         narrows: false,
     })
 }
@@ -93,6 +94,9 @@ fn body(
     let limits = reader
         .map("limits", "`limits`", problems)
         .map(|block| limits(block, known, problems));
+    let delivery = reader
+        .map("deliver", "`deliver`", problems)
+        .map(|block| delivery(block, problems));
     let env = reader
         .map("env", "`env`", problems)
         .and_then(|block| env(block, problems));
@@ -115,6 +119,7 @@ fn body(
         rules,
         sandbox,
         limits,
+        delivery: delivery.unwrap_or_default(),
         env_pass: env,
         profiles,
     };
@@ -365,6 +370,15 @@ fn limits(mut block: Reader<'_>, known: &KnownTools, problems: &mut Problems) ->
     }
     block.finish(problems);
     budget
+}
+
+fn delivery(mut block: Reader<'_>, problems: &mut Problems) -> DeliveryLimits {
+    let limits = DeliveryLimits {
+        max_files: block.whole("max_files", problems).map(|files| files.value),
+        max_lines: block.whole("max_lines", problems).map(|lines| lines.value),
+    };
+    block.finish(problems);
+    limits
 }
 
 #[expect(

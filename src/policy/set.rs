@@ -3,7 +3,7 @@
 use super::bounds::refuse;
 use super::fit::{allows, forbids};
 use super::hosts::HostPattern;
-use super::model::{Effect, Policy, PolicySet, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Effect, Policy, PolicySet, SHELL, SandboxWish};
 use super::needs::Need;
 use super::profiles::Own;
 use super::protected;
@@ -145,6 +145,13 @@ impl PolicySet {
         self.files
             .iter()
             .fold(Budget::default(), |limits, file| limits.lowered_by(&file.limits))
+    }
+
+    /// How large a delivered change may be: the lowest figures.
+    pub fn delivery_limits(&self) -> DeliveryLimits {
+        self.files.iter().fold(DeliveryLimits::default(), |limits, file| {
+            limits.lowered_by(file.delivery)
+        })
     }
 
     /// The files as they were read, for the journal.

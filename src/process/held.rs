@@ -26,6 +26,8 @@ pub enum May<'a> {
     Write(&'a [PathBuf]),
     /// Write below these directories, and start programs, which are held likewise.
     WriteAndStart(&'a [PathBuf]),
+    /// As [`May::WriteAndStart`], and reach servers: for git's own transports.
+    Reach(&'a [PathBuf]),
 }
 
 /// What stands in `HEAD` of a directory that [`lay_out`] has made.
@@ -49,10 +51,9 @@ pub async fn git(
 
 /// Makes the process that `command` starts bound itself before its exec.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
-fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
+pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be held: {error}"))?;
-    let filter =
-        filter(!matches!(may, May::WriteAndStart(_))).map_err(|error| format!("git cannot be held: {error}"))?;
+    let filter = filter(may).map_err(|error| format!("git cannot be held: {error}"))?;
     // Rules and filter live as long as the command does.
     let held = Arc::new((rules, filter));
     let hook = move || {
@@ -87,7 +88,7 @@ fn rules(may: May<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
         .create()?;
     let places = match may {
         May::Read => &[],
-        May::Write(places) | May::WriteAndStart(places) => places,
+        May::Write(places) | May::WriteAndStart(places) | May::Reach(places) => places,
     };
     if let Ok(null) = PathFd::new("/dev/null") {
         ruleset = ruleset.add_rule(PathBeneath::new(null, AccessFs::WriteFile | AccessFs::Truncate))?;
@@ -100,10 +101,13 @@ fn rules(may: May<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     Ok(ruleset.into())
 }
 
-/// Refuses sockets, and new processes where nothing may be started.
-fn filter(alone: bool) -> Result<BpfProgram, String> {
-    let mut refused = vec![libc::SYS_socket, libc::SYS_ptrace, libc::SYS_mount, libc::SYS_unshare];
-    if alone {
+/// Refuses sockets where no server may be reached, and new processes where nothing may be started.
+fn filter(may: May<'_>) -> Result<BpfProgram, String> {
+    let mut refused = vec![libc::SYS_ptrace, libc::SYS_mount, libc::SYS_unshare];
+    if !matches!(may, May::Reach(_)) {
+        refused.push(libc::SYS_socket);
+    }
+    if matches!(may, May::Read | May::Write(_)) {
         refused.extend([libc::SYS_clone, libc::SYS_clone3]);
         #[cfg(target_arch = "x86_64")]
         refused.extend([libc::SYS_fork, libc::SYS_vfork]);
@@ -138,6 +142,14 @@ impl Scratch {
     /// The git directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Makes it the store of a history that is cut off at these commits: the text of a repository's `shallow` file.
+    ///
+    /// # Errors
+    /// One sentence: the temporary directory cannot be written.
+    pub fn set_shallow(&self, commits: &str) -> Result<(), String> {
+        std::fs::write(self.path().join("shallow"), commits).map_err(|error| format!("no temporary directory: {error}"))
     }
 
     /// The environment under which git uses it.

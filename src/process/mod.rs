@@ -24,6 +24,7 @@ mod spawn;
 pub mod supervised;
 pub mod toolchains;
 mod tree;
+pub mod user_git;
 pub mod venv;
 mod write_guard;
 

@@ -30,16 +30,28 @@ pub(super) async fn run_git(
     env: &[(String, String)],
     stdin: Option<&[u8]>,
 ) -> Result<Printed, String> {
+    let mut all = neutral();
+    all.extend_from_slice(env);
+    run_git_under(command, args, dir, &all, stdin).await
+}
+
+/// As [`run_git`], with nothing in its environment but `env`, `PATH` and what keeps its messages in English.
+pub(super) async fn run_git_under(
+    command: std::process::Command,
+    args: &[&str],
+    dir: &Path,
+    env: &[(String, String)],
+    stdin: Option<&[u8]>,
+) -> Result<Printed, String> {
     let mut command = Command::from(command);
     command
         .args(args)
         .current_dir(dir)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("LC_ALL", "C")
         .env("GIT_NO_LAZY_FETCH", "1")
-        .envs(neutral().iter().map(|(name, value)| (name, value)))
         .envs(env.iter().map(|(name, value)| (name, value)))
+        .env("LC_ALL", "C")
         .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -120,7 +120,11 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
     };
     let (url, transport) = match (text("httpUrl"), text("url")) {
         (Some(url), _) => (Some(url), Some("http".to_owned())),
-        (None, url) => (url, text("type").filter(|kind| kind == "http" || kind == "sse")),
+        (None, url) => {
+            // `.mcp.json` of other clients names the transport in either way.
+            let kind = text("type").map(|kind| kind.replace("streamable-", "").replace("streamable_", ""));
+            (url, kind.filter(|kind| kind == "http" || kind == "sse"))
+        }
     };
     let command = if url.is_some() { None } else { text("command") };
     if command.is_none() && url.is_none() {

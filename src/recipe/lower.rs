@@ -4,12 +4,12 @@ mod trial;
 
 use super::documents::{self, Read};
 use super::import;
-use super::model::{BudgetSpec, CheckKind, CheckSpec, Recipe, ServerSpec, Step, Work};
+use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, ServerSpec, Step, Work};
 use super::names::problem;
 use super::params;
 use super::plan::{
-    Changed, Check, CheckWhat, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan, PlanStep,
-    StepWork, ToolPlan,
+    Changed, Check, CheckWhat, DeliverPlan, Discovery, Expect, McpPrompt, McpServer, ModelSettings, OnDeny, Plan,
+    PlanStep, StepWork, ToolPlan,
 };
 use super::template::{self, Scope, StepOutputs};
 use crate::base::budget::Budget;
@@ -114,6 +114,7 @@ pub fn lower(
         values: BTreeMap::new(),
         input: given.input.cloned(),
         isolate_keep: recipe.isolate_keep.iter().map(|path| render.path(path)).collect(),
+        deliver: recipe.deliver.as_ref().map(deliver_plan),
     };
     if !given.sketch {
         trial::try_templates(recipe, &mut render);
@@ -134,6 +135,22 @@ pub fn check(recipe: &Recipe, read: Read<'_>) -> Vec<Diagnostic> {
     documents::load(recipe, read, &mut problems);
     diag::diagnostic::sort(&mut problems);
     problems
+}
+
+/// The `deliver` block as it is written: its texts are rendered when there is an answer to speak of.
+fn deliver_plan(spec: &DeliverSpec) -> DeliverPlan {
+    let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone());
+    let texts = |texts: &[Spanned<String>]| texts.iter().map(|text| text.value.clone()).collect();
+    DeliverPlan {
+        title: text(&spec.title),
+        body: text(&spec.body),
+        commit: text(&spec.commit),
+        branch: text(&spec.branch),
+        base: text(&spec.base),
+        labels: texts(&spec.labels),
+        reviewers: texts(&spec.reviewers),
+        draft: spec.draft,
+    }
 }
 
 fn set_models(plan: &mut Plan, models: impl Iterator<Item = String>, overrides: &Overrides) {
@@ -183,6 +200,7 @@ impl Plan {
             },
             response: None,
             response_retries: 0,
+            deliver: None,
             model: None,
             fallback: Vec::new(),
             model_settings: overrides.model_settings,

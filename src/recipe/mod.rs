@@ -5,6 +5,8 @@
 //! quotes every `{{ value }}` for the shell unless it is written `{{ value | raw }}`.
 
 mod documents;
+mod gemini_command;
+mod goose;
 pub mod import;
 pub mod lower;
 pub mod model;
@@ -19,6 +21,7 @@ pub mod template;
 pub use documents::{Read, Wanted, check_schema, named, policy_needed};
 pub use lower::{Given, Overrides, check, lower};
 pub use model::Recipe;
+pub use names::DELIVERY_NAMES;
 pub use parse::parse;
-pub use plan::Plan;
+pub use plan::{DeliverPlan, Plan};
 pub use template::StepOutputs;

@@ -36,6 +36,7 @@ pub struct Recipe {
     pub tools: ToolsSpec,
     pub steps: Vec<Step>,
     pub response: Option<ResponseSpec>,
+    pub deliver: Option<DeliverSpec>,
     /// The place of the file's first key.
     pub head: Span,
 }
@@ -211,6 +212,19 @@ pub enum CheckKind {
         path: Spanned<String>,
         contains: Option<Spanned<String>>,
     },
+}
+
+/// How a change is offered by `overnight deliver`; texts are templates.
+#[derive(Clone, Debug, Default)]
+pub struct DeliverSpec {
+    pub title: Option<Spanned<String>>,
+    pub body: Option<Spanned<String>>,
+    pub commit: Option<Spanned<String>>,
+    pub branch: Option<Spanned<String>>,
+    pub base: Option<Spanned<String>>,
+    pub labels: Vec<Spanned<String>>,
+    pub reviewers: Vec<Spanned<String>>,
+    pub draft: bool,
 }
 
 /// What the final answer must be.

@@ -6,6 +6,9 @@ use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, Files, Spanned, did_you_mean};
 use std::collections::BTreeSet;
 
+/// What the texts of `deliver` may speak of besides parameters and input.
+pub const DELIVERY_NAMES: [&str; 6] = ["answer", "result", "summary", "recipe", "job", "digest"];
+
 struct Check<'a> {
     files: &'a Files,
     parameters: Vec<&'a str>,
@@ -56,6 +59,24 @@ pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
             }
         }
         earlier.push(&step.id.value);
+    }
+    if let Some(deliver) = &recipe.deliver {
+        let single = [
+            &deliver.title,
+            &deliver.body,
+            &deliver.commit,
+            &deliver.branch,
+            &deliver.base,
+        ];
+        check.parameters.extend(DELIVERY_NAMES);
+        for text in single
+            .into_iter()
+            .flatten()
+            .chain(&deliver.labels)
+            .chain(&deliver.reviewers)
+        {
+            check.text(text, &[]);
+        }
     }
     let used = check.used;
     for parameter in &recipe.parameters {

@@ -6,7 +6,7 @@ mod tools;
 
 pub(super) use tools::is_server_name;
 
-use super::model::{BudgetSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, Step, Work};
+use super::model::{BudgetSpec, DeliverSpec, InputSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, Step, Work};
 use super::params;
 use super::plan::{Expect, ModelSettings, OnDeny};
 use crate::diag::reader::{self, Problems};
@@ -29,9 +29,18 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 /// # Errors
 /// Every problem of the file, in its order.
 pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
+    if files.name(file).ends_with(super::gemini_command::EXTENSION) {
+        let recipe = super::gemini_command::read(files, file)?;
+        let mut problems = Vec::new();
+        super::names::check(files, &recipe, &mut problems);
+        return diag::settle(Some(recipe), problems, warnings);
+    }
     let root = diag::parse(files, file)?;
     let mut problems = Vec::new();
-    let recipe = recipe(&root, &mut problems);
+    let recipe = match super::goose::of(&root) {
+        Some(theirs) => super::goose::read(theirs, &mut problems),
+        None => recipe(&root, &mut problems),
+    };
     if let Some(recipe) = &recipe {
         super::names::check(files, recipe, &mut problems);
     }
@@ -66,6 +75,7 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let steps = steps::read(&mut reader, problems);
     let response_at = reader.entry("response").map(|entry| entry.key_span);
     let response = response(&mut reader, problems);
+    let deliver = deliver(&mut reader, problems);
     let head = reader.head();
     reader.finish(problems);
     whole(&steps, skip_at, response_at, problems);
@@ -93,8 +103,25 @@ fn recipe(root: &Node, problems: &mut Problems) -> Option<Recipe> {
         tools,
         steps,
         response,
+        deliver,
         head,
     })
+}
+
+fn deliver(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<DeliverSpec> {
+    let mut block = reader.map("deliver", "`deliver`", problems)?;
+    let spec = DeliverSpec {
+        title: block.text("title", problems),
+        body: block.text("body", problems),
+        commit: block.text("commit", problems),
+        branch: block.text("branch", problems),
+        base: block.text("base", problems),
+        labels: block.one_or_more("labels", problems).unwrap_or_default(),
+        reviewers: block.one_or_more("reviewers", problems).unwrap_or_default(),
+        draft: block.bool("draft", problems).is_some_and(|flag| flag.value),
+    };
+    block.finish(problems);
+    Some(spec)
 }
 
 /// What only shows when all steps are known.

@@ -52,6 +52,32 @@ pub struct Plan {
     /// Directories that git ignores and that `--isolate` brings along, relative to the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub isolate_keep: Vec<String>,
+    /// How `overnight deliver` offers the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliver: Option<DeliverPlan>,
+}
+
+/// How a change is offered: the recipe's `deliver` block. Texts are templates over `answer`, `result`, `summary` and the parameters,
+/// rendered when the run is delivered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeliverPlan {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// The commit message without its trailers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reviewers: Vec<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draft: bool,
 }
 
 impl Plan {

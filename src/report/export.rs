@@ -3,7 +3,7 @@
 use super::result::Ending;
 use super::summary::RunSummary;
 use super::transcript::Declared;
-use super::{github, html, junit, markdown, result, suspension, transcript};
+use super::{findings, github, html, junit, markdown, result, suspension, transcript};
 
 /// An output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +22,19 @@ pub enum Format {
     Github,
     /// The final answer, as `run` prints it.
     Text,
+    /// Findings: SARIF 2.1.0.
+    Sarif,
+    /// Findings: reviewdog's rdjson.
+    Rdjson,
+    /// Findings: GitLab's code quality report.
+    Codequality,
+    /// Findings: checkstyle's XML.
+    Checkstyle,
 }
 
 impl Format {
     /// All formats, in the order of `--help`.
-    pub const ALL: [Format; 10] = [
+    pub const ALL: [Format; 14] = [
         Format::Text,
         Format::Result,
         Format::Summary,
@@ -37,6 +45,10 @@ impl Format {
         Format::Suspension,
         Format::Review,
         Format::Github,
+        Format::Sarif,
+        Format::Rdjson,
+        Format::Codequality,
+        Format::Checkstyle,
     ];
 
     /// The name on the command line.
@@ -52,6 +64,10 @@ impl Format {
             Format::Review => "review",
             Format::Github => "github",
             Format::Text => "text",
+            Format::Sarif => "sarif",
+            Format::Rdjson => "rdjson",
+            Format::Codequality => "codequality",
+            Format::Checkstyle => "checkstyle",
         }
     }
 
@@ -71,7 +87,12 @@ impl Format {
             Format::Result => Some("result.json"),
             Format::Suspension => Some("suspension.json"),
             Format::Review => Some("suspension.md"),
-            Format::Github | Format::Text => None,
+            Format::Github
+            | Format::Text
+            | Format::Sarif
+            | Format::Rdjson
+            | Format::Codequality
+            | Format::Checkstyle => None,
         }
     }
 }
@@ -106,6 +127,10 @@ pub fn render(
         Format::Review => suspension::markdown(sum, ending),
         Format::Github => github::annotations(sum, ending),
         Format::Text => result::text(&result::result(sum, ending)),
+        Format::Sarif => findings::sarif(sum),
+        Format::Rdjson => findings::rdjson(sum),
+        Format::Codequality => findings::codequality(sum),
+        Format::Checkstyle => findings::checkstyle(sum),
     };
     Ok(text.into_bytes())
 }

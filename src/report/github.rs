@@ -1,11 +1,14 @@
 //! Annotations for GitHub: workflow commands that name what went wrong. At most ten, the most telling first.
 
+use super::findings::{self, Finding, FindingLevel};
 use super::result::{self, Ending};
 use super::summary::RunSummary;
 use super::text;
 
 /// GitHub shows ten of a kind for a step.
 const LIMIT: usize = 10;
+/// GitHub takes 64 kB of annotations of a step.
+const BYTES: usize = 64 * 1024;
 
 /// The lines to print, each with its newline; empty for a run that passed without a warning.
 pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
@@ -44,8 +47,50 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
     for warning in &result.warnings {
         lines.push(command("warning", None, &warning.code, &warning.message));
     }
+    let of_run = lines.len();
+    let found = findings::collect(sum).0;
+    lines.extend(found.iter().map(finding));
+    // The last place says how much is not shown.
+    if lines.len() > LIMIT && found.len() > LIMIT.saturating_sub(of_run) {
+        let kept = LIMIT - 1;
+        let more = lines.len() - kept;
+        lines.truncate(kept);
+        let message = format!("{more} more are in result.json and `overnight report RUN --format sarif`");
+        lines.push(command("notice", None, "not all annotations are shown", &message));
+    }
     lines.truncate(LIMIT);
+    let mut bytes = 0;
+    lines.retain(|line| {
+        bytes += line.len();
+        bytes <= BYTES
+    });
     lines.concat()
+}
+
+/// A finding at its place.
+fn finding(finding: &Finding) -> String {
+    let kind = match finding.level {
+        FindingLevel::Error => "error",
+        FindingLevel::Warning => "warning",
+        FindingLevel::Note => "notice",
+    };
+    let mut place = format!("file={},line={}", property(&finding.path), finding.line);
+    let more = [
+        ("endLine", finding.end_line),
+        ("col", finding.column),
+        ("endColumn", finding.end_column),
+    ];
+    for (name, value) in more {
+        if let Some(value) = value {
+            place.push_str(&format!(",{name}={value}"));
+        }
+    }
+    let message = text::plain(text::head(&finding.message, 4_000));
+    format!(
+        "::{kind} {place},title={}::{}\n",
+        property(&text::line(&finding.rule, 200)),
+        data(&message)
+    )
 }
 
 /// One command. `place` is `FILE:LINE` where a rule is known by that.

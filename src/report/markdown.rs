@@ -270,6 +270,10 @@ pub(crate) fn escaped(foreign: &str) -> String {
             '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&' | '#' | '|' | '~' | '!' | '$' => {
                 out.push('\\');
                 out.push(c);
+                // Forges look for references in what is shown, where the backslash is gone.
+                if matches!(c, '#' | '!') {
+                    out.push('\u{200b}');
+                }
             }
             '@' => out.push_str("@\u{200b}"),
             c => out.push(c),

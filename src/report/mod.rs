@@ -1,6 +1,7 @@
 //! Outputs: folds over the events of a run, and sinks that are fed while it goes on. Cannot influence a run.
 
 pub mod export;
+pub mod findings;
 pub mod github;
 pub mod html;
 pub mod inert;

@@ -70,6 +70,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
         warnings: warnings(sum),
         recorded: sum.recorded(),
         model: sum.model.to_owned(),
+        recipe_digest: sum.head.map(|head| head.plan_digest.clone()),
         recipe_source: sum
             .head
             .and_then(|head| head.source.clone())
@@ -119,6 +120,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
         recorded: false,
         model: String::new(),
         recipe: recipe.to_owned(),
+        recipe_digest: None,
         recipe_source: None,
         policies: Vec::new(),
         resumed: 0,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// From the top to the bottom.
 const ROWS: &[&[&str]] = &[
     &["cli"],
-    &["engine", "batch"],
+    &["engine", "batch", "deliver"],
     &["tools", "provider", "policy", "recipe", "report"],
     &["workspace", "journal"],
     &["process", "net", "diag"],

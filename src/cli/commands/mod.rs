@@ -1,6 +1,7 @@
 //! One file a command: what it reads, what it prints, what code it ends with.
 
 pub mod batch;
+pub mod deliver;
 pub mod doctor;
 pub mod init;
 pub mod policy;
@@ -30,6 +31,7 @@ pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
         Command::Merge(args) => return batch::merge(&args),
         Command::Compare(args) => batch::compare(&args),
         Command::Report(args) => report::report(&args),
+        Command::Deliver(args) => deliver::deliver(&args).await,
         Command::Policy(command) => policy::policy(command).await,
         Command::Recipe(command) => recipe::recipe(command, started).await,
         Command::Tools(command) => tools::tools(command).await,

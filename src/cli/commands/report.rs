@@ -7,6 +7,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out};
 use crate::journal::{self, store};
 use crate::report::export::{self, Beside, Format};
+use crate::report::findings;
 use crate::report::result::{self, Ending};
 use crate::report::summary::RunSummary;
 
@@ -50,6 +51,14 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         let mut object = result::result(&sum, &ending);
         outputs::seal(&mut object, journal.keyed)?;
         return printed(&object.to_pretty());
+    }
+    if matches!(
+        format,
+        Format::Sarif | Format::Rdjson | Format::Codequality | Format::Checkstyle | Format::Github
+    ) {
+        for problem in findings::collect(&sum).1 {
+            out::tell(&format!("warning[finding]: {problem}"));
+        }
     }
     let bytes = export::render(format, &sum, beside).map_err(|error| Refusal::Output(error.to_string()))?;
     let printed = match format {

@@ -66,6 +66,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
         model_settings: crate::recipe::plan::ModelSettings::default(),
         values: BTreeMap::new(),
         input: None,
+        deliver: None,
     }
 }
 

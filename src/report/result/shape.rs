@@ -62,6 +62,9 @@ pub struct RunResult {
     pub recorded: bool,
     pub model: String,
     pub recipe: String,
+    /// SHA-256 of the resolved plan without its model; null for a run that never came to a journal.
+    #[serde(default)]
+    pub recipe_digest: Option<String>,
     /// Where the recipe came from, and whether it was trusted; null when that is not known.
     #[serde(default)]
     pub recipe_source: Option<RecipeSource>,

@@ -57,7 +57,7 @@ fn the_summary_of_a_denied_run_names_rule_and_fix() {
 fn marks_of_markdown_become_literal() {
     assert_eq!(
         markdown::escaped("<img src=x> ![a](b) @me #1 *x* `c`"),
-        "\\<img src=x\\> \\!\\[a\\](b) @\u{200b}me \\#1 \\*x\\* \\`c\\`"
+        "\\<img src=x\\> \\!\u{200b}\\[a\\](b) @\u{200b}me \\#\u{200b}1 \\*x\\* \\`c\\`"
     );
     assert_eq!(markdown::code("a`b"), "`` a`b ``");
     assert_eq!(markdown::code("a\nb"), "`a b`");

@@ -44,6 +44,19 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
     None
 }
 
+/// The repository in or at a directory: that of [`repository`], or a bare one that the directory itself is.
+pub fn repository_at(dir: &Path) -> Option<Repository> {
+    let bare = dir.join("objects").is_dir() && dir.join("refs").is_dir() && dir.join("HEAD").is_file();
+    if !bare {
+        return repository(dir);
+    }
+    Some(Repository {
+        top: dir.to_owned(),
+        git_dir: dir.to_owned(),
+        common_dir: dir.to_owned(),
+    })
+}
+
 /// The text of a regular file; nothing waits for a pipe in its place.
 pub(in crate::workspace) fn text(path: &Path) -> Option<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -118,8 +131,13 @@ impl Repository {
         }
     }
 
+    /// The commits at which a shallow clone's history is cut off: the text of git's own file, `None` for a whole history.
+    pub fn shallow(&self) -> Option<String> {
+        text(&self.common_dir.join("shallow")).filter(|text| !text.trim().is_empty())
+    }
+
     /// The object database.
-    pub(super) fn objects(&self) -> PathBuf {
+    pub fn objects(&self) -> PathBuf {
         let objects = self.common_dir.join("objects");
         std::fs::canonicalize(&objects).unwrap_or(objects)
     }

@@ -2,7 +2,7 @@
 
 use crate::base::ids::sha256_hex;
 use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
-use crate::cli::inputs;
+
 use crate::cli::origin::{Origin, Trust};
 use crate::cli::refusal::Refusal;
 use crate::cli::settings;
@@ -78,20 +78,18 @@ async fn read(arguments: &RunArguments, job: &PlannedJob, files: &mut Files) -> 
         texts.insert(name.value.clone(), text);
     }
     let own = match &recipe.policy {
-        Some(name) => Some(origin.policy(&name.value).map_err(at_job)?),
+        Some(name) => Some(origin.own_policy(&name.value, &trust, here).map_err(at_job)?),
         None => None,
     };
     // Those of a target's own commits are read when it runs.
     let is_known = |name: &&String| !name.starts_with("git:");
     let given: Vec<String> = arguments.policies.iter().filter(is_known).cloned().collect();
-    let narrowing = own.as_deref().filter(|name| !name.starts_with("git:"));
+    let narrowing = own.as_ref().filter(|own| !own.name.starts_with("git:"));
     let policies = settings::rulers(&given, narrowing, here, files, &mut Vec::new())
         .await
         .map_err(at_job)?;
-    for name in given.iter().map(String::as_str).chain(narrowing) {
-        let sources = inputs::policies(&[name.to_owned()], here).await.map_err(at_job)?;
-        pieces.extend(sources.into_iter().map(|source| source.text));
-    }
+    // The digest of a policy is over all that it extends, too.
+    pieces.extend(policies.texts().into_iter().map(|policy| policy.digest));
     let lengths: Vec<String> = pieces.iter().map(|piece| format!("{} {piece}", piece.len())).collect();
     Ok(Rc::new(ReadOnce {
         recipe,

@@ -1,6 +1,6 @@
 //! What a resume believes: nothing but its command line, and what it can check.
 
-use crate::base::event::{Event, EventKind, PolicyPart, PolicyText, RunStarted};
+use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
 use crate::base::ids::CallId;
 use crate::cli::args::ResumeArgs;
 use crate::cli::inputs::{self, Policies};
@@ -8,7 +8,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::{out, settings};
 use crate::diag::Files;
 use crate::journal::{self, own};
-use crate::policy::{Extended, PolicySet, Source, presets};
+use crate::policy::{PolicySet, presets};
 use crate::recipe::Plan;
 use crate::report::result;
 use crate::report::summary::RunSummary;
@@ -142,7 +142,7 @@ pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> 
     let mut set = load(&ours)?;
     for recorded in first.policies.iter().filter(|policy| policy.narrows) {
         let again = read_again(recorded, workspace).await;
-        set = set.narrowed_by(&load(&again.unwrap_or_else(|_| recorded_texts(recorded)))?);
+        set = set.narrowed_by(&load(&again.unwrap_or_else(|_| Policies::recorded(recorded)))?);
     }
     Ok(set)
 }
@@ -156,21 +156,6 @@ fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
         }
     }
     read
-}
-
-/// A policy as the journal has it, for one that only narrows.
-fn recorded_texts(recorded: &PolicyText) -> Policies {
-    let part = |part: &PolicyPart| (part.name.clone(), Ok(part.text.clone()));
-    Policies {
-        sources: vec![Source {
-            name: recorded.name.clone(),
-            text: recorded.text.clone(),
-        }],
-        extended: Extended {
-            texts: recorded.extends.iter().map(part).collect(),
-            tree: recorded.tree.clone(),
-        },
-    }
 }
 
 /// A recorded policy from its source, which must still give what it gave then, with all that it extends.

@@ -1,0 +1,465 @@
+//! `overnight deliver`: which runs, from where and to where. What is done with each stands in `deliver`.
+
+use crate::base::secret::Redactor;
+use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
+use crate::cli::inputs::{self, Policies};
+use crate::cli::outputs;
+use crate::cli::refusal::Refusal;
+use crate::cli::{exit, out, settings, verify, wire};
+use crate::deliver::address::RemoteAddress;
+use crate::deliver::batch::{self, BatchRun};
+use crate::deliver::deliverable::Deliverable;
+use crate::deliver::flow::{self, DeliverSettings};
+use crate::deliver::message::Wording;
+use crate::deliver::patience::Patience;
+use crate::deliver::reruled::Rulers;
+use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
+use crate::diag::Files;
+use crate::journal::deliveries::DeliveryLog;
+use crate::journal::{self, JournalError, state, store};
+use crate::policy::PolicySet;
+use crate::report::result::Ending;
+use crate::report::summary::RunSummary;
+use crate::workspace::patch::{self, Repository};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+impl From<DeliverTo> for DeliverTarget {
+    fn from(to: DeliverTo) -> Self {
+        match to {
+            DeliverTo::Branch => Self::Branch,
+            DeliverTo::Push => Self::Push,
+            DeliverTo::Github => Self::Github,
+            DeliverTo::Gitlab => Self::Gitlab,
+            DeliverTo::Forgejo => Self::Forgejo,
+            DeliverTo::Mbox => Self::Mbox,
+        }
+    }
+}
+
+/// Which run, and what its batch says of it.
+struct Asked {
+    /// The directory of the journal.
+    home: PathBuf,
+    of_batch: Option<BatchRun>,
+}
+
+/// What holds for all runs of one call.
+struct Call<'a> {
+    args: &'a DeliverArgs,
+    target: DeliverTarget,
+    vars: Vec<(String, String)>,
+    patience: Patience,
+    /// `--policy`, when it was given.
+    policies: Option<PolicySet>,
+    token: Option<SecretString>,
+}
+
+/// Delivers a run or the runs of a batch; prints a line for each.
+pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
+    let target = DeliverTarget::from(args.to);
+    let batch = batch_of(args)?;
+    if batch.is_some() && args.out.is_some() {
+        return Err(Refusal::Usage(
+            "--out names the file of one run, and this is a batch".to_owned(),
+        ));
+    }
+    if args.out.is_some() && target != DeliverTarget::Mbox {
+        return Err(Refusal::Usage("--out is the file of `--to mbox`".to_owned()));
+    }
+    let token = target.token_variables().iter().find_map(|name| wire::variable(name));
+    if target.is_forge() && token.is_none() {
+        let names = target.token_variables().join(" or ");
+        return Err(Refusal::Environment(format!(
+            "no token for {}: set {names}",
+            target.as_str()
+        )));
+    }
+    let place = args.repo.clone().unwrap_or_else(|| PathBuf::from("."));
+    let policies = match args.policy.is_empty() {
+        true => None,
+        false => Some(loaded(&inputs::policies(&args.policy, &place, None).await?)?),
+    };
+    let call = Call {
+        args,
+        target,
+        vars: wire::environment(),
+        patience: Patience::new(Duration::from_millis(args.max_wall), Duration::from_millis(args.pace)),
+        policies,
+        token: token.map(SecretString::from),
+    };
+    let (runs, dir) = match batch {
+        Some((runs, dir)) => (runs, Some(dir)),
+        None => {
+            let home = store::locate(&args.run, &place)?;
+            let one = Asked { home, of_batch: None };
+            (vec![Ok(one)], None)
+        }
+    };
+    let mut log = match (&dir, args.dry_run) {
+        (Some(dir), false) => Some(DeliveryLog::open(dir)?),
+        _ => None,
+    };
+    let mut code = exit::PASSED;
+    let mut counts: BTreeMap<DeliverOutcome, usize> = BTreeMap::new();
+    for asked in runs {
+        let done = match asked {
+            Ok(asked) => call.one(&asked, log.as_mut()).await?,
+            Err(done) => *done,
+        };
+        print(args, &done)?;
+        code = exit::stronger(code, code_of(done.fault));
+        *counts
+            .entry(done.outcome.unwrap_or(DeliverOutcome::Failed))
+            .or_default() += 1;
+    }
+    if dir.is_some() {
+        let all: Vec<String> = counts
+            .iter()
+            .map(|(outcome, n)| format!("{n} {}", outcome.as_str()))
+            .collect();
+        let all = if all.is_empty() {
+            "no run to deliver".to_owned()
+        } else {
+            all.join(", ")
+        };
+        out::tell(&format!("delivered: {all}"));
+    }
+    Ok(code)
+}
+
+type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
+
+/// The runs of a batch directory, when that is what was named.
+fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal> {
+    let dir = PathBuf::from(&args.run);
+    let file = dir.join(batch::RUNS);
+    if !file.is_file() || dir.join("journal.jsonl").is_file() {
+        return Ok(None);
+    }
+    let text = inputs::text(&file)?;
+    let runs = batch::runs(&text, &dir).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
+    let asked = runs.into_iter().map(|run| {
+        let found = run.dir.as_ref().map(|dir| store::locate(&dir.to_string_lossy(), dir));
+        match found {
+            Some(Ok(home)) => Ok(Asked {
+                home,
+                of_batch: Some(run),
+            }),
+            found => {
+                let why = match found {
+                    Some(Err(error)) => error.to_string(),
+                    _ => format!("the job ended as `{}` without a run", run.verdict),
+                };
+                Err(Box::new(Delivered {
+                    job: Some(run.job.name),
+                    outcome: Some(DeliverOutcome::Refused),
+                    fault: DeliverFault::Run,
+                    reason: why,
+                    ..Delivered::default()
+                }))
+            }
+        }
+    });
+    Ok(Some((asked.collect(), dir)))
+}
+
+fn loaded(policies: &Policies) -> Result<PolicySet, Refusal> {
+    let mut files = Files::default();
+    match policies.load(&mut files) {
+        Ok((set, _)) => Ok(set),
+        Err(problems) => Err(settings::refuse(&problems, &files)),
+    }
+}
+
+fn code_of(fault: DeliverFault) -> u8 {
+    match fault {
+        DeliverFault::None => exit::PASSED,
+        DeliverFault::Run => exit::FAILED,
+        DeliverFault::Policy => exit::DENIED,
+        DeliverFault::Service => exit::PROVIDER,
+        DeliverFault::Environment => exit::ENVIRONMENT,
+        DeliverFault::Output => exit::OUTPUT,
+    }
+}
+
+/// Whether this user's state directory knows this very journal, or a key vouches for it.
+fn is_vouched(journal: &journal::Journal) -> bool {
+    let head = journal.run().and_then(state::head);
+    journal.keyed || head.is_some_and(|head| head.events == journal.events.len() as u64 && head.head == journal.chain)
+}
+
+impl Call<'_> {
+    /// One run. Only what cannot be written for all of them ends the command.
+    async fn one(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, Refusal> {
+        let job = asked.of_batch.as_ref().map(|run| run.job.name.clone());
+        let stopped = |run: &str, stop: &DeliverStop| {
+            let (outcome, fault) = stop.ends();
+            Delivered {
+                run: run.to_owned(),
+                job: job.clone(),
+                outcome: Some(outcome),
+                fault,
+                reason: stop.to_string(),
+                ..Delivered::default()
+            }
+        };
+        let verified = match verify::run(&asked.home) {
+            Ok(verified) => verified,
+            Err(error @ JournalError::Damaged { .. }) => {
+                return Ok(stopped("", &DeliverStop::Refused(error.to_string())));
+            }
+            Err(error) if asked.of_batch.is_some() => {
+                return Ok(stopped("", &DeliverStop::Environment(error.to_string())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let journal = verified.journal;
+        let run = journal.run().map(ToString::to_string).unwrap_or_default();
+        if !verified.problems.is_empty() {
+            let why = format!("the run was altered: {}", verified.problems.join("; "));
+            return Ok(stopped(&run, &DeliverStop::Refused(why)));
+        }
+        if !is_vouched(&journal) {
+            out::tell(&format!(
+                "warning[unkeyed_journal]: run {run} was recorded elsewhere and without {}: nobody can tell whether it is what ran",
+                journal::own::KEY_VARIABLE
+            ));
+        }
+        let mut of = match self.deliverable(&journal, asked) {
+            Ok(of) => of,
+            Err(stop) => return Ok(stopped(&run, &stop)),
+        };
+        of.job = asked.of_batch.as_ref().map(|run| run.job.clone());
+        let rulers = match self.rulers(&of) {
+            Ok(rulers) => rulers,
+            Err(stop) => return Ok(stopped(&run, &stop)),
+        };
+        let repository = self.repository(&of, asked);
+        let (remote, access) = match self.remote(repository.as_ref(), asked).await {
+            Ok(found) => found,
+            Err(stop) => return Ok(stopped(&run, &stop)),
+        };
+        let password = remote.as_ref().and_then(|remote| remote.credentials.as_ref());
+        let password = password.and_then(|pair| pair.expose_secret().split_once(':').map(|(_, word)| word.to_owned()));
+        let more = password.map(|word| ("REMOTE_PASSWORD".to_owned(), word));
+        let quiet = Redactor::from_env(self.vars.iter().cloned().chain(more));
+        let own_dir = state::outputs_of(&asked.home).unwrap_or_else(|| asked.home.clone());
+        let settings = DeliverSettings {
+            target: self.target,
+            repository,
+            remote,
+            into: self.args.into.clone(),
+            base: self.args.base.clone(),
+            wording: Wording {
+                title: self.args.title.clone(),
+                labels: self.args.label.clone(),
+                reviewers: self.args.reviewer.clone(),
+                draft: self.args.draft,
+                branch: self.args.branch.clone(),
+            },
+            rulers,
+            max_open: self.args.max_open,
+            even_if: self.args.even_if.clone(),
+            dry_run: self.args.dry_run,
+            vars: &self.vars,
+            access,
+            patience: &self.patience,
+            quiet: &quiet,
+            mbox: self.args.out.clone().unwrap_or_else(|| own_dir.join("changes.mbox")),
+        };
+        let mut own;
+        let log = match log {
+            Some(log) => Some(log),
+            None if self.args.dry_run => None,
+            None => {
+                own = DeliveryLog::open(&asked.home)?;
+                Some(&mut own)
+            }
+        };
+        let log = log.map(|(log, earlier)| (log, earlier.as_slice()));
+        Ok(flow::deliver(&of, &settings, log).await)
+    }
+
+    fn deliverable(&self, journal: &journal::Journal, asked: &Asked) -> Result<Deliverable, DeliverStop> {
+        let sum = RunSummary::fold(&journal.events);
+        let patch = outputs::patch_bytes(&asked.home, &sum).map_err(|error| DeliverStop::Refused(error.to_string()))?;
+        let ending = Ending {
+            exit_code: i32::from(exit::code(&sum.outcome)),
+            digests: outputs::digests(&asked.home).map_err(|error| DeliverStop::Refused(error.to_string()))?,
+            ..Ending::default()
+        };
+        Deliverable::of(journal, patch, &ending).map_err(DeliverStop::Refused)
+    }
+
+    /// Who rules: `--policy`, or the recorded texts, which the journal's chain vouches for.
+    fn rulers(&self, of: &Deliverable) -> Result<Rulers, DeliverStop> {
+        if let Some(policies) = &self.policies {
+            return Ok(Rulers {
+                policies: policies.clone(),
+                strict: true,
+                floor: None,
+            });
+        }
+        let recorded = |narrows: bool| {
+            let mut all = Policies::default();
+            for policy in of.policies.iter().filter(|policy| policy.narrows == narrows) {
+                all.add(Policies::recorded(policy));
+            }
+            all
+        };
+        let unreadable = |refusal: Refusal| {
+            DeliverStop::Policy(format!(
+                "the recorded policies cannot be read, name one with --policy: {refusal}"
+            ))
+        };
+        let mut set = loaded(&recorded(false)).map_err(unreadable)?;
+        let narrowing = recorded(true);
+        if !narrowing.sources.is_empty() {
+            set = set.narrowed_by(&loaded(&narrowing).map_err(unreadable)?);
+        }
+        let edit = inputs::builtin("builtin:edit").map_err(unreadable)?;
+        Ok(Rulers {
+            policies: set,
+            strict: of.by_calls_only,
+            floor: Some(loaded(&edit).map_err(unreadable)?),
+        })
+    }
+
+    /// The local repository: the one that is named, that of the run, or that of the current directory.
+    fn repository(&self, of: &Deliverable, asked: &Asked) -> Option<Repository> {
+        let at = |dir: &Path| patch::repository_at(&wire::absolute(dir));
+        if let Some(named) = &self.args.repo {
+            return at(named);
+        }
+        let target = asked.of_batch.as_ref().and_then(|run| run.repository.as_deref());
+        let target = target.map(Path::new).filter(|path| path.is_absolute());
+        let tried = [target, Some(Path::new(&of.workspace))];
+        let found = tried.into_iter().flatten().filter(|dir| dir.is_dir()).find_map(at);
+        // The current directory is none of a batch's repositories.
+        found.or_else(|| asked.of_batch.is_none().then(|| at(Path::new("."))).flatten())
+    }
+
+    async fn remote(
+        &self,
+        repository: Option<&Repository>,
+        asked: &Asked,
+    ) -> Result<(Option<RemoteAddress>, Option<(String, SecretString)>), DeliverStop> {
+        if matches!(self.target, DeliverTarget::Branch | DeliverTarget::Mbox) {
+            if repository.is_none() && self.args.repo.is_some() {
+                return Err(DeliverStop::Environment("--repo is in no git repository".to_owned()));
+            }
+            return Ok((None, None));
+        }
+        let top = repository.map_or_else(|| PathBuf::from("."), |repository| repository.top.clone());
+        let target = asked.of_batch.as_ref().and_then(|run| run.repository.clone());
+        let target = target.filter(|text| text.contains(':') && !Path::new(text).is_absolute());
+        let (asked_for, what) = match (&self.args.remote, target) {
+            (Some(remote), _) => (remote.clone(), "--remote"),
+            (None, Some(target)) => (target, "the job's target"),
+            (None, None) => ("origin".to_owned(), "the remote `origin`"),
+        };
+        let mut text = asked_for.clone();
+        if let Some(repository) = repository
+            && !asked_for.contains([':', '/'])
+        {
+            match local::remote(repository, &asked_for).await? {
+                Some(url) => text = url,
+                None if !Path::new(&asked_for).is_dir() => {
+                    return Err(DeliverStop::Environment(format!(
+                        "the repository has no remote `{asked_for}`"
+                    )));
+                }
+                None => {}
+            }
+        }
+        let base = if text == asked_for && what == "--remote" {
+            wire::absolute(Path::new("."))
+        } else {
+            top
+        };
+        let remote = RemoteAddress::parse(&text, &base)
+            .map_err(|why| DeliverStop::Environment(format!("the address of {what}: {why}")))?;
+        if !self.target.is_forge() {
+            return Ok((Some(remote), None));
+        }
+        let mut remote = remote;
+        if self.target != DeliverTarget::Gitlab {
+            remote.project = remote
+                .project
+                .map(|project| crate::deliver::address::last_two(&project));
+        }
+        let variable = match self.target {
+            DeliverTarget::Github => wire::variable("GITHUB_API_URL"),
+            DeliverTarget::Gitlab => wire::variable("CI_API_V4_URL"),
+            _ => None,
+        };
+        let given = self.args.api_url.clone().or(variable);
+        let api = remote
+            .api(self.target, given.as_deref())
+            .map_err(DeliverStop::Environment)?;
+        let clear = |url: &str| {
+            let parsed = RemoteAddress::parse(&format!("{url}/o/n"), Path::new("/"));
+            parsed.is_ok_and(|address| address.is_in_the_clear())
+        };
+        if clear(&api) || (remote.is_in_the_clear() && remote.belongs_to(&api)) {
+            return Err(DeliverStop::Environment(
+                "the token would travel unencrypted: the forge's address must begin with https://".to_owned(),
+            ));
+        }
+        Ok((Some(remote), self.token.clone().map(|token| (api, token))))
+    }
+}
+
+fn print(args: &DeliverArgs, done: &Delivered) -> Result<(), Refusal> {
+    let failed = |error: std::io::Error| Refusal::Output(format!("stdout: {error}"));
+    if args.format == LineFormat::Json {
+        return out::line(&done.to_value().to_string()).map_err(failed);
+    }
+    let outcome = done.outcome.unwrap_or(DeliverOutcome::Failed);
+    let name = done.job.as_deref().unwrap_or(&done.run);
+    let mut line = format!("{:<16} {name}", outcome.as_str());
+    for part in [done.branch.as_str(), done.url.as_deref().unwrap_or_default()] {
+        if !part.is_empty() {
+            line.push_str(&format!("  {part}"));
+        }
+    }
+    if let Some(commit) = done.commit.as_deref().and_then(|commit| commit.get(..12)) {
+        line.push_str(&format!("  {commit}"));
+    }
+    if !done.reason.is_empty() {
+        line.push_str(&format!("  ({})", done.reason));
+    }
+    line.push('\n');
+    if let Some(preview) = &done.preview {
+        line.push_str(&shown(preview));
+    }
+    out::stdout_of_others(&line).map_err(failed)
+}
+
+/// A dry run for people.
+fn shown(preview: &crate::deliver::Preview) -> String {
+    let mut out = format!("    base      {}\n    title     {}\n", preview.base, preview.title);
+    let more = [("labels", &preview.labels), ("reviewers", &preview.reviewers)];
+    for (name, texts) in more.into_iter().filter(|(_, texts)| !texts.is_empty()) {
+        out.push_str(&format!("    {name:<9} {}\n", texts.join(", ")));
+    }
+    let files = match preview.files.len() {
+        1 => "1 file".to_owned(),
+        n => format!("{n} files"),
+    };
+    out.push_str(&format!(
+        "    changes   {files}, +{} -{}\n",
+        preview.added, preview.removed
+    ));
+    for file in preview.files.iter().take(50) {
+        out.push_str(&format!("              {file}\n"));
+    }
+    for line in preview.message.lines() {
+        out.push_str(&format!("    | {line}\n"));
+    }
+    out
+}

@@ -1,0 +1,139 @@
+//! A batch directory as a list of runs to deliver: reads `runs.jsonl`. Opens no run.
+
+use super::deliverable::BatchJob;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// The file of a batch directory that has a line a run.
+pub const RUNS: &str = "runs.jsonl";
+
+/// A line of it, as far as it matters here.
+#[derive(Clone, Debug, Deserialize)]
+struct RunLine {
+    job: String,
+    #[serde(default)]
+    recipe: String,
+    #[serde(default)]
+    target: Value,
+    #[serde(default)]
+    verdict: String,
+    #[serde(default)]
+    run: Option<String>,
+}
+
+/// A run of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchRun {
+    pub job: BatchJob,
+    pub verdict: String,
+    /// The run directory.
+    pub dir: Option<PathBuf>,
+    /// The remote or directory that the job's target names.
+    pub repository: Option<String>,
+}
+
+/// The last run of every job, in the order in which the jobs first appear.
+///
+/// # Errors
+/// One sentence a line that is wrong.
+pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
+    let mut order: Vec<String> = Vec::new();
+    let mut last: BTreeMap<String, RunLine> = BTreeMap::new();
+    let mut problems = Vec::new();
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        match serde_json::from_str::<RunLine>(line) {
+            Ok(found) => {
+                if !last.contains_key(&found.job) {
+                    order.push(found.job.clone());
+                }
+                last.insert(found.job.clone(), found);
+            }
+            // A batch that is being written, or was killed.
+            Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => {}
+            Err(error) => problems.push(format!("{RUNS}:{}: {error}", at + 1)),
+        }
+    }
+    let mut runs = Vec::new();
+    for job in order {
+        let Some(line) = last.get(&job) else { continue };
+        let same =
+            |other: &&RunLine| other.recipe == line.recipe && repository(&other.target) == repository(&line.target);
+        let several = last.values().filter(same).count() > 1;
+        let run = match line.run.as_deref().map(|run| inside(run, dir)) {
+            Some(None) => {
+                problems.push(format!("{RUNS}: the run of {job} lies outside of the batch"));
+                None
+            }
+            Some(found) => found,
+            None => None,
+        };
+        runs.push(BatchRun {
+            job: BatchJob {
+                name: job.clone(),
+                in_branch: several,
+            },
+            verdict: line.verdict.clone(),
+            dir: run,
+            repository: repository(&line.target),
+        });
+    }
+    if problems.is_empty() { Ok(runs) } else { Err(problems) }
+}
+
+/// A path of the batch directory; `None` for one that leaves it.
+fn inside(path: &str, dir: &Path) -> Option<PathBuf> {
+    let given = Path::new(path);
+    let plain = given
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    (plain && !path.is_empty()).then(|| dir.join(given))
+}
+
+/// What a target names: `{repo}` or `{path}`, or the text itself.
+fn repository(target: &Value) -> Option<String> {
+    let named = |key: &str| target.get(key).and_then(Value::as_str);
+    let text = target.as_str().or(named("repo")).or(named("path"));
+    text.filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_job_counts() {
+        let text = r#"{"job":"a","recipe":"r","target":{"repo":"https://h/o/n"},"verdict":"failed","run":"jobs/a/1"}
+{"job":"b","recipe":"r","target":{"repo":"https://h/o/n"},"verdict":"passed","run":"jobs/b/1"}
+{"job":"c","recipe":"r","target":{"path":"../c"},"verdict":"passed","run":"jobs/c/1"}
+{"job":"a","recipe":"r","target":{"repo":"https://h/o/n"},"verdict":"passed","run":"jobs/a/2"}
+{"job":"d","reci"#;
+        let runs = runs(text, Path::new("/b")).unwrap();
+        let seen: Vec<_> = runs
+            .iter()
+            .map(|run| (run.job.name.as_str(), run.job.in_branch, run.dir.clone().unwrap()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("a", true, PathBuf::from("/b/jobs/a/2")),
+                ("b", true, PathBuf::from("/b/jobs/b/1")),
+                ("c", false, PathBuf::from("/b/jobs/c/1")),
+            ]
+        );
+        assert_eq!(runs[0].repository.as_deref(), Some("https://h/o/n"));
+        assert_eq!(runs[2].repository.as_deref(), Some("../c"));
+    }
+
+    #[test]
+    fn wrong_lines_and_runs_elsewhere_are_named() {
+        let problems =
+            super::runs("{\"job\":1}\n{\"job\":\"a\",\"run\":\"../../etc\"}\n", Path::new("/b")).unwrap_err();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+    }
+}

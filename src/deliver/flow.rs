@@ -1,0 +1,1138 @@
+//! One delivery from beginning to end: look where branch and request stand, decide, push, open or update; and look again whenever
+//! somebody else was faster or an answer was lost. What is decided is a pure function of what was seen.
+
+use super::address::RemoteAddress;
+use super::deliverable::Deliverable;
+use super::forge::{ChangeRequest, Dialect, Draft, Forge, Opening, RequestState, Route, forgejo, github, gitlab};
+use super::message::{self, Texts, Wording};
+use super::ours::{self, BranchState, HeldPatch};
+use super::patience::Patience;
+use super::reruled::{self, Rulers};
+use super::store::{DeliveryStore, Fetched, Listed, Merged, Pushed, RemoteError};
+use super::{DeliverOutcome, DeliverStop, DeliverTarget, Delivered, Preview, local};
+use crate::base::outcome::Verdict;
+use crate::base::secret::Redactor;
+use crate::journal::artefacts;
+use crate::journal::deliveries::DeliveryLog;
+use crate::process::user_git;
+use crate::workspace::patch::Repository;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// How often a delivery looks again because somebody else moved something.
+const ROUNDS: u32 = 5;
+/// Requests that are not open whose commits are looked up.
+const CLOSED: usize = 30;
+
+/// Everything that the command line and the environment say about a delivery.
+pub struct DeliverSettings<'a> {
+    pub target: DeliverTarget,
+    pub repository: Option<Repository>,
+    pub remote: Option<RemoteAddress>,
+    /// The project in which the request is opened, where the remote is a fork of it.
+    pub into: Option<String>,
+    pub base: Option<String>,
+    pub wording: Wording,
+    pub rulers: Rulers,
+    pub max_open: Option<usize>,
+    pub even_if: Vec<Verdict>,
+    pub dry_run: bool,
+    /// The user's environment.
+    pub vars: &'a [(String, String)],
+    /// The forge's base URL and token.
+    pub access: Option<(String, SecretString)>,
+    pub patience: &'a Patience,
+    /// What must not be said or sent.
+    pub quiet: &'a Redactor,
+    /// Where a message for `git am` is written.
+    pub mbox: PathBuf,
+}
+
+/// Delivers a run. `log`: its record, and what that held before; `None` on a dry run, which writes nothing.
+pub async fn deliver(
+    of: &Deliverable,
+    settings: &DeliverSettings<'_>,
+    log: Option<(&mut DeliveryLog, &[Value])>,
+) -> Delivered {
+    let (log, earlier) = match log {
+        Some((log, earlier)) => (Some(log), earlier),
+        None => (None, &[][..]),
+    };
+    let mut work = Work {
+        of,
+        settings,
+        log,
+        interrupted: false,
+        done: Delivered {
+            run: of.run.clone(),
+            job: of.job.as_ref().map(|job| job.name.clone()),
+            ..Delivered::default()
+        },
+    };
+    let ended = match work.begin(earlier) {
+        Ok(Some(texts)) => work.carry_out(&texts).await,
+        Ok(None) => Ok(()),
+        Err(stop) => Err(stop),
+    };
+    if let Err(stop) = ended {
+        let (outcome, fault) = stop.ends();
+        work.done.outcome = Some(outcome);
+        work.done.fault = fault;
+        work.done.reason = settings.quiet.redact(&stop.to_string()).into_owned();
+    }
+    let line = work.done.to_value();
+    if let Err(stop) = work.note("ended", json!({ "result": line }))
+        && work.done.fault == super::DeliverFault::None
+    {
+        work.done.fault = super::DeliverFault::Output;
+        work.done.reason = format!("{}; {stop}", work.done.reason)
+            .trim_start_matches("; ")
+            .to_owned();
+    }
+    work.done
+}
+
+/// What was seen of the branch, its base and its requests.
+struct Seen<'s> {
+    state: &'s BranchState,
+    merged: &'s Merged,
+    /// Whether the merged tree is the base's own.
+    empty: bool,
+    /// Newest first, each with the patch that it holds.
+    requests: &'s [(ChangeRequest, HeldPatch)],
+    digest: &'s str,
+    patch_id: &'s str,
+    forge: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+enum Decision {
+    End {
+        outcome: DeliverOutcome,
+        url: Option<String>,
+        commit: Option<String>,
+        reason: String,
+    },
+    /// Push, where `push` says so, and open or update a request, where there is a forge.
+    Publish {
+        push: bool,
+        update: Option<Box<ChangeRequest>>,
+    },
+}
+
+/// The rules of idempotence.
+fn decide(seen: &Seen<'_>) -> Decision {
+    let end = |outcome, request: Option<&ChangeRequest>, reason: String| Decision::End {
+        outcome,
+        url: request.map(|request| request.url.clone()),
+        commit: seen.state.commit().map(str::to_owned),
+        reason,
+    };
+    let foreign = |request| match seen.state {
+        BranchState::Foreign { why, .. } => {
+            let reason = format!("the branch holds what no delivery put there, and stays as it is: {why}");
+            Some(end(DeliverOutcome::Conflict, request, reason))
+        }
+        _ => None,
+    };
+    let same = matches!(seen.state, BranchState::Ours { patch, .. } if patch.is(seen.digest));
+    let mergeable = |request| match seen.merged {
+        Merged::Conflict(paths) => {
+            let reason = format!("the patch conflicts with the newer base in {}", paths.join(", "));
+            Some(end(DeliverOutcome::Conflict, request, reason))
+        }
+        Merged::Tree(_) if seen.empty => {
+            let reason = "the base has these changes already".to_owned();
+            Some(end(DeliverOutcome::Nothing, request, reason))
+        }
+        Merged::Tree(_) => None,
+    };
+    let open = seen
+        .requests
+        .iter()
+        .find(|(request, _)| request.state == RequestState::Open);
+    if let Some((request, held)) = open {
+        if let Some(end) = foreign(Some(request)) {
+            return end;
+        }
+        // A delivery that was cut off behind its push left the text of the patch before.
+        if same && held.is_known() && !held.is(seen.digest) {
+            return Decision::Publish {
+                push: false,
+                update: Some(Box::new(request.clone())),
+            };
+        }
+        if same {
+            return end(DeliverOutcome::Unchanged, Some(request), String::new());
+        }
+        return mergeable(Some(request)).unwrap_or_else(|| Decision::Publish {
+            push: true,
+            update: Some(Box::new(request.clone())),
+        });
+    }
+    let like = |(_, held): &&(ChangeRequest, HeldPatch)| held.is_like(seen.digest, seen.patch_id);
+    if let Some((request, _)) = seen.requests.iter().find(like) {
+        return match request.state {
+            RequestState::Merged => end(
+                DeliverOutcome::Nothing,
+                Some(request),
+                "this patch was merged".to_owned(),
+            ),
+            _ => end(
+                DeliverOutcome::ClosedByPerson,
+                Some(request),
+                "a person closed the request for this patch".to_owned(),
+            ),
+        };
+    }
+    if !seen.forge && same {
+        return end(DeliverOutcome::Unchanged, None, String::new());
+    }
+    if let Some(end) = mergeable(None).or_else(|| foreign(None)) {
+        return end;
+    }
+    Decision::Publish {
+        push: !same,
+        update: None,
+    }
+}
+
+struct Work<'a, 'b> {
+    of: &'a Deliverable,
+    settings: &'a DeliverSettings<'a>,
+    log: Option<&'b mut DeliveryLog>,
+    /// Whether an earlier delivery of this patch to this target was cut off while it opened a request.
+    interrupted: bool,
+    done: Delivered,
+}
+
+/// The patch on its base and on the newer one.
+struct Rebased {
+    onto: String,
+    merged: Merged,
+    empty: bool,
+    patch_id: String,
+}
+
+impl Work<'_, '_> {
+    fn note(&mut self, step: &str, more: Value) -> Result<(), DeliverStop> {
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
+        let mut line = json!({
+            "at": jiff::Timestamp::now().to_string(),
+            "step": step,
+            "target": self.settings.target.as_str(),
+            "branch": self.done.branch,
+            "patch": self.of.patch_digest,
+        });
+        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+            line.extend(more.clone());
+        }
+        log.record(&line)
+            .map_err(|error| DeliverStop::Output(error.to_string()))
+    }
+
+    fn end(&mut self, outcome: DeliverOutcome, reason: impl Into<String>) {
+        self.done.outcome = Some(outcome);
+        self.done.reason = reason.into();
+    }
+
+    /// What can be told of the run alone. `None`: the delivery has ended.
+    fn begin(&mut self, earlier: &[Value]) -> Result<Option<Texts>, DeliverStop> {
+        let (of, settings) = (self.of, self.settings);
+        let texts = message::texts(of, &settings.wording).map_err(DeliverStop::Refused)?;
+        self.done.branch.clone_from(&texts.branch);
+        let excepted = settings.even_if.contains(&of.verdict);
+        if !of.verdict.is_success() && !excepted {
+            let verdict = of.verdict.as_str();
+            return Err(DeliverStop::Refused(format!(
+                "the run ended as `{verdict}`: only passed ones are delivered; `--even-if {verdict}` makes an exception"
+            )));
+        }
+        if of.partial && !excepted {
+            return Err(DeliverStop::Refused(
+                "the run's work was cut off, so its patch may be unfinished".to_owned(),
+            ));
+        }
+        if of.patch.is_empty() {
+            self.end(DeliverOutcome::Nothing, "the run changed nothing");
+            return Ok(None);
+        }
+        let sent = [
+            texts.title.as_bytes(),
+            texts.body.as_bytes(),
+            texts.message.as_bytes(),
+            texts.branch.as_bytes(),
+        ];
+        for bytes in std::iter::once(of.patch.as_slice()).chain(sent) {
+            if let Some(name) = settings.quiet.find(bytes) {
+                return Err(DeliverStop::Policy(format!(
+                    "what would be sent holds the value of {name}"
+                )));
+            }
+        }
+        let mine = |line: &&Value| {
+            let is = |key: &str, value: &str| line.get(key).and_then(Value::as_str) == Some(value);
+            is("target", settings.target.as_str()) && is("branch", &texts.branch) && is("patch", &of.patch_digest)
+        };
+        let last = earlier.iter().rev().find(mine).and_then(|line| line.get("step"));
+        self.interrupted = last.and_then(Value::as_str) == Some("opening");
+        self.note("begun", json!({ "run": of.run }))?;
+        Ok(Some(texts))
+    }
+
+    async fn carry_out(&mut self, texts: &Texts) -> Result<(), DeliverStop> {
+        let base = self.of.base.clone();
+        let base =
+            base.ok_or_else(|| DeliverStop::Refused("the run was made outside of a git repository".to_owned()))?;
+        match self.settings.target {
+            DeliverTarget::Branch | DeliverTarget::Mbox => self.locally(texts, &base).await,
+            _ => self.remotely(texts, &base).await,
+        }
+    }
+
+    fn user_env(&self) -> Vec<(String, String)> {
+        let settings = self.git_settings();
+        let forge = self.settings.target.is_forge();
+        let secret = |name: &str| forge && crate::base::secret::is_secret_name(name);
+        user_git::environment(self.settings.vars, &settings, &secret)
+    }
+
+    /// How git shows the token: by a header for this server alone, in the environment of its process.
+    fn git_settings(&self) -> Vec<(String, String)> {
+        let mut settings = Vec::new();
+        let Some(remote) = &self.settings.remote else {
+            return settings;
+        };
+        let Some(origin) = &remote.origin else {
+            return settings;
+        };
+        let of_forge = self.settings.access.as_ref().filter(|(api, _)| remote.belongs_to(api));
+        let user = dialect(self.settings.target).map_or("", Dialect::git_user);
+        let pair = match (of_forge, &remote.credentials) {
+            (Some((_, token)), _) => format!("{user}:{}", token.expose_secret()),
+            (None, Some(pair)) => pair.expose_secret().to_owned(),
+            (None, None) => return settings,
+        };
+        let header = format!("Authorization: Basic {}", STANDARD.encode(pair));
+        settings.push((format!("http.{origin}.extraHeader"), header));
+        // Nobody else's credentials in its place when it is refused.
+        settings.push(("credential.helper".to_owned(), String::new()));
+        settings
+    }
+
+    fn store(&self, base: &str) -> Result<DeliveryStore, DeliverStop> {
+        DeliveryStore::open(
+            base.len() == 64,
+            self.settings.repository.as_ref(),
+            self.user_env(),
+            self.settings.quiet.clone(),
+        )
+    }
+
+    /// The patch on its base, ruled, and merged with the commit that it is to stand on.
+    async fn rebased(&self, store: &DeliveryStore, base: &str, onto: String) -> Result<Rebased, DeliverStop> {
+        let of = self.of;
+        let patched = store.apply(base, &of.patch, of.dirty).await?;
+        let base_tree = store.tree_of(base).await?;
+        let paths = store.changed(&base_tree, &patched).await?;
+        let prefix = reruled::prefix(&paths, &of.files)?;
+        reruled::rule(&self.settings.rulers, &paths, &prefix)?;
+        let merged = store.merge(base, &patched, &onto).await?;
+        let mut empty = false;
+        if let Merged::Tree(tree) = &merged {
+            // A file that was renamed on the base is another path now.
+            let onto_tree = store.tree_of(&onto).await?;
+            let paths = store.changed(&onto_tree, tree).await?;
+            reruled::rule(&self.settings.rulers, &paths, &prefix)?;
+            empty = paths.is_empty();
+            let (added, removed) = store.lines(&onto_tree, tree).await?;
+            let files = u64::try_from(paths.len()).unwrap_or(u64::MAX);
+            reruled::measure(&self.settings.rulers, files, added.saturating_add(removed))?;
+        }
+        Ok(Rebased {
+            onto,
+            merged,
+            empty,
+            patch_id: store.patch_id(&of.patch).await?,
+        })
+    }
+
+    async fn preview(
+        &self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        base: &str,
+        rebased: &Rebased,
+    ) -> Result<Preview, DeliverStop> {
+        let mut preview = Preview {
+            base: base.to_owned(),
+            title: texts.title.clone(),
+            body: texts.body.clone(),
+            message: texts.message.clone(),
+            labels: texts.labels.clone(),
+            reviewers: texts.reviewers.clone(),
+            draft: texts.draft,
+            ..Preview::default()
+        };
+        if let Merged::Tree(tree) = &rebased.merged {
+            let onto = store.tree_of(&rebased.onto).await?;
+            preview.files = store.changed(&onto, tree).await?;
+            (preview.added, preview.removed) = store.lines(&onto, tree).await?;
+        }
+        Ok(preview)
+    }
+
+    /// The commit, with the message that names run, recipe, policies and patch.
+    async fn commit(
+        &self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        rebased: &Rebased,
+        signed: bool,
+    ) -> Result<(String, String), DeliverStop> {
+        let Merged::Tree(tree) = &rebased.merged else {
+            return Err(DeliverStop::Conflict("there is nothing to commit".to_owned()));
+        };
+        let trailers = ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree);
+        let message = format!("{}\n\n{trailers}\n", texts.message);
+        let commit = store
+            .commit(tree, &rebased.onto, &message, self.of.date, signed)
+            .await?;
+        Ok((commit, trailers))
+    }
+
+    async fn locally(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
+        let missing = || DeliverStop::Environment("no git repository is there: name one with --repo".to_owned());
+        let repository = self.settings.repository.clone().ok_or_else(missing)?;
+        let store = self.store(base)?;
+        store.need_base(base, None).await?;
+        let wanted = self.settings.base.as_ref().or(texts.base.as_ref());
+        let (onto, name) = match wanted {
+            Some(name) => {
+                let found = local::branch(&repository, name).await?;
+                let missing = || DeliverStop::Environment(format!("the repository has no branch {name}"));
+                (found.ok_or_else(missing)?, name.clone())
+            }
+            // What is checked out, as far as it goes on from the base.
+            None => match local::head(&repository).await? {
+                (name, Some(commit))
+                    if name.as_deref() != Some(texts.branch.as_str())
+                        && local::is_ancestor(&repository, base, &commit).await? =>
+                {
+                    (commit, name.unwrap_or_else(|| "HEAD".to_owned()))
+                }
+                _ => (base.to_owned(), base.to_owned()),
+            },
+        };
+        if name == texts.branch {
+            return Err(DeliverStop::Environment(format!(
+                "`{name}` is the base itself, and cannot be the branch too"
+            )));
+        }
+        let rebased = self.rebased(&store, base, onto).await?;
+        if self.settings.target == DeliverTarget::Mbox {
+            return self.to_mbox(&store, texts, &name, &rebased).await;
+        }
+        for _ in 0..ROUNDS {
+            let seen = local::branch(&repository, &texts.branch).await?;
+            let state = store.state(seen.as_deref(), &rebased.onto).await?;
+            let decision = decide(&self.seen(&state, &rebased, &[]));
+            if self.ended(&store, texts, &name, &rebased, &decision).await? {
+                return Ok(());
+            }
+            let signed = store.signs().await;
+            let (commit, _) = self
+                .commit(&store, texts, &rebased, signed && !self.settings.dry_run)
+                .await?;
+            // What would be signed has no id yet.
+            self.done.commit = (!signed || !self.settings.dry_run).then(|| commit.clone());
+            let outcome = if seen.is_none() {
+                DeliverOutcome::Opened
+            } else {
+                DeliverOutcome::Updated
+            };
+            if self.settings.dry_run {
+                self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
+                self.end(outcome, "");
+                return Ok(());
+            }
+            self.note("pushing", json!({ "commit": commit, "was": seen }))?;
+            if local::set_branch(
+                &repository,
+                &store,
+                &texts.branch,
+                &commit,
+                &rebased.onto,
+                seen.as_deref(),
+            )
+            .await?
+            {
+                self.end(outcome, "");
+                return Ok(());
+            }
+        }
+        Err(DeliverStop::Conflict(format!(
+            "the branch {} was moved {ROUNDS} times meanwhile",
+            texts.branch
+        )))
+    }
+
+    async fn to_mbox(
+        &mut self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        base: &str,
+        rebased: &Rebased,
+    ) -> Result<(), DeliverStop> {
+        let state = BranchState::Absent;
+        let decision = decide(&self.seen(&state, rebased, &[]));
+        if self.ended(store, texts, base, rebased, &decision).await? {
+            return Ok(());
+        }
+        // A message holds no signature.
+        let (commit, _) = self.commit(store, texts, rebased, false).await?;
+        let mail = store.mail(&commit).await?;
+        self.done.commit = Some(commit);
+        self.done.branch = String::new();
+        let path = &self.settings.mbox;
+        self.done.url = Some(path.display().to_string());
+        let outcome = match std::fs::read(path) {
+            Ok(there) if there == mail => DeliverOutcome::Unchanged,
+            Ok(_) => DeliverOutcome::Updated,
+            Err(_) => DeliverOutcome::Opened,
+        };
+        if self.settings.dry_run {
+            self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
+        } else if outcome != DeliverOutcome::Unchanged {
+            artefacts::write(path, &mail).map_err(|error| DeliverStop::Output(error.to_string()))?;
+        }
+        self.end(outcome, "");
+        Ok(())
+    }
+
+    fn seen<'s>(
+        &'s self,
+        state: &'s BranchState,
+        rebased: &'s Rebased,
+        requests: &'s [(ChangeRequest, HeldPatch)],
+    ) -> Seen<'s> {
+        Seen {
+            state,
+            merged: &rebased.merged,
+            empty: rebased.empty,
+            requests,
+            digest: &self.of.patch_digest,
+            patch_id: &rebased.patch_id,
+            forge: self.settings.target.is_forge(),
+        }
+    }
+
+    /// Takes over a decision that ends the delivery. `false`: it goes on.
+    async fn ended(
+        &mut self,
+        store: &DeliveryStore,
+        texts: &Texts,
+        base: &str,
+        rebased: &Rebased,
+        decision: &Decision,
+    ) -> Result<bool, DeliverStop> {
+        let Decision::End {
+            outcome,
+            url,
+            commit,
+            reason,
+        } = decision
+        else {
+            return Ok(false);
+        };
+        self.done.url.clone_from(url);
+        self.done.commit.clone_from(commit);
+        if *outcome == DeliverOutcome::Conflict {
+            self.done.fault = super::DeliverFault::Run;
+        }
+        self.end(*outcome, reason.clone());
+        if self.settings.dry_run {
+            self.done.preview = Some(self.preview(store, texts, base, rebased).await?);
+        }
+        Ok(true)
+    }
+
+    /// Asks a remote, again when that may help.
+    async fn patiently<T>(&self, mut ask: impl AsyncFnMut() -> Result<T, RemoteError>) -> Result<T, DeliverStop> {
+        let mut failed = 0;
+        loop {
+            match ask().await {
+                Ok(found) => return Ok(found),
+                Err(RemoteError::Environment(why)) => return Err(DeliverStop::Environment(why)),
+                Err(RemoteError::Unreachable(why)) => {
+                    failed += 1;
+                    self.settings.patience.before_retry(failed, None, &why).await?;
+                }
+            }
+        }
+    }
+
+    async fn remotely(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
+        let settings = self.settings;
+        let missing = || DeliverStop::Environment("no remote is known: name one with --remote".to_owned());
+        let remote = settings.remote.clone().ok_or_else(missing)?;
+        let upstream = match &settings.into {
+            Some(into) => remote.sibling(into).map_err(DeliverStop::Environment)?,
+            None => remote.clone(),
+        };
+        let store = self.store(base)?;
+        store.know(base).await?;
+        let head: Listed = self.patiently(async || store.list(&upstream, &[]).await).await?;
+        let wanted = settings.base.clone().or_else(|| texts.base.clone());
+        let no_base =
+            || DeliverStop::Environment("the remote does not name its default branch: give --base".to_owned());
+        let name = wanted.or_else(|| head.default.clone()).ok_or_else(no_base)?;
+        let is_own = settings.into.is_none();
+        if is_own && (texts.branch == name || Some(&texts.branch) == head.default.as_ref()) {
+            return Err(DeliverStop::Environment(format!(
+                "`{}` is the base or the default branch, which a delivery never moves: choose another --branch",
+                texts.branch
+            )));
+        }
+        let route = Route {
+            project: remote.project.clone().unwrap_or_default(),
+            into: settings
+                .into
+                .clone()
+                .or_else(|| remote.project.clone())
+                .unwrap_or_default(),
+            branch: texts.branch.clone(),
+            base: name.clone(),
+        };
+        let forge = forge(settings, &route)?;
+        let facts = match &forge {
+            Some(forge) => forge.facts(&route).await?,
+            None => Vec::new(),
+        };
+        // Somebody else may be quicker at any step; then everything is looked at again.
+        let mut tried_to_open = self.interrupted;
+        for round in 1..=ROUNDS {
+            let listed = self
+                .patiently(async || store.list(&remote, &[&texts.branch]).await)
+                .await?;
+            let there = listed.commit(&texts.branch).is_some();
+            let mut own = Vec::new();
+            match is_own {
+                true => own.push((name.as_str(), Fetched::Base)),
+                false => {
+                    self.patiently(async || store.fetch(&upstream, &[(&name, Fetched::Base)]).await)
+                        .await?
+                }
+            }
+            if there {
+                own.push((texts.branch.as_str(), Fetched::Branch));
+            }
+            if !own.is_empty() {
+                self.patiently(async || store.fetch(&remote, &own).await).await?;
+            }
+            let onto = store.fetched(Fetched::Base).await?;
+            let branch = match there {
+                true => Some(store.fetched(Fetched::Branch).await?),
+                false => None,
+            };
+            store.need_base(base, Some(&upstream)).await?;
+            let rebased = self.rebased(&store, base, onto).await?;
+            let state = store.state(branch.as_deref(), &rebased.onto).await?;
+            let requests = match &forge {
+                Some(forge) => self.requests(forge, &route, &facts).await?,
+                None => Vec::new(),
+            };
+            let mut decision = decide(&self.seen(&state, &rebased, &requests));
+            if let Decision::End { outcome, .. } = &mut decision
+                && *outcome == DeliverOutcome::Unchanged
+                && tried_to_open
+            {
+                // It is the one whose opening was lost sight of.
+                *outcome = DeliverOutcome::Opened;
+            }
+            if self.ended(&store, texts, &name, &rebased, &decision).await? {
+                if let (true, Some(DeliverOutcome::Opened), Some(forge)) = (forge.is_some(), self.done.outcome, &forge)
+                    && let Some((request, _)) = requests.iter().find(|(request, _)| request.state == RequestState::Open)
+                    && !settings.dry_run
+                {
+                    let problems = forge.dress(&route, request.number, &draft(texts, "")).await;
+                    self.done.reason = problems.join("; ");
+                }
+                return Ok(());
+            }
+            let Decision::Publish { push, update } = decision else {
+                return Ok(());
+            };
+            if update.is_none()
+                && let (Some(forge), Some(most)) = (&forge, settings.max_open)
+            {
+                let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
+                let counts = |request: &ChangeRequest| {
+                    message::unmarked(&request.body)
+                        .1
+                        .is_some_and(|lines| lines.contains(&recipe))
+                };
+                let open = forge.open_requests(&route, &facts, counts).await?;
+                if open >= most {
+                    let reason = format!("{open} requests of {} are open; --max-open is {most}", texts.recipe);
+                    self.end(DeliverOutcome::HeldBack, reason);
+                    return Ok(());
+                }
+            }
+            let signed = push && store.signs().await;
+            let (commit, trailers) = match (push, state.commit()) {
+                (false, Some(commit)) => (commit.to_owned(), self.trailers_of(texts, &rebased)),
+                _ => {
+                    self.commit(&store, texts, &rebased, signed && !settings.dry_run)
+                        .await?
+                }
+            };
+            self.done.commit = (!signed || !settings.dry_run).then(|| commit.clone());
+            let opened = match (&update, forge.is_some(), there) {
+                (Some(_), ..) | (None, false, true) => DeliverOutcome::Updated,
+                _ => DeliverOutcome::Opened,
+            };
+            if settings.dry_run {
+                self.done.url = update.as_ref().map(|request| request.url.clone());
+                self.done.preview = Some(self.preview(&store, texts, &name, &rebased).await?);
+                self.end(opened, "");
+                return Ok(());
+            }
+            if push {
+                self.note("pushing", json!({ "commit": commit, "was": branch }))?;
+                match store.push(&remote, &texts.branch, &commit, branch.as_deref()).await? {
+                    Pushed::Done => self.note("pushed", json!({ "commit": commit }))?,
+                    Pushed::Moved => continue,
+                    Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
+                    Pushed::Unreachable(why) => {
+                        settings.patience.before_retry(round, None, &why).await?;
+                        continue;
+                    }
+                }
+            }
+            let Some(forge) = &forge else {
+                self.end(opened, "");
+                return Ok(());
+            };
+            let draft = draft(texts, &trailers);
+            if let Some(request) = update {
+                self.done.url = Some(request.url.clone());
+                let bare = forge.dialect.bare_title(&request.title);
+                let reason = match message::is_untouched(bare, &request.body) {
+                    true => {
+                        forge.update(&route, &request, &draft).await?;
+                        String::new()
+                    }
+                    false => "a person edited title or description, which stay as they are".to_owned(),
+                };
+                self.end(DeliverOutcome::Updated, reason);
+                return Ok(());
+            }
+            self.note("opening", json!({ "commit": commit }))?;
+            match forge.open(&route, &facts, &draft).await? {
+                Opening::Opened(request) => {
+                    self.done.url = Some(request.url.clone());
+                    self.note("opened", json!({ "url": request.url }))?;
+                    let problems = forge.dress(&route, request.number, &draft).await;
+                    self.end(DeliverOutcome::Opened, problems.join("; "));
+                    return Ok(());
+                }
+                Opening::Nothing => {
+                    self.end(DeliverOutcome::Nothing, "the base has these changes already");
+                    return Ok(());
+                }
+                Opening::LookAgain(why) => {
+                    tried_to_open = true;
+                    settings.patience.before_retry(round, None, &why).await?;
+                }
+            }
+        }
+        Err(DeliverStop::Service(format!(
+            "branch and requests changed {ROUNDS} times while they were looked at"
+        )))
+    }
+
+    fn trailers_of(&self, texts: &Texts, rebased: &Rebased) -> String {
+        let tree = match &rebased.merged {
+            Merged::Tree(tree) => tree.as_str(),
+            Merged::Conflict(_) => "",
+        };
+        ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
+    }
+
+    /// The requests from the branch, each with the patch that it holds as far as somebody says so.
+    async fn requests(
+        &self,
+        forge: &Forge<'_>,
+        route: &Route,
+        facts: &[Value],
+    ) -> Result<Vec<(ChangeRequest, HeldPatch)>, DeliverStop> {
+        let mut found = Vec::new();
+        for request in forge.requests(route, facts).await? {
+            let marker = message::unmarked(&request.body).1.unwrap_or_default();
+            let mut held = HeldPatch::of(&marker);
+            let sure =
+                held.is_known() && message::is_untouched(forge.dialect.bare_title(&request.title), &request.body);
+            // A description that somebody edited may tell of an older patch; the commit tells of the last.
+            let open = request.state == RequestState::Open;
+            if !sure && open {
+                held = HeldPatch::default();
+            }
+            if !sure
+                && !open
+                && found.len() < CLOSED
+                && super::store::is_id(&request.head)
+                && let Some(message) = forge.commit_message(route, &request.head).await?
+            {
+                let of_commit = HeldPatch::of(&message);
+                if of_commit.is_known() {
+                    held = of_commit;
+                }
+            }
+            found.push((request, held));
+        }
+        Ok(found)
+    }
+}
+
+fn dialect(target: DeliverTarget) -> Option<&'static dyn Dialect> {
+    match target {
+        DeliverTarget::Github => Some(&github::GithubDialect),
+        DeliverTarget::Gitlab => Some(&gitlab::GitlabDialect),
+        DeliverTarget::Forgejo => Some(&forgejo::ForgejoDialect),
+        DeliverTarget::Branch | DeliverTarget::Push | DeliverTarget::Mbox => None,
+    }
+}
+
+fn forge<'s>(settings: &'s DeliverSettings<'_>, route: &Route) -> Result<Option<Forge<'s>>, DeliverStop> {
+    let Some(dialect) = dialect(settings.target) else {
+        return Ok(None);
+    };
+    let Some((api, token)) = &settings.access else {
+        let names = settings.target.token_variables().join(" or ");
+        return Err(DeliverStop::Environment(format!("no token: set {names}")));
+    };
+    if route.project.is_empty() {
+        return Err(DeliverStop::Environment(
+            "the remote's address names no OWNER/NAME".to_owned(),
+        ));
+    }
+    Ok(Some(Forge::new(
+        dialect,
+        api.clone(),
+        token.clone(),
+        settings.patience,
+        settings.quiet,
+    )))
+}
+
+fn draft(texts: &Texts, trailers: &str) -> Draft {
+    Draft {
+        title: texts.title.clone(),
+        body: message::marked(&texts.title, &texts.body, trailers),
+        draft: texts.draft,
+        labels: texts.labels.clone(),
+        reviewers: texts.reviewers.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(state: RequestState) -> ChangeRequest {
+        ChangeRequest {
+            number: 1,
+            url: "u".to_owned(),
+            state,
+            head: String::new(),
+            branch: "b".to_owned(),
+            title: String::new(),
+            body: String::new(),
+        }
+    }
+
+    fn held(digest: &str, id: &str) -> HeldPatch {
+        HeldPatch {
+            digest: Some(digest.to_owned()),
+            id: Some(id.to_owned()),
+        }
+    }
+
+    /// The patch is `new` with the id `n`.
+    fn outcome(
+        state: &BranchState,
+        merged: &Merged,
+        empty: bool,
+        requests: &[(ChangeRequest, HeldPatch)],
+        forge: bool,
+    ) -> String {
+        let seen = Seen {
+            state,
+            merged,
+            empty,
+            requests,
+            digest: "new",
+            patch_id: "n",
+            forge,
+        };
+        match decide(&seen) {
+            Decision::End { outcome, .. } => outcome.as_str().to_owned(),
+            Decision::Publish { push, update } => match (push, update.is_some()) {
+                (true, true) => "push and update",
+                (true, false) => "push and open",
+                (false, false) => "open",
+                (false, true) => "update",
+            }
+            .to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_seen_decides() {
+        use RequestState::{Closed, Merged as WasMerged, Open};
+        let ours = |digest: &str| BranchState::Ours {
+            commit: "c".to_owned(),
+            patch: held(digest, "o"),
+        };
+        let foreign = || BranchState::Foreign {
+            commit: "c".to_owned(),
+            why: "w".to_owned(),
+        };
+        let behind = || BranchState::Behind { commit: "c".to_owned() };
+        let good = Merged::Tree("t".to_owned());
+        let bad = Merged::Conflict(vec!["a".to_owned()]);
+        let none: &[(ChangeRequest, HeldPatch)] = &[];
+        let one = |state, digest: &str, id: &str| vec![(request(state), held(digest, id))];
+        let two = [
+            (request(Closed), held("other", "x")),
+            (request(WasMerged), held("new", "n")),
+        ];
+        let table: Vec<(
+            &str,
+            BranchState,
+            &Merged,
+            bool,
+            Vec<(ChangeRequest, HeldPatch)>,
+            bool,
+            &str,
+        )> = vec![
+            (
+                "first time",
+                BranchState::Absent,
+                &good,
+                false,
+                none.to_vec(),
+                true,
+                "push and open",
+            ),
+            (
+                "killed after the push",
+                ours("new"),
+                &good,
+                false,
+                none.to_vec(),
+                true,
+                "open",
+            ),
+            (
+                "the same again",
+                ours("new"),
+                &good,
+                false,
+                one(Open, "new", "n"),
+                true,
+                "unchanged",
+            ),
+            (
+                "the same again, the base is newer and in conflict",
+                ours("new"),
+                &bad,
+                false,
+                one(Open, "new", "n"),
+                true,
+                "unchanged",
+            ),
+            (
+                "killed between push and text",
+                ours("new"),
+                &good,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "update",
+            ),
+            (
+                "another patch",
+                ours("old"),
+                &good,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "push and update",
+            ),
+            (
+                "another patch that conflicts",
+                ours("old"),
+                &bad,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "conflict",
+            ),
+            (
+                "a person's commit, open",
+                foreign(),
+                &good,
+                false,
+                one(Open, "old", "o"),
+                true,
+                "conflict",
+            ),
+            (
+                "a person's branch",
+                foreign(),
+                &good,
+                false,
+                none.to_vec(),
+                true,
+                "conflict",
+            ),
+            (
+                "closed, the same",
+                ours("new"),
+                &good,
+                false,
+                one(Closed, "new", "n"),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "closed, the same elsewhere in the file",
+                ours("old"),
+                &good,
+                false,
+                one(Closed, "old", "n"),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "closed, the same, now in conflict",
+                ours("new"),
+                &bad,
+                false,
+                one(Closed, "new", "n"),
+                true,
+                "closed_by_person",
+            ),
+            (
+                "closed, another",
+                ours("old"),
+                &good,
+                false,
+                one(Closed, "old", "o"),
+                true,
+                "push and open",
+            ),
+            (
+                "merged, the same",
+                behind(),
+                &good,
+                false,
+                one(WasMerged, "new", "n"),
+                true,
+                "nothing",
+            ),
+            (
+                "merged, another, branch kept",
+                ours("old"),
+                &good,
+                false,
+                one(WasMerged, "old", "o"),
+                true,
+                "push and open",
+            ),
+            (
+                "merged before a later one was closed",
+                BranchState::Absent,
+                &good,
+                false,
+                two.to_vec(),
+                true,
+                "nothing",
+            ),
+            (
+                "the base has it",
+                BranchState::Absent,
+                &good,
+                true,
+                none.to_vec(),
+                true,
+                "nothing",
+            ),
+            (
+                "conflict",
+                BranchState::Absent,
+                &bad,
+                false,
+                none.to_vec(),
+                true,
+                "conflict",
+            ),
+            (
+                "push, first",
+                BranchState::Absent,
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "push and open",
+            ),
+            (
+                "push, again",
+                ours("new"),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "unchanged",
+            ),
+            (
+                "push, another",
+                ours("old"),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "push and open",
+            ),
+            (
+                "push, behind",
+                behind(),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "push and open",
+            ),
+            (
+                "push, a person's",
+                foreign(),
+                &good,
+                false,
+                none.to_vec(),
+                false,
+                "conflict",
+            ),
+        ];
+        for (what, state, merged, empty, requests, forge, expected) in table {
+            assert_eq!(outcome(&state, merged, empty, &requests, forge), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! Merge requests of a forge, over its REST interface: finding, opening and updating them. What differs between forges is data of a
+//! [`Dialect`]; asking again, rate limits and pages are the same for all.
+
+pub mod forgejo;
+pub mod github;
+pub mod gitlab;
+
+use super::DeliverStop;
+use super::patience::Patience;
+use crate::base::secret::Redactor;
+use crate::net::client::{Answer, Client, Header, Limits, Trouble, Until};
+use crate::net::retry;
+use http::Method;
+use secrecy::SecretString;
+use serde_json::Value;
+use std::time::{Duration, Instant, SystemTime};
+use tokio_util::sync::CancellationToken;
+
+/// Time of one request.
+const REQUEST: Duration = Duration::from_secs(60);
+/// Bytes of an answer.
+const ANSWER: usize = 32 << 20;
+/// Pages of a list that are read, at most.
+const PAGES: usize = 100;
+/// What a forge means by a rate limit without saying how long.
+const SECONDARY: Duration = Duration::from_secs(60);
+
+/// Where a request goes from and to.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The project that the branch is pushed to.
+    pub project: String,
+    /// The project in which the request is opened: the same, or the one that the first is a fork of.
+    pub into: String,
+    pub branch: String,
+    pub base: String,
+}
+
+impl Route {
+    /// The first part of the project that is pushed to.
+    pub fn owner(&self) -> &str {
+        self.project.split('/').next().unwrap_or_default()
+    }
+
+    /// Whether the branch lies in another project than the request.
+    pub fn is_fork(&self) -> bool {
+        !self.project.eq_ignore_ascii_case(&self.into)
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestState {
+    Open,
+    Merged,
+    Closed,
+}
+
+/// A merge request, or pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeRequest {
+    pub number: u64,
+    pub url: String,
+    pub state: RequestState,
+    /// The commit at its head.
+    pub head: String,
+    pub branch: String,
+    pub title: String,
+    pub body: String,
+}
+
+/// What a request is to say.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    pub title: String,
+    pub body: String,
+    pub draft: bool,
+    pub labels: Vec<String>,
+    pub reviewers: Vec<String>,
+}
+
+/// One call of the interface.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiCall {
+    pub method: Method,
+    /// Behind the base URL, beginning with `/`.
+    pub path: String,
+    pub body: Option<Value>,
+}
+
+impl ApiCall {
+    /// A question.
+    pub fn get(path: String) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            body: None,
+        }
+    }
+
+    /// A change.
+    pub fn of(method: Method, path: String, body: Value) -> Self {
+        Self {
+            method,
+            path,
+            body: Some(body),
+        }
+    }
+}
+
+/// How a forge is spoken to. Pure.
+pub trait Dialect: Send + Sync {
+    /// The name of the header with the token, and what stands before the token.
+    fn token_header(&self) -> (&'static str, &'static str);
+    /// Headers of every call.
+    fn headers(&self) -> &'static [(&'static str, &'static str)];
+    /// The user that a token is the password of, for git.
+    fn git_user(&self) -> &'static str;
+    /// Asks what must be known of the two projects; the answers go to [`Dialect::list`] and others as `facts`, in this order.
+    fn facts(&self, route: &Route) -> Vec<ApiCall>;
+    /// The first page of the requests from this branch, newest first; or of all open ones.
+    fn list(&self, route: &Route, open_only: bool) -> ApiCall;
+    /// One of a list, if it is from our project. A stranger's fork may have a branch of the same name.
+    fn read(&self, route: &Route, facts: &[Value], item: &Value) -> Option<ChangeRequest>;
+    /// Opens a request.
+    fn open(&self, route: &Route, facts: &[Value], draft: &Draft) -> ApiCall;
+    /// Writes title and description again. `now`: as it stands.
+    fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> ApiCall;
+    /// The title as the forge has it, and as it was given.
+    fn bare_title<'a>(&self, title: &'a str) -> &'a str;
+    /// Asks for names that a label or reviewer has as a number; the answers go to [`Dialect::after`].
+    fn lookups(&self, route: &Route, draft: &Draft) -> Vec<ApiCall>;
+    /// Calls behind the opening: labels, reviewers. Each may fail on its own.
+    fn after(&self, route: &Route, number: u64, draft: &Draft, found: &[Value]) -> Vec<ApiCall>;
+    /// Labels and reviewers that the answers to [`Dialect::lookups`] do not know.
+    fn unknown(&self, draft: &Draft, found: &[Value]) -> Vec<String>;
+    /// Asks for a commit of the project that is pushed to.
+    fn commit(&self, route: &Route, id: &str) -> ApiCall;
+    /// The message in the answer.
+    fn commit_message<'a>(&self, answer: &'a Value) -> Option<&'a str>;
+    /// Whether a refusal to open says that there is one already.
+    fn exists_already(&self, status: u16, message: &str) -> bool;
+    /// Whether a refusal to open says that nothing differs.
+    fn nothing_differs(&self, message: &str) -> bool;
+}
+
+/// A forge and the right to write there.
+pub struct Forge<'a> {
+    pub dialect: &'a dyn Dialect,
+    pub base: String,
+    pub token: SecretString,
+    pub patience: &'a Patience,
+    pub quiet: &'a Redactor,
+    client: Client,
+    cancel: CancellationToken,
+}
+
+/// How an attempt to open a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opening {
+    Opened(Box<ChangeRequest>),
+    /// There is one, or nobody knows whether there is: look again.
+    LookAgain(String),
+    /// The branch has nothing that the base has not.
+    Nothing,
+}
+
+/// What a service answered, if it was no success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The request was understood and not carried out.
+    Status(u16, String),
+    /// Nobody knows whether it was carried out.
+    Unknown(String),
+    Stop(DeliverStop),
+}
+
+impl<'a> Forge<'a> {
+    /// A forge at this base URL. Nothing is sent.
+    pub fn new(
+        dialect: &'a dyn Dialect,
+        base: String,
+        token: SecretString,
+        patience: &'a Patience,
+        quiet: &'a Redactor,
+    ) -> Self {
+        let limits = Limits {
+            first_byte: REQUEST,
+            silence: REQUEST,
+            body: ANSWER,
+            ..Limits::default()
+        };
+        Self {
+            dialect,
+            base,
+            token,
+            patience,
+            quiet,
+            client: Client::new(limits),
+            cancel: CancellationToken::new(),
+        }
+    }
+
+    /// What must be known of the projects.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`] without the right to see them, [`DeliverStop::Service`] after retries.
+    pub async fn facts(&self, route: &Route) -> Result<Vec<Value>, DeliverStop> {
+        let mut facts = Vec::new();
+        for call in self.dialect.facts(route) {
+            facts.push(self.ask(&call).await?.0);
+        }
+        Ok(facts)
+    }
+
+    /// The requests from the branch, newest first.
+    ///
+    /// # Errors
+    /// As [`Forge::facts`].
+    pub async fn requests(&self, route: &Route, facts: &[Value]) -> Result<Vec<ChangeRequest>, DeliverStop> {
+        let all = self.listed(route, facts, false).await?;
+        Ok(all
+            .into_iter()
+            .filter(|request| request.branch == route.branch)
+            .collect())
+    }
+
+    /// How many requests from our project are open that `counts` says yes to.
+    ///
+    /// # Errors
+    /// As [`Forge::facts`].
+    pub async fn open_requests(
+        &self,
+        route: &Route,
+        facts: &[Value],
+        counts: impl Fn(&ChangeRequest) -> bool,
+    ) -> Result<usize, DeliverStop> {
+        let all = self.listed(route, facts, true).await?;
+        let open = all.iter().filter(|request| request.state == RequestState::Open);
+        Ok(open.filter(|request| counts(request)).count())
+    }
+
+    async fn listed(&self, route: &Route, facts: &[Value], open_only: bool) -> Result<Vec<ChangeRequest>, DeliverStop> {
+        let mut call = self.dialect.list(route, open_only);
+        let mut found: Vec<ChangeRequest> = Vec::new();
+        for _ in 0..PAGES {
+            let (page, next) = self.ask(&call).await?;
+            let items = page.as_array().ok_or_else(|| self.odd("a list of requests", &page))?;
+            found.extend(items.iter().filter_map(|item| self.dialect.read(route, facts, item)));
+            match next {
+                Some(path) => call = ApiCall::get(path),
+                None => {
+                    found.sort_by_key(|request| std::cmp::Reverse(request.number));
+                    return Ok(found);
+                }
+            }
+        }
+        Err(DeliverStop::Environment(format!(
+            "{} has more than {PAGES} pages of requests",
+            route.into
+        )))
+    }
+
+    /// The message of a commit; `None` when the forge does not have it any more.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Service`] after retries.
+    pub async fn commit_message(&self, route: &Route, id: &str) -> Result<Option<String>, DeliverStop> {
+        match self.call(&self.dialect.commit(route, id)).await {
+            Ok((answer, _)) => Ok(self.dialect.commit_message(&answer).map(str::to_owned)),
+            Err(Refusal::Status(404 | 410 | 422, _)) => Ok(None),
+            Err(other) => Err(self.stopped(other)),
+        }
+    }
+
+    /// Opens a request.
+    ///
+    /// # Errors
+    /// As [`Forge::facts`].
+    pub async fn open(&self, route: &Route, facts: &[Value], draft: &Draft) -> Result<Opening, DeliverStop> {
+        let call = self.dialect.open(route, facts, draft);
+        match self.call(&call).await {
+            Ok((answer, _)) => match self.dialect.read(route, facts, &answer) {
+                Some(request) => Ok(Opening::Opened(Box::new(request))),
+                None => Ok(Opening::LookAgain("the answer is no request".to_owned())),
+            },
+            Err(Refusal::Unknown(why)) => Ok(Opening::LookAgain(why)),
+            Err(Refusal::Status(status, message)) if self.dialect.exists_already(status, &message) => {
+                Ok(Opening::LookAgain(message))
+            }
+            Err(Refusal::Status(_, message)) if self.dialect.nothing_differs(&message) => Ok(Opening::Nothing),
+            Err(other) => Err(self.stopped(other)),
+        }
+    }
+
+    /// Writes title and description of an open request again.
+    ///
+    /// # Errors
+    /// As [`Forge::facts`].
+    pub async fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> Result<(), DeliverStop> {
+        // The same text twice is the same text, so it may be sent again.
+        let call = self.dialect.update(route, now, draft);
+        let mut failed = 0;
+        loop {
+            match self.call(&call).await {
+                Ok(_) => return Ok(()),
+                Err(Refusal::Unknown(why)) => {
+                    failed += 1;
+                    self.patience.before_retry(failed, None, &why).await?;
+                }
+                Err(other) => return Err(self.stopped(other)),
+            }
+        }
+    }
+
+    /// Sets labels and reviewers of a new request. Gives what could not be set: the request stands without it.
+    pub async fn dress(&self, route: &Route, number: u64, draft: &Draft) -> Vec<String> {
+        if draft.labels.is_empty() && draft.reviewers.is_empty() {
+            return Vec::new();
+        }
+        let mut problems = Vec::new();
+        let mut found = Vec::new();
+        for call in self.dialect.lookups(route, draft) {
+            match self.call(&call).await {
+                Ok((answer, _)) => found.push(answer),
+                Err(other) => {
+                    problems.push(self.stopped(other).to_string());
+                    found.push(Value::Null);
+                }
+            }
+        }
+        let unknown = self.dialect.unknown(draft, &found);
+        problems.extend(
+            unknown
+                .into_iter()
+                .map(|name| format!("the forge does not know `{name}`")),
+        );
+        for call in self.dialect.after(route, number, draft, &found) {
+            if let Err(other) = self.call(&call).await {
+                problems.push(self.stopped(other).to_string());
+            }
+        }
+        problems
+    }
+
+    async fn ask(&self, call: &ApiCall) -> Result<(Value, Option<String>), DeliverStop> {
+        self.call(call).await.map_err(|refusal| self.stopped(refusal))
+    }
+
+    fn odd(&self, wanted: &str, got: &Value) -> DeliverStop {
+        let shown = super::message::one_line(&self.quiet.redact(&got.to_string()), 200);
+        DeliverStop::Environment(format!(
+            "{} answers with something else than {wanted}: {shown}",
+            self.base
+        ))
+    }
+
+    fn stopped(&self, refusal: Refusal) -> DeliverStop {
+        match refusal {
+            Refusal::Stop(stop) => stop,
+            Refusal::Unknown(why) => DeliverStop::Service(why),
+            Refusal::Status(401, message) => {
+                DeliverStop::Environment(format!("{} does not take the token (401): {message}", self.base))
+            }
+            Refusal::Status(status @ (403 | 404), message) => DeliverStop::Environment(format!(
+                "{} refuses ({status}): {message}; the token must be allowed to read and write requests and contents of the repository",
+                self.base
+            )),
+            Refusal::Status(status, message) => {
+                DeliverStop::Environment(format!("{} refuses ({status}): {message}", self.base))
+            }
+        }
+    }
+
+    /// One call with retries: a question is asked again whatever happened; a change only when it is known that it was not made.
+    async fn call(&self, call: &ApiCall) -> Result<(Value, Option<String>), Refusal> {
+        let question = call.method == Method::GET;
+        let url = format!("{}{}", self.base, call.path);
+        let mut failed = 0;
+        loop {
+            if !question {
+                self.patience.before_change().await;
+            }
+            let (why, asked, certain) = match self.send(call, &url).await {
+                Ok((mut answer, until)) => match self.judge(&mut answer, until).await {
+                    Judged::Good(value, next) => return Ok((value, next)),
+                    Judged::Status(status, message) => return Err(Refusal::Status(status, message)),
+                    Judged::Wait(asked, why) => (why, asked, true),
+                    Judged::Ill(why) => (why, None, question),
+                },
+                Err(Trouble::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
+                Err(Trouble::Unusable(why)) => {
+                    return Err(Refusal::Stop(DeliverStop::Environment(format!("{}: {why}", self.base))));
+                }
+                Err(trouble) => (format!("{}: {trouble}", self.base), None, question),
+            };
+            if !certain {
+                return Err(Refusal::Unknown(why));
+            }
+            failed += 1;
+            self.patience
+                .before_retry(failed, asked, &why)
+                .await
+                .map_err(Refusal::Stop)?;
+        }
+    }
+
+    async fn send(&self, call: &ApiCall, url: &str) -> Result<(Answer, Instant), Trouble> {
+        let (name, before) = self.dialect.token_header();
+        let mut headers = vec![Header::Secret(name, before, &self.token)];
+        let fixed = self.dialect.headers().iter();
+        headers.extend(fixed.map(|(name, value)| Header::Plain(name, value)));
+        let body = call.body.as_ref().map(|body| body.to_string().into_bytes());
+        let deadline = Instant::now() + REQUEST;
+        let until = Until {
+            deadline,
+            cancel: &self.cancel,
+        };
+        let answer = self
+            .client
+            .request(call.method.clone(), url, &headers, body, until)
+            .await?;
+        Ok((answer, deadline))
+    }
+
+    async fn judge(&self, answer: &mut Answer, deadline: Instant) -> Judged {
+        let status = answer.status;
+        let number = |name: &str| answer.header(name).and_then(|value| value.trim().parse::<u64>().ok());
+        let spent = [number("x-ratelimit-remaining"), number("ratelimit-remaining")].contains(&Some(0));
+        let reset = number("x-ratelimit-reset").or(number("ratelimit-reset"));
+        let after = retry::asked_by_headers(|name| answer.header(name), SystemTime::now());
+        let next = answer.header("link").and_then(|link| self.next_page(link));
+        let until = Until {
+            deadline,
+            cancel: &self.cancel,
+        };
+        let mut bytes = Vec::new();
+        loop {
+            match answer.piece(until).await {
+                Ok(Some(piece)) => bytes.extend_from_slice(&piece),
+                Ok(None) => break,
+                Err(trouble) => return Judged::Ill(format!("{}: {trouble}", self.base)),
+            }
+        }
+        let value: Option<Value> = serde_json::from_slice(&bytes).ok();
+        if matches!(status, 200..=299) {
+            // Some changes are answered with nothing.
+            return match value {
+                Some(value) => Judged::Good(value, next),
+                None if bytes.is_empty() => Judged::Good(Value::Null, None),
+                None => Judged::Ill(format!("{}: the answer is no JSON", self.base)),
+            };
+        }
+        let message = self.message(value.as_ref(), &bytes);
+        let limited = status == 429
+            || (status == 403 && (spent || after.is_some() || message.to_ascii_lowercase().contains("rate limit")));
+        if limited {
+            let now = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |now| now.as_secs());
+            let until_reset = reset
+                .filter(|_| spent)
+                .map(|reset| Duration::from_secs(reset.saturating_sub(now) + 1));
+            let asked = after.or(until_reset).or((status == 403).then_some(SECONDARY));
+            return Judged::Wait(asked, format!("{}: rate limit ({status}): {message}", self.base));
+        }
+        match status {
+            500..=599 => Judged::Ill(format!("{}: {status}: {message}", self.base)),
+            300..=399 => Judged::Status(
+                status,
+                "it answers with a redirect, which is not followed: the repository may have moved".to_owned(),
+            ),
+            _ => Judged::Status(status, message),
+        }
+    }
+
+    /// What a refusal says, in one line: GitHub's and Forgejo's `message` with `errors`, GitLab's `message` or `error`.
+    fn message(&self, value: Option<&Value>, bytes: &[u8]) -> String {
+        let field = |name: &str| value.and_then(|value| value.get(name)).map(shown);
+        let mut text = field("message").or(field("error")).unwrap_or_default();
+        if let Some(errors) = field("errors").filter(|errors| !errors.is_empty()) {
+            text = format!("{text}: {errors}");
+        }
+        if text.is_empty() {
+            text = String::from_utf8_lossy(bytes.get(..bytes.len().min(400)).unwrap_or_default()).into_owned();
+        }
+        super::message::one_line(&self.quiet.redact(&text), 400)
+    }
+
+    /// The next page that a `Link` header names, as a path behind the base: the token goes nowhere else.
+    fn next_page(&self, link: &str) -> Option<String> {
+        let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+        let url = next.split_once('<')?.1.split_once('>')?.0;
+        let path = url.strip_prefix(&self.base);
+        // A forge behind another name than ours: its path and query still hold.
+        let other = || {
+            let (own, found) = (reqwest::Url::parse(&self.base).ok()?, reqwest::Url::parse(url).ok()?);
+            let path = found.path().strip_prefix(own.path().trim_end_matches('/'))?.to_owned();
+            Some(format!("{path}?{}", found.query()?))
+        };
+        path.map(str::to_owned)
+            .or_else(other)
+            .filter(|path| path.starts_with('/'))
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join("; "),
+        Value::Object(fields) => {
+            let message = fields.get("message").map(shown);
+            message.unwrap_or_else(|| value.to_string())
+        }
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+enum Judged {
+    Good(Value, Option<String>),
+    /// Not carried out; the wait that is asked for.
+    Wait(Option<Duration>, String),
+    /// The service fell over.
+    Ill(String),
+    Status(u16, String),
+}
+
+/// A text as a part of a path or query.
+pub(super) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+pub(super) fn text(item: &Value, path: &str) -> String {
+    item.pointer(path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}

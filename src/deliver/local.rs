@@ -1,0 +1,125 @@
+//! A branch of the local repository: looked up and moved without reading what the repository's configuration could run.
+
+use super::DeliverStop;
+use super::store::{DeliveryStore, is_id};
+use crate::process::held::{self, May, Scratch};
+use crate::process::plain::Printed;
+use crate::workspace::patch::Repository;
+
+async fn git(repository: &Repository, args: &[&str], may: May<'_>) -> Result<Printed, DeliverStop> {
+    let dir = repository.common_dir.to_string_lossy().into_owned();
+    let mut all = vec!["--git-dir", &dir];
+    all.extend(args);
+    let env = [("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())];
+    held::git(&all, &repository.top, &env, None, may)
+        .await
+        .map_err(DeliverStop::Environment)
+}
+
+fn line(printed: &Printed) -> Option<String> {
+    let text = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    (printed.ok && !text.is_empty()).then_some(text)
+}
+
+/// The commit of a branch.
+///
+/// # Errors
+/// [`DeliverStop::Environment`].
+pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
+    let name = format!("refs/heads/{name}^{{commit}}");
+    let found = git(repository, &["rev-parse", "--verify", "--quiet", &name], May::Read).await?;
+    Ok(line(&found).filter(|id| is_id(id)))
+}
+
+/// What is checked out: the branch, if it is one, and its commit.
+///
+/// # Errors
+/// [`DeliverStop::Environment`].
+pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<String>), DeliverStop> {
+    let here = Repository {
+        common_dir: repository.git_dir.clone(),
+        ..repository.clone()
+    };
+    let name = git(&here, &["symbolic-ref", "--quiet", "--short", "HEAD"], May::Read).await?;
+    let commit = git(&here, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], May::Read).await?;
+    Ok((line(&name), line(&commit).filter(|id| is_id(id))))
+}
+
+/// Whether one commit is part of another's history.
+///
+/// # Errors
+/// [`DeliverStop::Environment`].
+pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Result<bool, DeliverStop> {
+    Ok(git(repository, &["merge-base", "--is-ancestor", one, other], May::Read)
+        .await?
+        .ok)
+}
+
+/// The address of a named remote, as the repository's own configuration has it; what that includes is not read.
+///
+/// # Errors
+/// [`DeliverStop::Environment`].
+pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
+    let file = repository.common_dir.join("config").to_string_lossy().into_owned();
+    let key = format!("remote.{name}.url");
+    let args = ["config", "--file", &file, "--no-includes", "--get", &key];
+    Ok(line(&git(repository, &args, May::Read).await?))
+}
+
+/// Puts a commit of the store on a branch that still stands where it was looked at. `false`: it was moved meanwhile.
+///
+/// # Errors
+/// [`DeliverStop::Conflict`] when the branch is checked out somewhere, [`DeliverStop::Environment`] when git fails.
+pub async fn set_branch(
+    repository: &Repository,
+    store: &DeliveryStore,
+    name: &str,
+    commit: &str,
+    base: &str,
+    seen: Option<&str>,
+) -> Result<bool, DeliverStop> {
+    let full = format!("refs/heads/{name}");
+    let format = "--format=%(worktreepath)";
+    if let Some(tree) = line(&git(repository, &["for-each-ref", format, &full], May::Read).await?) {
+        return Err(DeliverStop::Conflict(format!(
+            "the branch {name} is checked out in {tree}"
+        )));
+    }
+    let pack = store.pack(commit, base).await?;
+    let scratch = Scratch::make(commit.len() == 64).map_err(DeliverStop::Environment)?;
+    let objects = repository.objects();
+    let mut env = scratch.env();
+    env.push((
+        "GIT_OBJECT_DIRECTORY".to_owned(),
+        objects.to_string_lossy().into_owned(),
+    ));
+    let places = [objects];
+    let args = ["unpack-objects", "-q"];
+    let unpacked = held::git(&args, scratch.path(), &env, Some(&pack), May::Write(&places)).await;
+    let unpacked = unpacked.map_err(DeliverStop::Environment)?;
+    if !unpacked.ok {
+        return Err(DeliverStop::Environment(format!(
+            "git unpack-objects: {}",
+            unpacked.stderr
+        )));
+    }
+    let places = [repository.common_dir.clone()];
+    let zeros = "0".repeat(commit.len());
+    let args = [
+        "update-ref",
+        "-m",
+        "overnight deliver",
+        &full,
+        commit,
+        seen.unwrap_or(&zeros),
+    ];
+    let moved = git(repository, &args, May::Write(&places)).await?;
+    if moved.ok {
+        return Ok(true);
+    }
+    match branch(repository, name).await?.as_deref() == seen {
+        // Nobody moved it, so git could not.
+        true => Err(DeliverStop::Environment(format!("git update-ref: {}", moved.stderr))),
+        false => Ok(false),
+    }
+}

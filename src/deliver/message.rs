@@ -1,0 +1,304 @@
+//! What a delivery says: branch name, title, description and commit message. Templates are the recipe author's words; what they fill
+//! in is made inert.
+
+use super::deliverable::Deliverable;
+use super::inert;
+use crate::recipe::template::{self, Scope, StepOutputs};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Characters of a title. GitHub takes 256.
+const TITLE: usize = 200;
+/// Bytes of a description. GitHub takes 65,536 characters.
+const BODY: usize = 60_000;
+/// Bytes of a commit message without its trailers.
+const MESSAGE: usize = 20_000;
+/// Bytes of a branch name.
+const BRANCH: usize = 200;
+/// Labels and reviewers that are set.
+const NAMES: usize = 20;
+
+/// How our part of a description begins and ends. It is a comment, so that nobody sees it.
+const MARKER: &str = "<!-- overnight\n";
+const MARKER_END: &str = "\n-->";
+
+/// What the command line says about the request.
+#[derive(Clone, Debug, Default)]
+pub struct Wording {
+    pub title: Option<String>,
+    pub labels: Vec<String>,
+    pub reviewers: Vec<String>,
+    pub draft: bool,
+    pub branch: Option<String>,
+}
+
+/// All texts of a delivery.
+#[derive(Clone, Debug, Default)]
+pub struct Texts {
+    pub branch: String,
+    /// The branch into which the change is to be merged, when the recipe names one.
+    pub base: Option<String>,
+    pub title: String,
+    /// Without the marker.
+    pub body: String,
+    /// Without the trailers.
+    pub message: String,
+    pub labels: Vec<String>,
+    pub reviewers: Vec<String>,
+    pub draft: bool,
+    /// The recipe's name as a branch and a trailer have it.
+    pub recipe: String,
+}
+
+/// What a template may speak of, its texts made inert by one of the functions of [`inert`].
+fn scope(of: &Deliverable, make: fn(&str) -> String) -> BTreeMap<String, Value> {
+    let mut values: BTreeMap<String, Value> = of
+        .plan
+        .values
+        .iter()
+        .map(|(name, value)| (name.clone(), inert::value(value, make)))
+        .collect();
+    let field = |name: &str| of.result.get(name).cloned().unwrap_or(Value::Null);
+    let answer = match field("output") {
+        Value::Null => field("response"),
+        output => output,
+    };
+    let job = of.job.as_ref().map(|job| job.name.clone()).unwrap_or_default();
+    values.insert("answer".to_owned(), inert::value(&answer, make));
+    values.insert("result".to_owned(), inert::value(&of.result, make));
+    // It is inert as it is, and its own headings must stay.
+    values.insert("summary".to_owned(), Value::String(of.summary.clone()));
+    values.insert("recipe".to_owned(), Value::String(make(&of.recipe)));
+    values.insert("job".to_owned(), Value::String(make(&job)));
+    values.insert("digest".to_owned(), Value::String(short(&of.patch_digest).to_owned()));
+    values
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// All texts of a delivery.
+///
+/// # Errors
+/// One sentence: a template of the recipe cannot be rendered, or names no branch.
+pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
+    let own = of.plan.deliver.clone().unwrap_or_default();
+    let none = StepOutputs::new();
+    let render = |key: &str, text: &str, make: fn(&str) -> String| {
+        let values = scope(of, make);
+        let input = of.plan.input.as_ref().map(|input| inert::value(input, make));
+        let scope = Scope {
+            values: &values,
+            input: input.as_ref(),
+            steps: &none,
+        };
+        template::render(text, &scope).map_err(|error| format!("the recipe's `deliver.{key}`: {error}"))
+    };
+    let rendered = |key: &str, text: &Option<String>, make: fn(&str) -> String| {
+        text.as_ref().map(|text| render(key, text, make)).transpose()
+    };
+    let recipe = slug(&of.recipe);
+    let title = match &wording.title {
+        Some(title) => title.clone(),
+        None => rendered("title", &own.title, inert::plain)?.unwrap_or_else(|| default_title(of)),
+    };
+    let mut title = one_line(&title, TITLE);
+    if title.is_empty() {
+        title = one_line(&default_title(of), TITLE);
+    }
+    let body = rendered("body", &own.body, inert::markdown)?.unwrap_or_else(|| of.summary.clone());
+    let message = rendered("commit", &own.commit, inert::plain)?.unwrap_or_else(|| default_message(of, &title));
+    let list = |key: &str, texts: &[String], more: &[String]| -> Result<Vec<String>, String> {
+        let mut all = Vec::new();
+        for text in texts {
+            all.push(one_line(&render(key, text, str::to_owned)?, 100));
+        }
+        all.extend(more.iter().map(|text| one_line(text, 100)));
+        all.retain(|text| !text.is_empty());
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|text| seen.insert(text.clone()));
+        all.truncate(NAMES);
+        Ok(all)
+    };
+    let branch = match &wording.branch {
+        Some(branch) => branch.clone(),
+        None => match rendered("branch", &own.branch, str::to_owned)? {
+            Some(branch) => branch,
+            None => default_branch(of),
+        },
+    };
+    Ok(Texts {
+        branch: branch_name(&branch, of)?,
+        base: rendered("base", &own.base, str::to_owned)?.map(|base| base.trim().to_owned()),
+        title,
+        body: bounded(body.trim(), BODY),
+        message: bounded(message.trim(), MESSAGE),
+        labels: list("labels", &own.labels, &wording.labels)?,
+        reviewers: list("reviewers", &own.reviewers, &wording.reviewers)?,
+        draft: own.draft || wording.draft,
+        recipe,
+    })
+}
+
+fn default_title(of: &Deliverable) -> String {
+    let first = of.plan.description.lines().next().unwrap_or_default().trim();
+    match first.trim_end_matches('.') {
+        "" => format!("overnight: {}", inert::plain(&of.recipe)),
+        first => first.to_owned(),
+    }
+}
+
+fn default_message(of: &Deliverable, title: &str) -> String {
+    let response = of.result.get("response").and_then(Value::as_str).unwrap_or_default();
+    match one_line(response, 2_000).as_str() {
+        "" => title.to_owned(),
+        _ => format!("{title}\n\n{}", inert::plain(&bounded(response.trim(), 2_000))),
+    }
+}
+
+fn default_branch(of: &Deliverable) -> String {
+    match &of.job {
+        Some(job) if job.in_branch => "overnight/{recipe}-{job}".to_owned(),
+        _ => "overnight/{recipe}".to_owned(),
+    }
+}
+
+/// The start of the names of all branches of a recipe.
+pub fn branch_prefix(recipe: &str) -> String {
+    format!("overnight/{recipe}")
+}
+
+/// A name as a part of a branch.
+fn slug(name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c
+        } else {
+            '-'
+        }
+    };
+    let text: String = name.chars().map(plain).collect();
+    let text = text.trim_matches(['-', '.']).to_owned();
+    if text.is_empty() { "run".to_owned() } else { text }
+}
+
+/// A branch name with `{recipe}`, `{job}` and `{digest}` filled in, in letters that git, shells and forges all take.
+fn branch_name(text: &str, of: &Deliverable) -> Result<String, String> {
+    let job = of.job.as_ref().map_or(of.run.as_str(), |job| job.name.as_str());
+    let filled = text
+        .trim()
+        .replace("{recipe}", &slug(&of.recipe))
+        .replace("{job}", &slug(job))
+        .replace("{digest}", short(&of.patch_digest));
+    let filled = filled.strip_prefix("refs/heads/").unwrap_or(&filled);
+    let mut parts = Vec::new();
+    for part in filled.split('/') {
+        let mut part = slug(part);
+        while part.contains("..") {
+            part = part.replace("..", ".");
+        }
+        if let Some(stem) = part.strip_suffix(".lock") {
+            part = format!("{stem}-lock");
+        }
+        parts.push(part);
+    }
+    let name = parts.join("/");
+    if filled.is_empty() || name.len() > BRANCH || name == "HEAD" {
+        return Err(format!("`{text}` is no name of a branch"));
+    }
+    Ok(name)
+}
+
+/// A text as one line of at most `most` characters.
+pub fn one_line(text: &str, most: usize) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line: String = words.join(" ").chars().filter(|c| !c.is_control()).collect();
+    match line.char_indices().nth(most) {
+        Some(_) => line.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        None => line,
+    }
+}
+
+fn bounded(text: &str, most: usize) -> String {
+    const NOTICE: &str = "\n\n… cut here; the whole is in the run's result.json.";
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let kept = &text[..text.floor_char_boundary(most - NOTICE.len())];
+    format!("{kept}{NOTICE}")
+}
+
+/// A description with the marker that says which patch the request holds, and whether its text is as we wrote it.
+pub fn marked(title: &str, body: &str, trailers: &str) -> String {
+    let text = crate::base::ids::sha256_hex(&[title.as_bytes(), b"\n", settled(body).as_bytes()]);
+    let trailers = in_comment(trailers);
+    format!("{body}\n\n{MARKER}{trailers}\nOvernight-Text: sha256:{text}{MARKER_END}\n")
+}
+
+/// A text as it can stand in a comment, whose end cannot.
+pub fn in_comment(text: &str) -> String {
+    text.replace("--", "-\u{200b}-")
+}
+
+/// The body and the marker's lines of a description.
+pub fn unmarked(description: &str) -> (String, Option<String>) {
+    let text = description.replace("\r\n", "\n");
+    let Some(at) = text.rfind(MARKER) else {
+        return (settled(&text), None);
+    };
+    let rest = &text[at + MARKER.len()..];
+    let lines = rest.split_once(MARKER_END).map(|(lines, _)| lines.to_owned());
+    (settled(&text[..at]), lines)
+}
+
+/// Whether title and description are as a delivery wrote them: nobody edited them since.
+pub fn is_untouched(title: &str, description: &str) -> bool {
+    let (body, lines) = unmarked(description);
+    let Some(lines) = lines else { return false };
+    let expected = crate::base::ids::sha256_hex(&[title.as_bytes(), b"\n", body.as_bytes()]);
+    super::ours::trailer(&lines, "Overnight-Text") == Some(&format!("sha256:{expected}"))
+}
+
+fn settled(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_knows_whether_it_was_edited() {
+        let text = marked("title", "a\nbody", "Overnight-Patch: sha256:1");
+        assert!(is_untouched("title", &text));
+        assert!(
+            is_untouched("title", &text.replace('\n', "\r\n")),
+            "a web form writes other line ends"
+        );
+        assert!(!is_untouched("another", &text));
+        assert!(!is_untouched("title", &text.replace("a\nbody", "their body")));
+        assert!(!is_untouched("title", "no marker"));
+        let held = super::super::ours::HeldPatch::of(&unmarked(&text).1.unwrap());
+        assert!(held.is("1"));
+    }
+
+    #[test]
+    fn one_line_is_one_line() {
+        assert_eq!(one_line(" a\n b\tc ", 10), "a b c");
+        assert_eq!(one_line("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn names_of_recipes_and_jobs_become_parts_of_a_branch() {
+        for (name, part) in [
+            ("fix-clippy", "fix-clippy"),
+            ("../x", "x"),
+            ("a b@{c", "a-b--c"),
+            ("-", "run"),
+            ("é", "run"),
+        ] {
+            assert_eq!(slug(name), part, "{name}");
+        }
+    }
+}

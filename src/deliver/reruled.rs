@@ -1,0 +1,202 @@
+//! The patch ruled once more before it leaves: every path that it changes on the newer base, as a write. Reads no file.
+
+use super::DeliverStop;
+use crate::base::event::FileChange;
+use crate::policy::{Author, ChangeRuling, PolicySet, rule_change};
+use std::collections::BTreeSet;
+
+/// Paths that a message names at most.
+const NAMED: usize = 10;
+
+/// Who rules.
+#[derive(Clone, Debug)]
+pub struct Rulers {
+    pub policies: PolicySet,
+    /// Whether allow rules bind every path. Not so for a run's recorded policies where a `run` step of the recipe, or a call that a
+    /// person approved, may have changed what no rule allows: then deny rules and protected paths bind.
+    pub strict: bool,
+    /// What refuses protected paths whatever `policies` say of them, where those come from the record: a rule there may name such a
+    /// path, and who vouches for the record of another machine?
+    pub floor: Option<PolicySet>,
+}
+
+/// Rules on these paths from the top of the repository. `prefix`: where the workspace lies in it, with a `/` at its end.
+///
+/// # Errors
+/// [`DeliverStop::Policy`] with every path that may not change.
+pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), DeliverStop> {
+    let mut refused = Vec::new();
+    for path in paths {
+        let Some(local) = path.strip_prefix(prefix) else {
+            refused.push(format!("{path} (outside of the workspace `{prefix}`)"));
+            continue;
+        };
+        let by = if rulers.strict {
+            Author::Call
+        } else {
+            Author::TrustedStep
+        };
+        let floor = rulers
+            .floor
+            .as_ref()
+            .map(|floor| rule_change(floor, local, Author::TrustedStep));
+        let ruled = match floor {
+            Some(denied @ ChangeRuling::Denied { .. }) => denied,
+            _ => rule_change(&rulers.policies, local, by),
+        };
+        let (rule, code) = match ruled {
+            ChangeRuling::Allowed => continue,
+            ChangeRuling::Denied { rule, code } | ChangeRuling::Unruled { rule, code } => (rule, code),
+        };
+        refused.push(match rule {
+            Some(rule) => format!("{path} ({code}, rule {rule})"),
+            None => format!("{path} ({code})"),
+        });
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let more = match refused.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    refused.truncate(NAMED);
+    Err(DeliverStop::Policy(format!(
+        "the policy does not allow to change {}{more}",
+        refused.join(", ")
+    )))
+}
+
+/// Where the workspace lies in the repository: what the paths of the patch have before those of the record.
+///
+/// # Errors
+/// [`DeliverStop::Refused`] when the two do not speak of the same files.
+pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, DeliverStop> {
+    let known: BTreeSet<&str> = recorded
+        .iter()
+        .flat_map(|change| std::iter::once(change.path.as_str()).chain(change.from.as_deref()))
+        .collect();
+    let Some(first) = paths.first() else {
+        return Ok(String::new());
+    };
+    let fits = |prefix: &str| {
+        let one = |path: &String| path.strip_prefix(prefix).is_some_and(|local| known.contains(local));
+        paths.iter().all(one)
+    };
+    let mut ends: Vec<usize> = first.match_indices('/').map(|(at, _)| at + 1).collect();
+    ends.insert(0, 0);
+    let found = ends
+        .into_iter()
+        .filter_map(|end| first.get(..end))
+        .find(|prefix| fits(prefix));
+    found.map(str::to_owned).ok_or_else(|| {
+        DeliverStop::Refused("the patch changes other files than the journal says: it was altered".to_owned())
+    })
+}
+
+/// Holds the size of a change against the `deliver` blocks of the policies.
+///
+/// # Errors
+/// [`DeliverStop::Policy`].
+pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverStop> {
+    let limits = rulers.policies.delivery_limits();
+    let over = |what: &str, n: u64, most: Option<u64>| {
+        let most = most.filter(|most| n > *most)?;
+        Some(format!("{n} {what}, more than the {most} of `deliver`"))
+    };
+    let found = over("files", files, limits.max_files).or_else(|| over("lines", lines, limits.max_lines));
+    match found {
+        Some(why) => Err(DeliverStop::Policy(format!(
+            "the policy does not allow so large a change: {why}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Files;
+    use crate::policy::{KnownTools, Source, load};
+
+    fn set(text: &str) -> PolicySet {
+        let source = Source {
+            name: "p.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        load(&mut Files::default(), &[source], &KnownTools::builtin())
+            .unwrap()
+            .0
+    }
+
+    fn rulers(text: &str, strict: bool) -> Rulers {
+        Rulers {
+            policies: set(text),
+            strict,
+            floor: None,
+        }
+    }
+
+    #[test]
+    fn a_recorded_policy_opens_no_protected_path() {
+        let text = "version: 1\nrules:\n  - { allow: [write_file, replace], paths: [\".github/workflows/x.yml\"] }\n";
+        let path = [".github/workflows/x.yml".to_owned()];
+        let own = rulers(text, true);
+        assert!(
+            rule(&own, &path, "").is_ok(),
+            "a policy of the command line may name it"
+        );
+        let recorded = Rulers {
+            floor: Some(set("version: 1\nextends: [builtin:edit]\n")),
+            ..own
+        };
+        assert!(rule(&recorded, &path, "").is_err());
+    }
+
+    #[test]
+    fn a_patch_is_ruled_as_writes_are() {
+        let text = "version: 1\nrules:\n  - { allow: [write_file, replace], paths: [\"src/**\"] }\n  - { deny: \"*\", paths: [\"src/gen/**\"] }\n";
+        let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (path, prefix, strict, allowed) in [
+            ("src/a.rs", "", true, true),
+            ("docs/a.md", "", true, false),
+            ("docs/a.md", "", false, true),
+            ("src/gen/a.rs", "", false, false),
+            (".github/workflows/x.yml", "", false, false),
+            ("sub/src/a.rs", "sub/", true, true),
+            ("other/src/a.rs", "sub/", false, false),
+        ] {
+            let ruled = rule(&rulers(text, strict), &paths(&[path]), prefix);
+            assert_eq!(ruled.is_ok(), allowed, "{path} {prefix} {strict}: {ruled:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_may_be_so_large() {
+        let text = "version: 1\ndeliver: { max_files: 2, max_lines: 10 }\n";
+        for (files, lines, allowed) in [(2, 10, true), (3, 1, false), (1, 11, false)] {
+            assert_eq!(
+                measure(&rulers(text, true), files, lines).is_ok(),
+                allowed,
+                "{files} {lines}"
+            );
+        }
+        assert!(measure(&rulers("version: 1\n", true), 1_000, 1_000_000).is_ok());
+    }
+
+    #[test]
+    fn the_workspace_is_found_in_the_repository() {
+        let change = |path: &str| FileChange {
+            path: path.to_owned(),
+            kind: "modified".to_owned(),
+            from: None,
+            added: None,
+            removed: None,
+        };
+        let paths = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let recorded = [change("a.rs"), change("x/b.rs")];
+        assert_eq!(prefix(&paths(&["a.rs", "x/b.rs"]), &recorded).unwrap(), "");
+        assert_eq!(prefix(&paths(&["p/q/a.rs", "p/q/x/b.rs"]), &recorded).unwrap(), "p/q/");
+        assert!(prefix(&paths(&["a.rs", "c.rs"]), &recorded).is_err());
+    }
+}

@@ -1,0 +1,683 @@
+//! The bare store of a delivery: fetching, applying, merging, committing and pushing in a private git directory, with nothing in it but
+//! what we put there. Objects of a local repository are borrowed; its configuration, hooks and attributes are not read.
+
+use super::DeliverStop;
+use super::address::RemoteAddress;
+use super::ours::{BranchState, HeldPatch, RawCommit};
+use crate::process::held::{self, May, Scratch};
+use crate::process::plain::Printed;
+use crate::process::user_git;
+use crate::workspace::patch::Repository;
+use jiff::Timestamp;
+use std::path::PathBuf;
+
+/// References of the store.
+const KNOWN: &str = "refs/overnight/known";
+const BASE: &str = "refs/overnight/base";
+const BRANCH: &str = "refs/overnight/branch";
+
+/// Commits above the base that are looked at; a branch with more is a person's.
+const COMMITS: usize = 50;
+/// Paths of a conflict that are named.
+const NAMED: usize = 10;
+/// Bytes of what git says that are passed on.
+const SAID: usize = 600;
+
+/// The store of one delivery. Gone with the value.
+pub struct DeliveryStore {
+    scratch: Scratch,
+    /// Objects of the local repository.
+    borrowed: Option<PathBuf>,
+    /// The user's environment for git's transports and for committing.
+    user: Vec<(String, String)>,
+    /// What must not be said of what git prints.
+    quiet: crate::base::secret::Redactor,
+}
+
+/// What a remote has, of what was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The branch that `HEAD` names.
+    pub default: Option<String>,
+    /// Commits of the branches, by their names without `refs/heads/`.
+    pub branches: Vec<(String, String)>,
+}
+
+impl Listed {
+    /// The commit of a branch.
+    pub fn commit(&self, branch: &str) -> Option<&str> {
+        let mut branches = self.branches.iter();
+        branches
+            .find(|(name, _)| name == branch)
+            .map(|(_, commit)| commit.as_str())
+    }
+}
+
+/// What a merge gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Merged {
+    Tree(String),
+    /// The paths that conflict.
+    Conflict(Vec<String>),
+}
+
+/// How a push ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    Done,
+    /// The branch is not where it was: look again.
+    Moved,
+    /// The server does not take it: a protected branch, a hook, no right to write.
+    Refused(String),
+    /// The server was not reached or fell over.
+    Unreachable(String),
+}
+
+/// Why a remote gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteError {
+    /// Waiting may help.
+    Unreachable(String),
+    /// No such repository, no right to read it, or git itself.
+    Environment(String),
+}
+
+impl DeliveryStore {
+    /// An empty one. `sha256`: the form of object ids. `repository`: whose objects are borrowed.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`]: no temporary directory.
+    pub fn open(
+        sha256: bool,
+        repository: Option<&Repository>,
+        user: Vec<(String, String)>,
+        quiet: crate::base::secret::Redactor,
+    ) -> Result<Self, DeliverStop> {
+        let scratch = Scratch::make(sha256).map_err(DeliverStop::Environment)?;
+        let borrowed = repository.map(Repository::objects);
+        if let Some(commits) = repository.and_then(Repository::shallow) {
+            scratch.set_shallow(&commits).map_err(DeliverStop::Environment)?;
+        }
+        // A path with a colon or a quote would be taken for several.
+        let odd = |path: &PathBuf| path.to_string_lossy().contains([':', '"', '\n']);
+        if borrowed.as_ref().is_some_and(odd) {
+            return Err(DeliverStop::Environment(
+                "the path of the repository holds a colon or a quote".to_owned(),
+            ));
+        }
+        Ok(Self {
+            scratch,
+            borrowed,
+            user,
+            quiet,
+        })
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        let mut env = self.scratch.env();
+        let index = self.scratch.path().join("delivery.index");
+        env.push(("GIT_INDEX_FILE".to_owned(), index.to_string_lossy().into_owned()));
+        if let Some(objects) = &self.borrowed {
+            let objects = objects.to_string_lossy().into_owned();
+            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), objects));
+        }
+        for who in ["AUTHOR", "COMMITTER"] {
+            env.push((format!("GIT_{who}_NAME"), "overnight".to_owned()));
+            env.push((format!("GIT_{who}_EMAIL"), "overnight@localhost".to_owned()));
+            env.push((format!("GIT_{who}_DATE"), "@1 +0000".to_owned()));
+        }
+        env
+    }
+
+    /// git on the store alone: it starts nothing, reaches nothing, writes nowhere else.
+    async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, DeliverStop> {
+        let places = [self.scratch.path().to_owned()];
+        let done = held::git(args, self.scratch.path(), &self.env(), stdin, May::Write(&places)).await;
+        done.map_err(DeliverStop::Environment)
+    }
+
+    async fn text(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<String, DeliverStop> {
+        let printed = self.git(args, stdin).await?;
+        if !printed.ok {
+            let what = args.first().unwrap_or(&"");
+            return Err(DeliverStop::Environment(format!(
+                "git {what}: {}",
+                self.said(&printed.stderr)
+            )));
+        }
+        Ok(String::from_utf8_lossy(&printed.stdout).trim_end().to_owned())
+    }
+
+    /// What git said, without secrets, in one line.
+    fn said(&self, text: &str) -> String {
+        super::message::one_line(&self.quiet.redact(text), SAID)
+    }
+
+    /// Whether an object is there.
+    async fn has(&self, object: &str) -> Result<bool, DeliverStop> {
+        Ok(self.git(&["cat-file", "-e", object], None).await?.ok)
+    }
+
+    /// git under the user's configuration, towards this remote.
+    async fn reach(&self, args: &[&str], remote: &RemoteAddress) -> Result<Printed, RemoteError> {
+        let mut env = self.user.clone();
+        env.extend(
+            self.env()
+                .into_iter()
+                .filter(|(name, _)| !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_")),
+        );
+        let mut places = vec![self.scratch.path().to_owned()];
+        // The server of a directory is a git of this machine.
+        places.extend(remote.directory.clone());
+        let done = user_git::git(args, self.scratch.path(), &env, None, Some(May::Reach(&places))).await;
+        done.map_err(RemoteError::Environment)
+    }
+
+    fn trouble(&self, printed: &Printed) -> RemoteError {
+        let said = self.said(&printed.stderr);
+        match is_passing(&said) {
+            true => RemoteError::Unreachable(format!("the git server: {said}")),
+            false => RemoteError::Environment(format!("the git server: {said}")),
+        }
+    }
+
+    /// What the remote has of these branches.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub async fn list(&self, remote: &RemoteAddress, branches: &[&str]) -> Result<Listed, RemoteError> {
+        let names: Vec<String> = branches.iter().map(|branch| format!("refs/heads/{branch}")).collect();
+        let mut args = vec!["ls-remote", "--symref", "--", &remote.url, "HEAD"];
+        args.extend(names.iter().map(String::as_str));
+        let printed = self.reach(&args, remote).await?;
+        if !printed.ok {
+            return Err(self.trouble(&printed));
+        }
+        let mut listed = Listed::default();
+        for line in String::from_utf8_lossy(&printed.stdout).lines() {
+            let Some((what, name)) = line.split_once('\t') else {
+                continue;
+            };
+            if let (Some(target), "HEAD") = (what.strip_prefix("ref: refs/heads/"), name) {
+                listed.default = Some(target.to_owned());
+            } else if let (true, Some(branch)) = (is_id(what), name.strip_prefix("refs/heads/")) {
+                listed.branches.push((branch.to_owned(), what.to_owned()));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Brings the base, and the branch where there is one, into the store. `base` and `branch` are names on their remotes.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub async fn fetch(&self, remote: &RemoteAddress, refs: &[(&str, Fetched)]) -> Result<(), RemoteError> {
+        let specs: Vec<String> = refs
+            .iter()
+            .map(|(branch, to)| format!("+refs/heads/{branch}:{}", to.reference()))
+            .collect();
+        let mut args = vec![
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--",
+            &remote.url,
+        ];
+        args.extend(specs.iter().map(String::as_str));
+        let printed = self.reach(&args, remote).await?;
+        if printed.ok {
+            Ok(())
+        } else {
+            Err(self.trouble(&printed))
+        }
+    }
+
+    /// Sees to it that the run's base commit is there: in the borrowed objects, or from the remote.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Refused`] when nobody has it.
+    pub async fn need_base(&self, base: &str, remote: Option<&RemoteAddress>) -> Result<(), DeliverStop> {
+        if !is_id(base) {
+            return Err(DeliverStop::Refused("the run's base is no commit".to_owned()));
+        }
+        let tree = format!("{base}^{{tree}}");
+        if !self.has(&tree).await?
+            && let Some(remote) = remote
+        {
+            let args = [
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--depth=1",
+                "--",
+                &remote.url,
+                base,
+            ];
+            // Whether it came is looked at below; a server need not give what no branch names.
+            let _ = self.reach(&args, remote).await;
+        }
+        match self.has(&tree).await? {
+            true => Ok(()),
+            false => Err(DeliverStop::Refused(format!(
+                "neither the repository nor the remote has the run's base commit {base}: name a repository that has it with --repo"
+            ))),
+        }
+    }
+
+    /// Tells a server what need not be sent, where the borrowed objects have it.
+    pub async fn know(&self, base: &str) -> Result<(), DeliverStop> {
+        if self.borrowed.is_some() && is_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
+            self.text(&["update-ref", KNOWN, base], None).await?;
+        }
+        Ok(())
+    }
+
+    /// The commit that was fetched as the base.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn fetched(&self, which: Fetched) -> Result<String, DeliverStop> {
+        self.text(
+            &["rev-parse", "--verify", &format!("{}^{{commit}}", which.reference())],
+            None,
+        )
+        .await
+    }
+
+    /// The tree that the patch makes of a commit.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Refused`] when it does not apply: the tree was dirty when the run began.
+    pub async fn apply(&self, base: &str, patch: &[u8], dirty: bool) -> Result<String, DeliverStop> {
+        self.text(&["read-tree", base], None).await?;
+        let args = ["apply", "--cached", "--binary", "--whitespace=nowarn", "-"];
+        let printed = self.git(&args, Some(patch)).await?;
+        if !printed.ok {
+            let why = match dirty {
+                true => "the run began on uncommitted changes, and its patch does not apply without them",
+                false => "the patch does not apply to the run's base commit",
+            };
+            return Err(DeliverStop::Refused(format!("{why}: {}", self.said(&printed.stderr))));
+        }
+        self.text(&["write-tree"], None).await
+    }
+
+    /// The tree of a commit.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn tree_of(&self, commit: &str) -> Result<String, DeliverStop> {
+        self.text(&["rev-parse", "--verify", &format!("{commit}^{{tree}}")], None)
+            .await
+    }
+
+    /// A three-way merge of what the patch made of `base` with the commit `onto`, whatever their histories are.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn merge(&self, base: &str, patched: &str, onto: &str) -> Result<Merged, DeliverStop> {
+        let base = self.tree_of(base).await?;
+        let onto = self.tree_of(onto).await?;
+        if base == onto {
+            return Ok(Merged::Tree(patched.to_owned()));
+        }
+        // Commits of our own give git the merge base that it is to take.
+        let root = self.text(&["commit-tree", &base, "-m", "base"], None).await?;
+        let theirs = self
+            .text(&["commit-tree", &onto, "-p", &root, "-m", "onto"], None)
+            .await?;
+        let ours = self
+            .text(&["commit-tree", patched, "-p", &root, "-m", "patched"], None)
+            .await?;
+        let args = [
+            "merge-tree",
+            "--write-tree",
+            "--name-only",
+            "--no-messages",
+            &theirs,
+            &ours,
+        ];
+        let printed = self.git(&args, None).await?;
+        let text = String::from_utf8_lossy(&printed.stdout);
+        let mut lines = text.lines();
+        let tree = lines.next().unwrap_or_default().to_owned();
+        match (printed.ok, is_id(&tree)) {
+            (true, true) => Ok(Merged::Tree(tree)),
+            (false, true) => {
+                let mut paths: Vec<String> = lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect();
+                paths.truncate(NAMED);
+                Ok(Merged::Conflict(paths))
+            }
+            _ => Err(DeliverStop::Environment(format!(
+                "git merge-tree: {}",
+                self.said(&printed.stderr)
+            ))),
+        }
+    }
+
+    /// The paths that differ between two trees.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn changed(&self, from: &str, to: &str) -> Result<Vec<String>, DeliverStop> {
+        let text = self
+            .text(
+                &["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to],
+                None,
+            )
+            .await?;
+        Ok(text
+            .split('\0')
+            .filter(|path| !path.is_empty())
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Added and removed lines between two trees.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64), DeliverStop> {
+        let text = self
+            .text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None)
+            .await?;
+        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        Ok(text.lines().fold((0, 0), |(added, removed), line| {
+            let mut words = line.split('\t');
+            (added + number(words.next()), removed + number(words.next()))
+        }))
+    }
+
+    /// `git patch-id --stable`; empty when it has none.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn patch_id(&self, patch: &[u8]) -> Result<String, DeliverStop> {
+        let text = self.text(&["patch-id", "--stable"], Some(patch)).await?;
+        Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
+    }
+
+    /// Whether the user's configuration asks for signed commits.
+    pub async fn signs(&self) -> bool {
+        let mut env = self.user.clone();
+        env.extend(self.scratch.env());
+        let args = ["config", "--type=bool", "--get", "commit.gpgSign"];
+        let printed = user_git::git(&args, self.scratch.path(), &env, None, Some(May::Read)).await;
+        printed.is_ok_and(|printed| printed.ok && printed.stdout.starts_with(b"true"))
+    }
+
+    /// Makes a commit under the user's name; `signed` with the user's key.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`]: git knows no name or cannot sign.
+    pub async fn commit(
+        &self,
+        tree: &str,
+        parent: &str,
+        message: &str,
+        date: Timestamp,
+        signed: bool,
+    ) -> Result<String, DeliverStop> {
+        let ours = |name: &str| name.starts_with("GIT_AUTHOR_") || name.starts_with("GIT_COMMITTER_");
+        let mut env = self.user.clone();
+        env.extend(self.env().into_iter().filter(|(name, _)| !ours(name)));
+        // One date for both: a commit that is amended or rebased later has two.
+        for who in ["AUTHOR", "COMMITTER"] {
+            env.push((format!("GIT_{who}_DATE"), format!("@{} +0000", date.as_second())));
+        }
+        let mut args = vec!["commit-tree", tree, "-p", parent, "-F", "-"];
+        if signed {
+            args.push("-S");
+        }
+        let places = [self.scratch.path().to_owned()];
+        // Signing needs agents and key files, and reads nothing but the text of the commit.
+        let may = (!signed).then_some(May::Write(&places));
+        let done = user_git::git(&args, self.scratch.path(), &env, Some(message.as_bytes()), may).await;
+        let printed = done.map_err(DeliverStop::Environment)?;
+        let commit = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+        if printed.ok && is_id(&commit) {
+            return Ok(commit);
+        }
+        let said = self.said(&printed.stderr);
+        Err(DeliverStop::Environment(match said.contains("tell me who you are") || said.contains("empty ident") {
+            true => "git knows no name to commit under: set `git config --global user.name` and `user.email`, or GIT_AUTHOR_NAME, \
+                     GIT_AUTHOR_EMAIL, GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL"
+                .to_owned(),
+            false => format!("the commit cannot be made: {said}"),
+        }))
+    }
+
+    /// Where a branch stands towards a base: whose its commits above it are.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn state(&self, branch: Option<&str>, base: &str) -> Result<BranchState, DeliverStop> {
+        let Some(commit) = branch.map(str::to_owned) else {
+            return Ok(BranchState::Absent);
+        };
+        let count = format!("--max-count={}", COMMITS + 1);
+        let not_base = format!("^{base}");
+        let listed = self.text(&["rev-list", &count, &commit, &not_base], None).await?;
+        let above: Vec<&str> = listed.lines().collect();
+        let Some(tip) = above.first() else {
+            return Ok(BranchState::Behind { commit });
+        };
+        if above.len() > COMMITS {
+            let why = format!("it has more than {COMMITS} commits");
+            return Ok(BranchState::Foreign { commit, why });
+        }
+        let mut patch = HeldPatch::default();
+        for id in &above {
+            let raw = RawCommit::parse(&self.text(&["cat-file", "commit", id], None).await?);
+            if let Some(why) = raw.foreign() {
+                let why = format!("commit {}: {why}", id.get(..12).unwrap_or(id));
+                return Ok(BranchState::Foreign { commit, why });
+            }
+            if id == tip {
+                patch = HeldPatch::of(&raw.message);
+            }
+        }
+        Ok(BranchState::Ours { commit, patch })
+    }
+
+    /// Puts a commit on a branch, if that still stands where it was looked at; `None`: if there is none.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`] when git cannot be run.
+    pub async fn push(
+        &self,
+        remote: &RemoteAddress,
+        branch: &str,
+        commit: &str,
+        seen: Option<&str>,
+    ) -> Result<Pushed, DeliverStop> {
+        let lease = format!("--force-with-lease=refs/heads/{branch}:{}", seen.unwrap_or_default());
+        let spec = format!("{commit}:refs/heads/{branch}");
+        let args = [
+            "push",
+            "--porcelain",
+            "--no-verify",
+            "--no-signed",
+            &lease,
+            "--",
+            &remote.url,
+            &spec,
+        ];
+        let printed = match self.reach(&args, remote).await {
+            Ok(printed) => printed,
+            Err(RemoteError::Unreachable(why)) => return Ok(Pushed::Unreachable(why)),
+            Err(RemoteError::Environment(why)) => return Err(DeliverStop::Environment(why)),
+        };
+        if printed.ok {
+            return Ok(Pushed::Done);
+        }
+        let stdout = String::from_utf8_lossy(&printed.stdout);
+        let line = stdout.lines().find(|line| line.starts_with('!')).unwrap_or_default();
+        let ending = line.rsplit('\t').next().unwrap_or_default();
+        if line.is_empty() {
+            return Ok(match self.trouble(&printed) {
+                RemoteError::Unreachable(why) => Pushed::Unreachable(why),
+                RemoteError::Environment(why) => Pushed::Refused(why),
+            });
+        }
+        // The server's own words for a lease that it could not keep, besides git's.
+        let moved = [
+            "(stale info)",
+            "(fetch first)",
+            "(non-fast-forward)",
+            "cannot lock ref",
+            "failed to update ref",
+            "reference already exists",
+            "incorrect old value",
+        ];
+        if moved.iter().any(|word| ending.contains(word)) {
+            return Ok(Pushed::Moved);
+        }
+        let remote_says: Vec<&str> = printed
+            .stderr
+            .lines()
+            .filter_map(|line| line.strip_prefix("remote:"))
+            .collect();
+        let said = self.said(&format!("{ending} {}", remote_says.join(" ")));
+        Ok(Pushed::Refused(format!("the git server refuses the branch: {said}")))
+    }
+
+    /// The commit as a message that `git am` takes.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn mail(&self, commit: &str) -> Result<Vec<u8>, DeliverStop> {
+        let args = [
+            "format-patch",
+            "--stdout",
+            "--binary",
+            "--full-index",
+            "--no-signature",
+            "--no-renames",
+            "-1",
+            commit,
+        ];
+        let printed = self.git(&args, None).await?;
+        match printed.ok {
+            true => Ok(printed.stdout),
+            false => Err(DeliverStop::Environment(format!(
+                "git format-patch: {}",
+                self.said(&printed.stderr)
+            ))),
+        }
+    }
+
+    /// A pack of what a commit has and another one has not.
+    ///
+    /// # Errors
+    /// [`DeliverStop::Environment`].
+    pub async fn pack(&self, commit: &str, without: &str) -> Result<Vec<u8>, DeliverStop> {
+        let wanted = format!("{commit}\n^{without}\n");
+        let args = ["pack-objects", "--revs", "--stdout", "--quiet", "--threads=1"];
+        let printed = self.git(&args, Some(wanted.as_bytes())).await?;
+        match printed.ok {
+            true => Ok(printed.stdout),
+            false => Err(DeliverStop::Environment(format!(
+                "git pack-objects: {}",
+                self.said(&printed.stderr)
+            ))),
+        }
+    }
+}
+
+/// What is fetched, and where it stands in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    Base,
+    Branch,
+}
+
+impl Fetched {
+    fn reference(self) -> &'static str {
+        match self {
+            Self::Base => BASE,
+            Self::Branch => BRANCH,
+        }
+    }
+}
+
+/// Whether a text is a full object id.
+pub fn is_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether what git said is a trouble that passes: the server was not reached, or fell over.
+fn is_passing(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let lasting = [
+        "401",
+        "403",
+        "404",
+        "authentication failed",
+        "could not read username",
+        "could not read password",
+        "permission denied",
+        "not found",
+        "does not appear to be a git repository",
+        "certificate",
+        "host key verification",
+    ];
+    let passing = [
+        "the requested url returned error: 5",
+        "the requested url returned error: 429",
+        "could not connect",
+        "couldn't connect",
+        "failed to connect",
+        "unable to connect",
+        "connection refused",
+        "connection reset",
+        "connection timed out",
+        "operation timed out",
+        "timed out",
+        "could not resolve host",
+        "couldn't resolve host",
+        "temporary failure in name resolution",
+        "the remote end hung up",
+        "early eof",
+        "unexpected disconnect",
+        "empty reply from server",
+        "rpc failed",
+        "gnutls",
+        "took longer than",
+    ];
+    !lasting.iter().any(|word| said.contains(word)) && passing.iter().any(|word| said.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn troubles_that_pass() {
+        for (said, passes) in [
+            (
+                "fatal: unable to access 'http://h/': The requested URL returned error: 503",
+                true,
+            ),
+            (
+                "fatal: unable to access 'http://h/': The requested URL returned error: 403",
+                false,
+            ),
+            (
+                "fatal: unable to access 'http://h/': Failed to connect to h port 80 after 0 ms: Couldn't connect to server",
+                true,
+            ),
+            (
+                "fatal: could not read Username for 'http://h': terminal prompts disabled",
+                false,
+            ),
+            ("fatal: repository 'http://h/x/' not found", false),
+            ("fatal: the remote end hung up unexpectedly", true),
+            ("error: something else", false),
+        ] {
+            assert_eq!(is_passing(said), passes, "{said}");
+        }
+    }
+}

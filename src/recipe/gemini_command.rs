@@ -1,0 +1,297 @@
+//! Reads a custom command of Gemini CLI (TOML with `prompt` and `description`) as a recipe. Opens no file.
+//!
+//! `{{args}}` is the parameter `args`, quoted for the shell inside `!{…}` as it is there; each `!{command}` is a step before the prompt,
+//! which has its output in that place; `@{path}` is a reference to a file. What else looks like a template is text.
+
+use super::model::{BudgetSpec, Kind, Parameter, Recipe, Step, ToolsSpec, Work};
+use super::plan::{Expect, OnDeny};
+use crate::diag::{Diagnostic, FileId, Files, Span, Spanned};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The end of such a file's name.
+pub(super) const EXTENSION: &str = ".toml";
+/// What stands for the arguments there.
+const ARGS: &str = "{{args}}";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandFile {
+    prompt: toml::Spanned<String>,
+    #[serde(default)]
+    description: String,
+}
+
+/// The recipe in a file of `files`, named after the file.
+///
+/// # Errors
+/// Every problem of the file.
+pub(super) fn read(files: &Files, file: FileId) -> Result<Recipe, Vec<Diagnostic>> {
+    let head = Span { file, start: 0, end: 0 };
+    let parsed: CommandFile = toml::from_str(files.text(file)).map_err(|error| {
+        let range = error.span().unwrap_or(0..0);
+        let span = Span {
+            file,
+            start: range.start,
+            end: range.end,
+        };
+        let problem = Diagnostic::error("gemini-command", span, error.message().to_owned());
+        vec![problem.help("a custom command of Gemini CLI has `prompt` and `description`")]
+    })?;
+    let range = parsed.prompt.span();
+    let span = Span {
+        file,
+        start: range.start,
+        end: range.end,
+    };
+    let at = |text: String| Spanned { value: text, span };
+    let written = parsed.prompt.into_inner();
+    let pieces = pieces(&written).map_err(|why| vec![Diagnostic::error("gemini-command", span, why)])?;
+    let mut prompt = String::new();
+    let mut steps: Vec<Step> = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => prompt.push_str(&literal(&text)),
+            Piece::Args => prompt.push_str("{{ args }}"),
+            Piece::File(path) => prompt.push_str(&format!("@{path}")),
+            Piece::Shell(command) => {
+                let id = format!("shell_{}", steps.len() + 1);
+                prompt.push_str(&format!("{{{{ steps.{id}.output }}}}"));
+                steps.push(step(
+                    at(id),
+                    Work::Run {
+                        command: at(shell(&command)),
+                        timeout_ms: None,
+                        // The output of a command that fails is told there, too.
+                        allow_failure: true,
+                    },
+                ));
+            }
+        }
+    }
+    if !written.contains(ARGS) {
+        prompt.push_str("{% if args %}{{ \"\\n\\n\" }}{{ args }}{% endif %}");
+    }
+    steps.push(step(at("task".to_owned()), Work::Prompt(at(prompt))));
+    let args = Parameter {
+        name: at("args".to_owned()),
+        kind: Kind::String,
+        description: "what stands behind the command".to_owned(),
+        default: Some(Value::String(String::new())),
+        choices: Vec::new(),
+    };
+    Ok(Recipe {
+        name: Spanned {
+            value: name(files.name(file)),
+            span: head,
+        },
+        description: parsed.description,
+        parameters: vec![args],
+        input: None,
+        models: Vec::new(),
+        policy: None,
+        on_deny: OnDeny::default(),
+        expect: Expect::Any,
+        expect_at: None,
+        skip_if_green: false,
+        budget: BudgetSpec::default(),
+        context: Vec::new(),
+        required_context: Vec::new(),
+        isolate_keep: Vec::new(),
+        model_settings: super::plan::ModelSettings::default(),
+        skills: Vec::new(),
+        memory: false,
+        tools: ToolsSpec::default(),
+        steps,
+        response: None,
+        deliver: None,
+        head,
+    })
+}
+
+fn step(id: Spanned<String>, work: Work) -> Step {
+    Step {
+        id,
+        work,
+        checks: Vec::new(),
+        retries: 0,
+        expect: None,
+        skip_if_green: None,
+        budget: None,
+        fresh: false,
+    }
+}
+
+/// The file's name without its end, in letters of a recipe's name.
+fn name(file: &str) -> String {
+    let stem = file.rsplit('/').next().unwrap_or(file);
+    let stem = stem.strip_suffix(EXTENSION).unwrap_or(stem);
+    let plain = |c: char| {
+        if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = stem.chars().map(plain).take(60).collect();
+    match name.trim_start_matches(['-', '_', '.']) {
+        "" => "command".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// A part of a prompt.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Args,
+    Shell(String),
+    File(String),
+}
+
+/// The parts of a prompt. The error says what cannot be read.
+fn pieces(text: &str) -> Result<Vec<Piece>, String> {
+    let mut found = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let piece = if let Some(after) = rest.strip_prefix(ARGS) {
+            Some((Piece::Args, after))
+        } else if let Some(after) = rest.strip_prefix("!{") {
+            let (inner, after) = balanced(after).ok_or("`!{` without its `}`")?;
+            Some((Piece::Shell(inner.trim().to_owned()), after))
+        } else if let Some(after) = rest.strip_prefix("@{") {
+            let (inner, after) = balanced(after).ok_or("`@{` without its `}`")?;
+            let path = inner.trim();
+            if path.is_empty() || path.contains(char::is_whitespace) || path.contains(['{', '}']) {
+                return Err(format!("`@{{{inner}}}` cannot be kept: name one path without blanks"));
+            }
+            Some((Piece::File(path.to_owned()), after))
+        } else {
+            None
+        };
+        match piece {
+            Some((piece, after)) => {
+                if !plain.is_empty() {
+                    found.push(Piece::Text(std::mem::take(&mut plain)));
+                }
+                found.push(piece);
+                rest = after;
+            }
+            None => {
+                plain.push(first);
+                rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            }
+        }
+    }
+    if !plain.is_empty() {
+        found.push(Piece::Text(plain));
+    }
+    Ok(found)
+}
+
+/// What stands before the brace that closes, and what stands behind it.
+fn balanced(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => return Some((text.get(..at)?, text.get(at + 1..)?)),
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Text whose braces are no template.
+pub(super) fn literal(text: &str) -> String {
+    let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
+    text.replace('\u{e0f0}', "{{ \"{{\" }}")
+        .replace('\u{e0f1}', "{{ \"{%\" }}")
+}
+
+/// A command with its arguments as a value; all other braces are the shell's or a program's.
+fn shell(command: &str) -> String {
+    let parts: Vec<String> = command.split(ARGS).map(raw).collect();
+    parts.join("{{ args }}")
+}
+
+fn raw(text: &str) -> String {
+    let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
+    text.replace('\u{e0f0}', "{% raw %}{{{% endraw %}")
+        .replace('\u{e0f1}', "{% raw %}{%{% endraw %}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::parse;
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Recipe, Vec<Diagnostic>> {
+        let mut files = Files::default();
+        let file = files.add("a/git/my commit.toml".to_owned(), text.to_owned());
+        parse(&files, file, &mut Vec::new())
+    }
+
+    #[test]
+    fn a_command_becomes_steps() {
+        let recipe = parsed(
+            "description = \"Writes a message\"\nprompt = \"\"\"\nLook at:\n```diff\n!{git diff --staged -- {{args}}}\n```\nby @{docs/style.md} and {{args}}. Keep {{ this }} and !{docker ps --format '{{.Names}}'}.\n\"\"\"\n",
+        )
+        .unwrap();
+        assert_eq!(recipe.name.value, "my-commit");
+        assert_eq!(recipe.description, "Writes a message");
+        let commands: Vec<&str> = recipe
+            .steps
+            .iter()
+            .filter_map(|step| match &step.work {
+                Work::Run { command, .. } => Some(command.value.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(
+            commands,
+            [
+                "git diff --staged -- {{ args }}",
+                "docker ps --format '{% raw %}{{{% endraw %}.Names}}'"
+            ]
+        );
+        let Some(Work::Prompt(prompt)) = recipe.steps.last().map(|step| &step.work) else {
+            panic!("no prompt")
+        };
+        for part in [
+            "{{ steps.shell_1.output }}",
+            "@docs/style.md",
+            "and {{ args }}.",
+            "{{ \"{{\" }} this }}",
+            "{{ steps.shell_2.output }}",
+        ] {
+            assert!(prompt.value.contains(part), "{part}: {}", prompt.value);
+        }
+    }
+
+    #[test]
+    fn arguments_that_nothing_names_stand_below() {
+        let recipe = parsed("prompt = \"Review.\"").unwrap();
+        let Work::Prompt(prompt) = &recipe.steps[0].work else {
+            panic!("no prompt")
+        };
+        assert!(prompt.value.starts_with("Review.{% if args %}"), "{}", prompt.value);
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_place() {
+        for (text, said) in [
+            ("prompt = 1", "invalid type"),
+            ("description = \"x\"", "prompt"),
+            ("prompt = \"x\"\nmodel = \"y\"", "model"),
+            ("prompt = \"!{open\"", "without its"),
+            ("prompt = \"@{a b}\"", "cannot be kept"),
+            ("prompt = ", ""),
+        ] {
+            let problems = parsed(text).unwrap_err();
+            assert!(problems[0].message.contains(said), "{text}: {}", problems[0].message);
+        }
+    }
+}

@@ -1,0 +1,608 @@
+//! Reads a goose recipe (format 1.0.0) as one of ours. What cannot be kept is an error that names it; what changes nothing in a run
+//! without a person is left away in silence, and what a run may miss is a warning. Opens no file.
+//!
+//! Its parameters, prompt, instructions, response schema, checks, servers and model are kept. The texts are parsed first and filled in
+//! afterwards, so that a value can never change the document, as it can there.
+
+use super::model::{
+    BudgetSpec, CheckKind, CheckSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step, ToolsSpec,
+    Work,
+};
+use super::params;
+use super::parse::RESPONSE_RETRIES;
+use super::plan::{Expect, OnDeny};
+use crate::diag::reader::{self, Problems};
+use crate::diag::{Diagnostic, Node, Reader, Shape, Span, Spanned};
+use serde_json::Value;
+
+/// Keys that say nothing about a run without a person.
+const IGNORED: [&str; 6] = ["version", "author", "activities", "id", "tags", "name"];
+/// Extensions whose work our own tools do.
+const COVERED: [&str; 5] = ["developer", "todo", "analyze", "code_execution", "skills"];
+/// Seconds that a check may take there.
+const CHECK_SECONDS: u64 = 300;
+
+/// The map that makes a document a goose recipe, where it is one: with a `title`, and without what only ours has. The desktop
+/// application nests it under `recipe`.
+pub(super) fn of(root: &Node) -> Option<&Node> {
+    let own = root.get("steps").is_some();
+    let is_one = |node: &Node| {
+        let says = node.get("prompt").is_some() || node.get("instructions").is_some();
+        node.get("title").is_some() && says
+    };
+    match root.get("recipe").filter(|inner| is_one(inner)) {
+        Some(inner) if !own => Some(inner),
+        _ => (!own && is_one(root)).then_some(root),
+    }
+}
+
+/// Reads it.
+pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
+    let mut reader = Reader::open(root, "the goose recipe", problems)?;
+    let head = reader.head();
+    let title = reader.need_text("title", problems);
+    let description = reader
+        .text("description", problems)
+        .map(|text| text.value)
+        .unwrap_or_default();
+    let instructions = reader.text("instructions", problems);
+    let prompt = reader.text("prompt", problems);
+    let parameters = parameters(&mut reader, problems);
+    let mut tools = ToolsSpec::default();
+    let mut memory = false;
+    for node in reader.items("extensions", problems).unwrap_or_default() {
+        extension(node, &mut tools, &mut memory, problems);
+    }
+    let (models, turns) = settings(&mut reader, problems);
+    let response = response(&mut reader, problems);
+    let (checks, retries) = retry(&mut reader, problems);
+    if let Some(entry) = reader.entry("sub_recipes").filter(|entry| !is_empty(&entry.value)) {
+        let problem = Diagnostic::error(
+            "goose",
+            entry.key_span,
+            "this is a goose recipe with `sub_recipes`, which cannot be kept",
+        );
+        problems.push(problem.help("make each of them a step of one recipe, or a run of its own"));
+    }
+    for key in IGNORED {
+        reader.node(key);
+    }
+    // Their files hold keys that goose itself does not know; ours are strict.
+    if let Shape::Map(entries) = &root.shape {
+        for entry in entries {
+            if KEYS.contains(&entry.key.as_str()) || IGNORED.contains(&entry.key.as_str()) {
+                continue;
+            }
+            let message = format!("goose has no key `{}`; it is left away", entry.key);
+            problems.push(Diagnostic::warning("goose", entry.key_span, message).help("leave it away"));
+        }
+    }
+    let text = text(instructions, prompt, head, problems)?;
+    let title = title?;
+    let step = Step {
+        id: at(head, "task".to_owned()),
+        work: Work::Prompt(text),
+        checks,
+        retries,
+        expect: None,
+        skip_if_green: None,
+        budget: None,
+        fresh: false,
+    };
+    Some(Recipe {
+        name: at(title.span, slug(&title.value)),
+        description,
+        parameters,
+        input: None,
+        models,
+        policy: None,
+        on_deny: OnDeny::default(),
+        expect: Expect::Any,
+        expect_at: None,
+        skip_if_green: false,
+        budget: BudgetSpec {
+            turns,
+            ..BudgetSpec::default()
+        },
+        context: Vec::new(),
+        required_context: Vec::new(),
+        isolate_keep: Vec::new(),
+        model_settings: super::plan::ModelSettings::default(),
+        skills: Vec::new(),
+        memory,
+        tools,
+        steps: vec![step],
+        response,
+        deliver: None,
+        head,
+    })
+}
+
+/// The keys that are read.
+const KEYS: [&str; 10] = [
+    "title",
+    "description",
+    "instructions",
+    "prompt",
+    "parameters",
+    "extensions",
+    "settings",
+    "response",
+    "retry",
+    "sub_recipes",
+];
+
+fn at<T>(span: Span, value: T) -> Spanned<T> {
+    Spanned { value, span }
+}
+
+fn is_empty(node: &Node) -> bool {
+    node.is_null() || matches!(&node.shape, Shape::List(items) if items.is_empty())
+}
+
+/// A title as a name of ours.
+fn slug(title: &str) -> String {
+    let mut name = String::new();
+    for c in title.chars().flat_map(char::to_lowercase) {
+        match c {
+            c if c.is_alphanumeric() => name.push(c),
+            _ if name.ends_with('-') || name.is_empty() => {}
+            _ => name.push('-'),
+        }
+    }
+    let name: String = name.chars().take(60).collect();
+    let name = name.trim_matches('-').to_owned();
+    if name.is_empty() { "goose".to_owned() } else { name }
+}
+
+/// Instructions and prompt, one below the other.
+fn text(
+    instructions: Option<Spanned<String>>,
+    prompt: Option<Spanned<String>>,
+    head: Span,
+    problems: &mut Problems,
+) -> Option<Spanned<String>> {
+    let text = match (instructions, prompt) {
+        (Some(above), Some(below)) => at(below.span, format!("{}\n\n{}", above.value.trim_end(), below.value)),
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => {
+            problems.push(Diagnostic::error(
+                "goose",
+                head,
+                "this goose recipe has neither `prompt` nor `instructions`",
+            ));
+            return None;
+        }
+    };
+    Some(at(text.span, literal(&text.value)))
+}
+
+/// Braces around several words, which goose takes as text, as text.
+fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        out.push_str(before);
+        let Some((inner, behind)) = after.split_once("}}") else {
+            out.push_str("{{");
+            rest = after;
+            continue;
+        };
+        let words: Vec<&str> = inner.trim_matches('-').split_whitespace().collect();
+        let plain = |word: &&str| {
+            word.chars()
+                .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '\'' | '.'))
+        };
+        let operators = ["if", "else", "is", "not", "in", "and", "or"];
+        let several = words.len() > 1
+            && words
+                .iter()
+                .all(|word| plain(word) && !operators.contains(word) && !word.starts_with('\''));
+        match several || words.is_empty() {
+            true => out.push_str(&super::gemini_command::literal(&format!("{{{{{inner}}}}}"))),
+            false => out.push_str(&format!("{{{{{inner}}}}}")),
+        }
+        rest = behind;
+    }
+    out + rest
+}
+
+fn parameters(reader: &mut Reader<'_>, problems: &mut Problems) -> Vec<Parameter> {
+    let nodes: &[Node] = match reader.node("parameters") {
+        Some(node) if !is_empty(node) => reader.items("parameters", problems).unwrap_or_default(),
+        _ => &[],
+    };
+    nodes.iter().filter_map(|node| parameter(node, problems)).collect()
+}
+
+fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
+    let mut reader = Reader::open(node, "this parameter", problems)?;
+    let name = reader.need_text("key", problems)?;
+    let input = reader.text("input_type", problems);
+    let requirement = reader
+        .text("requirement", problems)
+        .map(|word| word.value)
+        .unwrap_or_default();
+    let description = reader
+        .text("description", problems)
+        .map(|text| text.value)
+        .unwrap_or_default();
+    let options = reader.items("options", problems).unwrap_or_default();
+    let default = reader.node("default").filter(|node| !node.is_null());
+    if !params::is_name(&name.value) {
+        let message = format!("a parameter cannot be called `{}`", name.value);
+        problems.push(Diagnostic::error("bad-name", name.span, message).help("rename it in the recipe and its texts"));
+        return None;
+    }
+    let word = input.as_ref().map_or("string", |word| word.value.as_str());
+    let kind = match word {
+        // A date is a text there too.
+        "string" | "date" => Kind::String,
+        "number" => Kind::Number,
+        "boolean" => Kind::Boolean,
+        "select" => Kind::Enum,
+        other => {
+            let span = input.as_ref().map_or(name.span, |word| word.span);
+            let message = format!("a parameter of the type `{other}` cannot be kept");
+            let help = match other {
+                "file" => "make it a `string` with the path, and let the prompt say `@{{ name }}`",
+                _ => "make it a `string`, or take it from `--input`",
+            };
+            problems.push(Diagnostic::error("goose", span, message).help(help));
+            return None;
+        }
+    };
+    let choices: Vec<Value> = options
+        .iter()
+        .filter_map(|option| reader::text(option, "options", problems))
+        .map(|option| Value::String(option.value))
+        .collect();
+    let default = match (default, requirement.as_str()) {
+        (Some(node), _) => given(node, kind, &choices, &name.value, problems),
+        // There, an optional one without a default is an error when it is used; nothing is what it means.
+        (None, "optional") if kind == Kind::String => Some(Value::String(String::new())),
+        _ => None,
+    };
+    Some(Parameter {
+        name,
+        kind,
+        description,
+        default,
+        choices,
+    })
+}
+
+/// A default, which goose always writes as text, whatever it is.
+fn given(node: &Node, kind: Kind, choices: &[Value], name: &str, problems: &mut Problems) -> Option<Value> {
+    match kind {
+        Kind::String | Kind::Enum => {
+            let text = reader::text(node, "default", problems)?;
+            let value = Value::String(text.value.clone());
+            if kind == Kind::Enum && !choices.contains(&value) {
+                let message = format!("the default of `{name}` is none of its options");
+                problems.push(Diagnostic::error("goose", text.span, message));
+                return None;
+            }
+            Some(value)
+        }
+        _ => {
+            let text = reader::text(node, "default", problems)?;
+            let parsed: Result<Value, _> = serde_json::from_str(text.value.trim());
+            match parsed {
+                Ok(value @ (Value::Number(_) | Value::Bool(_))) => Some(value),
+                _ => {
+                    let message = format!("the default of `{name}` is no {}", kind.as_str());
+                    problems.push(Diagnostic::error("goose", text.span, message));
+                    None
+                }
+            }
+        }
+    }
+}
+
+fn extension(node: &Node, tools: &mut ToolsSpec, memory: &mut bool, problems: &mut Problems) {
+    let Some(mut reader) = Reader::open(node, "this extension", problems) else {
+        return;
+    };
+    let head = reader.head();
+    let kind = reader.text("type", problems).map(|word| word.value).unwrap_or_default();
+    let Some(name) = reader.text("name", problems) else {
+        return;
+    };
+    let cannot = |what: &str, help: &str, problems: &mut Problems| {
+        problems.push(
+            Diagnostic::error("goose", head, format!("the extension `{}` {what}", name.value)).help(help.to_owned()),
+        );
+    };
+    match kind.as_str() {
+        "builtin" | "platform" if COVERED.contains(&name.value.as_str()) => {}
+        "builtin" | "platform" if name.value == "memory" => *memory = true,
+        "builtin" | "platform" => {
+            let message = format!(
+                "the extension `{}` is part of goose and left away: its tools are not offered",
+                name.value
+            );
+            problems.push(Diagnostic::warning("goose", head, message).help("name an MCP server that has its tools"));
+        }
+        "stdio" => {
+            let command = reader.need_text("cmd", problems);
+            let args = reader.texts("args", problems).unwrap_or_default();
+            let mut server = server(&name, &mut reader, problems);
+            server.command = command;
+            server.args = args;
+            tools.mcp_servers.push(server);
+        }
+        "streamable_http" => {
+            let url = reader.need_text("uri", problems);
+            let headers = reader.text_map("headers", problems).unwrap_or_default();
+            let mut server = server(&name, &mut reader, problems);
+            server.url = url;
+            server.headers = headers;
+            server.transport = Some("http");
+            tools.mcp_servers.push(server);
+        }
+        "sse" => cannot(
+            "speaks SSE, which goose itself does not support any more",
+            "name its streamable HTTP address",
+            problems,
+        ),
+        other => cannot(
+            &format!("is of the type `{other}`, which cannot be kept"),
+            "make it an MCP server",
+            problems,
+        ),
+    }
+}
+
+fn server(name: &Spanned<String>, reader: &mut Reader<'_>, problems: &mut Problems) -> ServerSpec {
+    let mut env = reader.text_map("envs", problems).unwrap_or_default();
+    // Names of variables that are passed on.
+    for key in reader.texts("env_keys", problems).unwrap_or_default() {
+        env.push((key.value.clone(), at(key.span, format!("${{{}}}", key.value))));
+    }
+    let only = reader.texts("available_tools", problems).unwrap_or_default();
+    let timeout = reader
+        .whole("timeout", problems)
+        .map(|seconds| seconds.value.saturating_mul(1000));
+    ServerSpec {
+        name: at(name.span, slug(&name.value)),
+        command: None,
+        args: Vec::new(),
+        env,
+        cwd: None,
+        url: None,
+        transport: None,
+        headers: Vec::new(),
+        required: true,
+        timeout_ms: timeout,
+        include_tools: (!only.is_empty()).then(|| only.into_iter().map(|tool| tool.value).collect()),
+        exclude_tools: Vec::new(),
+        network: Vec::new(),
+        oauth: None,
+        writes_tree: false,
+    }
+}
+
+fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<String>>, Option<u64>) {
+    let Some(mut map) = reader.map("settings", "`settings`", problems) else {
+        return (Vec::new(), None);
+    };
+    let provider = map.text("goose_provider", problems);
+    let model = map.text("goose_model", problems);
+    let turns = map.whole("max_turns", problems).map(|turns| turns.value);
+    if let Some(entry) = map.entry("temperature") {
+        let message = "`temperature` is left away: the service's own default holds";
+        problems.push(Diagnostic::warning("goose", entry.key_span, message));
+    }
+    let models = match (provider, model) {
+        (Some(provider), Some(model)) => {
+            let ours = match provider.value.as_str() {
+                "google" | "gemini" => Some("gemini"),
+                "openai" => Some("openai"),
+                "anthropic" => Some("anthropic"),
+                _ => None,
+            };
+            match ours {
+                Some(ours) => vec![at(model.span, format!("{ours}/{}", model.value))],
+                None => {
+                    let message = format!(
+                        "the provider `{}` is not known here: name a model with --model",
+                        provider.value
+                    );
+                    problems.push(Diagnostic::warning("goose", provider.span, message));
+                    Vec::new()
+                }
+            }
+        }
+        _ => Vec::new(),
+    };
+    (models, turns)
+}
+
+fn response(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<ResponseSpec> {
+    let mut map = reader.map("response", "`response`", problems)?;
+    let schema = map.node("json_schema")?.clone();
+    Some(ResponseSpec {
+        schema: SchemaSpec::Inline(schema),
+        retries: RESPONSE_RETRIES,
+    })
+}
+
+fn retry(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<CheckSpec>, u32) {
+    let Some(mut map) = reader.map("retry", "`retry`", problems) else {
+        return (Vec::new(), 0);
+    };
+    let retries = map.whole("max_retries", problems).map_or(0, |most| most.value);
+    let seconds = map
+        .whole("timeout_seconds", problems)
+        .map_or(CHECK_SECONDS, |seconds| seconds.value);
+    if let Some(entry) = map.entry("on_failure") {
+        let problem = Diagnostic::error(
+            "goose",
+            entry.key_span,
+            "`on_failure` cannot be kept: a failing check goes back to the model, and the tree stays as it is",
+        );
+        problems.push(problem.help("make what it does a step, or leave it away"));
+    }
+    let mut checks = Vec::new();
+    for (index, node) in map.items("checks", problems).unwrap_or_default().iter().enumerate() {
+        let Some(mut check) = Reader::open(node, "this check", problems) else {
+            continue;
+        };
+        let head = check.head();
+        let kind = check.text("type", problems).map(|word| word.value).unwrap_or_default();
+        let Some(command) = check.need_text("command", problems) else {
+            continue;
+        };
+        if kind != "shell" {
+            problems.push(Diagnostic::error(
+                "goose",
+                head,
+                format!("a check of the type `{kind}` cannot be kept"),
+            ));
+            continue;
+        }
+        checks.push(CheckSpec {
+            name: at(head, format!("check-{}", index + 1)),
+            what: CheckKind::Run {
+                command,
+                timeout_ms: Some(seconds.saturating_mul(1000)),
+            },
+        });
+    }
+    (checks, u32::try_from(retries.min(100)).unwrap_or(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::parse;
+    use super::*;
+    use crate::diag::Files;
+
+    fn parsed(text: &str) -> (Result<Recipe, Vec<Diagnostic>>, Vec<String>) {
+        let mut files = Files::default();
+        let file = files.add("r.yaml".to_owned(), text.to_owned());
+        let mut warnings = Vec::new();
+        let result = parse(&files, file, &mut warnings);
+        (result, warnings.into_iter().map(|warning| warning.message).collect())
+    }
+
+    const WHOLE: &str = r#"
+version: 1.0.0
+title: "Audit the Crate!"
+description: what it does
+author: { contact: somebody, name: x }
+activities: [one]
+unknown_key: 1
+instructions: |
+  You audit {{ crate }}.
+prompt: |
+  Begin with {{ level | default('low') }}.
+  {% if deep == true %}Go deep.{% endif %}
+  Write {{ the report here }} as it is.
+parameters:
+  - { key: crate, input_type: string, requirement: required, description: which }
+  - { key: level, input_type: select, requirement: optional, default: "low", options: [low, high] }
+  - { key: deep, input_type: boolean, requirement: optional, default: "true" }
+  - { key: note, input_type: string, requirement: optional, description: "{{ unused }}" }
+extensions:
+  - { type: builtin, name: developer, display_name: Developer, timeout: 300, bundled: true }
+  - { type: builtin, name: memory }
+  - { type: builtin, name: autovisualiser }
+  - { type: stdio, name: My Files, cmd: npx, args: ["-y", "server", "{{ crate }}"], env_keys: [FILES_TOKEN], timeout: 30, available_tools: [read] }
+  - { type: streamable_http, name: docs, uri: "https://docs.example.org/mcp", headers: { X-A: b } }
+settings: { goose_provider: google, goose_model: gemini-2.5-pro, temperature: 0.2, max_turns: 40 }
+response: { json_schema: { type: object, required: [summary] } }
+retry:
+  max_retries: 2
+  timeout_seconds: 60
+  checks: [{ type: shell, command: "cargo test" }]
+"#;
+
+    #[test]
+    fn a_whole_recipe_is_read() {
+        let (recipe, warnings) = parsed(WHOLE);
+        let recipe = recipe.unwrap();
+        assert_eq!(recipe.name.value, "audit-the-crate");
+        let Work::Prompt(text) = &recipe.steps[0].work else {
+            panic!()
+        };
+        assert!(
+            text.value.starts_with("You audit {{ crate }}.\n\nBegin with"),
+            "{}",
+            text.value
+        );
+        assert!(text.value.contains("{{ \"{{\" }} the report here }}"), "{}", text.value);
+        let defaults: Vec<Option<Value>> = recipe
+            .parameters
+            .iter()
+            .map(|parameter| parameter.default.clone())
+            .collect();
+        assert_eq!(defaults, [None, Some("low".into()), Some(true.into()), Some("".into())]);
+        assert_eq!(recipe.models[0].value, "gemini/gemini-2.5-pro");
+        assert_eq!(recipe.budget.turns, Some(40));
+        assert!(recipe.memory && recipe.response.is_some());
+        let servers = &recipe.tools.mcp_servers;
+        assert_eq!(servers[0].name.value, "my-files");
+        assert_eq!(servers[0].env[0].1.value, "${FILES_TOKEN}");
+        assert_eq!(
+            (servers[0].timeout_ms, servers[0].include_tools.clone()),
+            (Some(30_000), Some(vec!["read".to_owned()]))
+        );
+        assert_eq!(servers[1].url.as_ref().unwrap().value, "https://docs.example.org/mcp");
+        assert_eq!((recipe.steps[0].retries, recipe.steps[0].checks.len()), (2, 1));
+        let all = warnings.join("\n");
+        for said in ["autovisualiser", "temperature", "unknown_key", "`note` is not used"] {
+            assert!(all.contains(said), "{said}: {all}");
+        }
+    }
+
+    #[test]
+    fn the_form_of_the_desktop_application_is_one_too() {
+        let (recipe, _) = parsed("name: x\nrecipe:\n  title: T\n  description: d\n  prompt: p\n");
+        assert_eq!(recipe.unwrap().name.value, "t");
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_named() {
+        for (key, said) in [
+            ("sub_recipes: [{ name: a, path: ./a.yaml }]", "sub_recipes"),
+            (
+                "retry: { max_retries: 1, on_failure: 'git stash', checks: [] }",
+                "on_failure",
+            ),
+            (
+                "parameters: [{ key: f, input_type: file, requirement: required }]",
+                "`file`",
+            ),
+            (
+                "extensions: [{ type: inline_python, name: py, code: x }]",
+                "inline_python",
+            ),
+            ("extensions: [{ type: sse, name: s, uri: 'https://x' }]", "SSE"),
+        ] {
+            let (recipe, _) = parsed(&format!(
+                "title: T\ndescription: d\nprompt: 'p {{{{ f | default(1) }}}}'\n{key}\n"
+            ));
+            let problems: Vec<String> = recipe.unwrap_err().into_iter().map(|problem| problem.message).collect();
+            assert!(
+                problems.iter().any(|problem| problem.contains(said)),
+                "{key}: {problems:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn braces_around_words_are_text() {
+        for (text, expected) in [
+            ("{{ a }}", "{{ a }}"),
+            ("{{ a b }}", "{{ \"{{\" }} a b }}"),
+            ("{{ a if b else c }}", "{{ a if b else c }}"),
+            ("{{ a | indent(2) }}", "{{ a | indent(2) }}"),
+            ("{{}}", "{{ \"{{\" }}}}"),
+            ("{{ open", "{{ open"),
+        ] {
+            assert_eq!(literal(text), expected);
+        }
+    }
+}

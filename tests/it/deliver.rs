@@ -1,0 +1,8 @@
+//! `overnight deliver` against real git servers and forges with the wires of GitHub, GitLab and Forgejo.
+
+mod openapi;
+mod safety;
+mod scenes;
+mod server;
+mod table;
+mod targets;
