@@ -330,7 +330,7 @@ fn installed(walk: &Walk<'_>, words: &[Word], program: &str) -> Seen {
 
 /// `python -m MODULE`.
 fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Option<Seen> {
-    const FLAGS: [&str; 9] = ["-B", "-u", "-s", "-S", "-E", "-I", "-O", "-OO", "-q"];
+    const FLAGS: [&str; 10] = ["-B", "-u", "-s", "-S", "-E", "-I", "-O", "-OO", "-P", "-q"];
     if !is_python(program) {
         return None;
     }
@@ -351,12 +351,27 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
     if !profile.installed_by.contains(&Ecosystem::Python) || is_python(name) {
         return None;
     }
-    let shadow = shadowing(walk, state, name);
+    // With `-I` and `-P` the working directory is not searched.
+    let isolated = words
+        .iter()
+        .take(at)
+        .any(|word| matches!(word.exact(), Some("-I" | "-P")));
+    let searched: &[String] = match isolated {
+        true => &[],
+        false => state.dirs.known().unwrap_or_default(),
+    };
+    let mut shadow = searched.iter().find_map(|dir| shadowing(walk, dir, name));
+    let mut relies_on = Vec::new();
+    if profile.only_itself {
+        // Any module that it imports may be taken from there.
+        shadow = shadow.or_else(|| searched.iter().find_map(|dir| module_in(walk, dir)));
+        relies_on.extend(searched.iter().map(|dir| place::join(dir, &format!("{name}.py"))));
+    }
     let unvouched = shadow.map(|path| {
         Refusal::new(
             "program_argument",
-            format!("`{path}` would run in place of the installed `{name}`"),
-            format!("run `{name}` itself instead of `{program} -m {name}`"),
+            format!("`{path}` lies in the working directory, where Python looks for the modules of `{name}` first"),
+            format!("run `{name}` itself, or `{program} -P -m {name}`"),
         )
     });
     let inner = std::iter::once(Word::known(name)).chain(words.iter().skip(name_at + 1).cloned());
@@ -370,7 +385,7 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
             runner: true,
             covered: covers(walk, program, name),
             unvouched,
-            relies_on: Vec::new(),
+            relies_on,
         },
     ))
 }
@@ -410,17 +425,29 @@ fn is_python(program: &str) -> bool {
 }
 
 /// A file of the working directory that Python would take for the module: the directory comes first in its search.
-fn shadowing(walk: &Walk<'_>, state: &State, name: &str) -> Option<String> {
-    let dirs = state.dirs.known().unwrap_or_default();
-    dirs.iter().find_map(|dir| {
-        let path = place::join(dir, name);
-        let package = (walk.terrain.locate)(&path);
-        let file = || (walk.terrain.expand)(&format!("{path}.*")).into_iter().next();
-        match package.found {
-            Found::Nothing => file(),
-            _ => Some(path),
-        }
-    })
+fn shadowing(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
+    let path = place::join(dir, name);
+    let package = (walk.terrain.locate)(&path);
+    match package.found {
+        Found::Nothing => (walk.terrain.expand)(&format!("{path}.*")).into_iter().next(),
+        _ => Some(path),
+    }
+}
+
+/// A module of the working directory that is not one of the usual scripts of a project.
+fn module_in(walk: &Walk<'_>, dir: &str) -> Option<String> {
+    const USUAL: [&str; 6] = [
+        "setup.py",
+        "conftest.py",
+        "manage.py",
+        "noxfile.py",
+        "tasks.py",
+        "__init__.py",
+    ];
+    let modules = (walk.terrain.expand)(&place::join(dir, "*.py"));
+    modules
+        .into_iter()
+        .find(|path| !USUAL.contains(&path.rsplit('/').next().unwrap_or_default()))
 }
 
 /// Whether the runner's own table says that a rule naming only the runner covers this program.

@@ -242,19 +242,20 @@ fn finish(
             .words
             .get(1)
             .is_some_and(|word| matches!(word.exact(), Some("-v" | "-V")));
-    if walk.leads_code && used.effect.starts != Starts::Anything {
-        used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
-    }
     let activates = builtins::activates(&job.words);
     let state_only =
         program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
     let profile = profiles::of(walk.grants.profiles, &program);
     // What a script of the tree does with `--version` is its own affair.
-    let asks_version = !program.contains('/') && asks_version(profile, &job.words);
+    let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
+    let led = walk.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
+    let asks_version = !led && !program.contains('/') && asks_version(profile, &job.words);
     used.effect.tree &= !asks_version;
     if state_only || asks_version {
         used.concerns.clear();
         used.deferred = None;
+    } else if led {
+        used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
     }
     walk.reading.commands.push(Simple {
         state_only,
@@ -263,7 +264,7 @@ fn finish(
         profiled: profile.is_some(),
         asks_version,
         targets: used.targets,
-        runs_tree_code: profile.is_none_or(|profile| !profile.only_itself),
+        runs_tree_code,
         launches: job.launches,
         effect: effect(&program, used.effect),
         program,
