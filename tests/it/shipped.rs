@@ -277,7 +277,7 @@ fn run(world: &World, policy: &str, calls: &[(&str, Value)]) -> Vec<Ended> {
         })
         .collect();
     replies.push(says("done"));
-    let model = format!("script:{}", world.beside("daily.json", script(&replies)));
+    let model = format!("script:{}", world.beside("shipped.json", script(&replies)));
     let name = format!("builtin:{policy}");
     let out = world.out().to_string_lossy().into_owned();
     let _ = std::fs::remove_dir_all(world.out());
@@ -391,7 +391,7 @@ fn refusals(policy: &str, wrong: &mut Vec<String>) {
     let ended = run(&world, policy, &calls);
     let mut after = tree(world.path());
     after
-        .retain(|path, _| !path.starts_with("out/") && path != "daily.json" && !path.starts_with("home/.local/state/"));
+        .retain(|path, _| !path.starts_with("out/") && path != "shipped.json" && !path.starts_with("home/.local/state/"));
     for (row, end) in rows.iter().zip(&ended) {
         let harmless = row.at_run() && end.exit != Some(0);
         if !end.denied && !harmless {
