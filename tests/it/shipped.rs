@@ -390,8 +390,9 @@ fn refusals(policy: &str, wrong: &mut Vec<String>) {
     let before = tree(world.path());
     let ended = run(&world, policy, &calls);
     let mut after = tree(world.path());
-    after
-        .retain(|path, _| !path.starts_with("out/") && path != "shipped.json" && !path.starts_with("home/.local/state/"));
+    after.retain(|path, _| {
+        !path.starts_with("out/") && path != "shipped.json" && !path.starts_with("home/.local/state/")
+    });
     for (row, end) in rows.iter().zip(&ended) {
         let harmless = row.at_run() && end.exit != Some(0);
         if !end.denied && !harmless {
