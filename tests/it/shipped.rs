@@ -277,7 +277,7 @@ fn run(world: &World, policy: &str, calls: &[(&str, Value)]) -> Vec<Ended> {
         })
         .collect();
     replies.push(says("done"));
-    let model = format!("script:{}", world.beside("daily.json", script(&replies)));
+    let model = format!("script:{}", world.beside("shipped.json", script(&replies)));
     let name = format!("builtin:{policy}");
     let out = world.out().to_string_lossy().into_owned();
     let _ = std::fs::remove_dir_all(world.out());
@@ -351,7 +351,7 @@ fn whole(policy: &str, world: World) {
     let mut wrong = Vec::new();
     let mut missing = 0;
     for ((command, code), end) in rows.iter().zip(&ended) {
-        if !end.denied && lacks(command) {
+        if !end.denied && lacks(command) && end.text.contains("not found") {
             missing += 1;
         } else if end.denied || end.exit != Some(*code) {
             let how = if end.denied {
@@ -390,8 +390,9 @@ fn refusals(policy: &str, wrong: &mut Vec<String>) {
     let before = tree(world.path());
     let ended = run(&world, policy, &calls);
     let mut after = tree(world.path());
-    after
-        .retain(|path, _| !path.starts_with("out/") && path != "daily.json" && !path.starts_with("home/.local/state/"));
+    after.retain(|path, _| {
+        !path.starts_with("out/") && path != "shipped.json" && !path.starts_with("home/.local/state/")
+    });
     for (row, end) in rows.iter().zip(&ended) {
         let harmless = row.at_run() && end.exit != Some(0);
         if !end.denied && !harmless {
