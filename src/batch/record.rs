@@ -211,6 +211,14 @@ impl BatchRecord {
         Ok(())
     }
 
+    /// The file, for whoever waits until what was appended so far is on the disk.
+    ///
+    /// # Errors
+    /// No handle is to be had.
+    pub fn handle(&self) -> std::io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// The link of the last line, and the number of lines.
     pub fn head(&self) -> (&str, u64) {
         (&self.chain, self.events)

@@ -183,6 +183,8 @@ struct Attempt {
 
 enum Progressed {
     Prepared(Box<Attempt>, Result<(), String>),
+    /// Its start is on the disk.
+    Recorded(Box<Attempt>, std::io::Result<()>),
     Ended(Box<Attempt>, JobEnd),
     Cleaned,
 }
@@ -459,15 +461,17 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     fn progressed(&mut self, done: Progressed) -> Result<(), BatchError> {
         match done {
-            Progressed::Prepared(attempt, Ok(())) => self.start(attempt),
+            Progressed::Prepared(attempt, Ok(())) => self.announce(attempt),
+            Progressed::Recorded(attempt, Ok(())) => self.start(attempt),
+            Progressed::Recorded(_, Err(error)) => Err(BatchError::write(&self.call.dir.join(record::FILE), &error)),
             Progressed::Prepared(attempt, Err(why)) => self.ended(&attempt, JobEnd::environment(why)),
             Progressed::Ended(attempt, end) => self.ended(&attempt, end),
             Progressed::Cleaned => Ok(()),
         }
     }
 
-    /// Records that a job starts, and starts it. On the thread that lives as long as this process.
-    fn start(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
+    /// Records that a job starts. The disk is waited for on another thread, for several jobs at once.
+    fn announce(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
         };
@@ -478,7 +482,6 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return Ok(());
         }
         let name = &job.planned.identity.job;
-        let out = self.call.dir.join(&attempt.run);
         self.record.append(BatchEvent::JobStarted {
             job: name.clone(),
             digest: job.digest.clone(),
@@ -492,7 +495,33 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             resumed: attempt.resumed,
             at: Timestamp::now(),
         })?;
-        self.record.sync()?;
+        let record_path = self.call.dir.join(record::FILE);
+        let file = self
+            .record
+            .handle()
+            .map_err(|error| BatchError::write(&record_path, &error))?;
+        self.work.push(Box::pin(async move {
+            match tokio::task::spawn_blocking(move || file.sync_data()).await {
+                Ok(synced) => Progressed::Recorded(attempt, synced),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }));
+        Ok(())
+    }
+
+    /// Starts a job whose start is recorded. On the thread that lives as long as this process.
+    fn start(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
+        let Some(job) = self.jobs.get(attempt.at) else {
+            return Ok(());
+        };
+        if self.result.signal.is_some() {
+            self.active -= 1;
+            self.budget.settle(&attempt.reservation, Some(JobSpending::default()));
+            self.queue.push_front(attempt.at);
+            return Ok(());
+        }
+        let name = &job.planned.identity.job;
+        let out = self.call.dir.join(&attempt.run);
         let log_path = log_of(&out);
         let log = log_path
             .parent()

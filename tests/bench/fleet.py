@@ -100,9 +100,12 @@ def rows(root, out="out"):
 
 
 def check(root, out="out"):
+    """Every job passed in the end. Gives the rows beyond one a job: a script does not look again after an interrupted write."""
     found = rows(root, out)
-    assert len(found) == JOBS == len({row["job"] for row in found}), len(found)
-    assert all(row["verdict"] == "passed" and row["turns"] == 2 for row in found)
+    last = {row["job"]: row for row in found}
+    assert len(last) == JOBS, len(last)
+    assert all(row["verdict"] == "passed" for row in last.values())
+    return len(found) - JOBS
 
 
 def killed(root):
@@ -115,8 +118,7 @@ def killed(root):
         child.wait()
         child.stdout.close()
     finish(batch(root, out="killed"))
-    check(root, "killed")
-    return time.perf_counter() - whole
+    return time.perf_counter() - whole, check(root, "killed")
 
 
 def synthetic(root, bundles, runs):
@@ -176,13 +178,14 @@ def main():
         make(root)
         alone = plain(root, JOBS)
         seconds, most, _ = finish(batch(root))
-        check(root)
+        assert check(root) == 0
         print(f"{JOBS} jobs, {AT_ONCE} at once: {seconds:.1f} s; as plain runs {alone:.1f} s; "
               f"{(seconds - alone) / JOBS * 1000:+.1f} ms a job; supervisor {most:.1f} MB")
         seconds, most, result = finish(batch(root))
         assert result["jobs"]["run"] == 0 and result["jobs"]["up_to_date"] == JOBS
         print(f"the same again, {JOBS} up to date: {seconds:.2f} s, {most:.1f} MB")
-        print(f"the same with ten kills: {killed(root):.1f} s, every job one row")
+        seconds, more = killed(root)
+        print(f"the same with ten kills: {seconds:.1f} s, every job passed, {more} rows more than jobs")
         for bundles, runs in [(1000, 1), (10000, 1), (100, 100), (100, 1000)]:
             seconds, most = merged(root, bundles, runs)
             print(f"merge of {bundles} bundles with {bundles * runs} runs: {seconds:.1f} s, {most:.0f} MB")
