@@ -207,7 +207,7 @@ fn project(path: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~' | '+');
     let names: Vec<&str> = path.split('/').collect();
     let sound = |name: &&str| !name.is_empty() && *name != "." && *name != ".." && name.chars().all(plain);
-    (names.len() >= 2 && names.iter().all(|name| sound(&name))).then(|| names.join("/"))
+    (names.len() >= 2 && names.iter().all(sound)).then(|| names.join("/"))
 }
 
 /// `OWNER/NAME` of a project, where a forge knows no groups in groups: what stands before is the forge's own path.

@@ -437,7 +437,7 @@ impl Work<'_, '_> {
         }
         let rebased = self.rebased(&store, base, onto).await?;
         if self.settings.target == DeliverTarget::Mbox {
-            return self.to_mbox(&store, texts, &name, &rebased).await;
+            return self.write_mbox(&store, texts, &name, &rebased).await;
         }
         for _ in 0..ROUNDS {
             let seen = local::branch(&repository, &texts.branch).await?;
@@ -483,7 +483,7 @@ impl Work<'_, '_> {
         )))
     }
 
-    async fn to_mbox(
+    async fn write_mbox(
         &mut self,
         store: &DeliveryStore,
         texts: &Texts,
@@ -894,6 +894,17 @@ mod tests {
         }
     }
 
+    /// What it is, branch, merge, whether nothing is left, requests, whether there is a forge, what is decided.
+    type Row<'a> = (
+        &'a str,
+        BranchState,
+        &'a Merged,
+        bool,
+        Vec<(ChangeRequest, HeldPatch)>,
+        bool,
+        &'a str,
+    );
+
     #[test]
     fn what_is_seen_decides() {
         use RequestState::{Closed, Merged as WasMerged, Open};
@@ -914,15 +925,7 @@ mod tests {
             (request(Closed), held("other", "x")),
             (request(WasMerged), held("new", "n")),
         ];
-        let table: Vec<(
-            &str,
-            BranchState,
-            &Merged,
-            bool,
-            Vec<(ChangeRequest, HeldPatch)>,
-            bool,
-            &str,
-        )> = vec![
+        let table: Vec<Row<'_>> = vec![
             (
                 "first time",
                 BranchState::Absent,

@@ -345,19 +345,6 @@ mod tests {
         assert!(!allows("cargo test", "cargo \"$x\""));
         assert!(!allows("./gradlew", "cd src && ./gradlew"));
         assert!(!allows("cargo", "cargo test | tee x"));
-        for text in ["make test", "make test V=1", "make test -j4 -- V=1"] {
-            assert!(allows("make test", text), "{text}");
-        }
-        for text in [
-            "make test evil",
-            "make test -C . evil",
-            "make test -- evil",
-            "make test $x",
-        ] {
-            assert!(!allows("make test", text), "{text}");
-        }
-        assert!(allows("make", "make test evil"));
-        assert!(allows("make test evil", "make test evil"));
     }
 
     #[test]

@@ -112,7 +112,12 @@ impl Scene {
             args.extend(["--to", self.forge.wire.target()].map(str::to_owned));
         }
         if !more.contains(&"--remote") && !more.contains(&"branch") && !more.contains(&"mbox") {
-            args.extend(["--remote".to_owned(), self.forge.remote("o/n")]);
+            let mut remote = self.forge.remote("o/n");
+            if more.contains(&"push") {
+                // Without a forge there is no token: the address has the password.
+                remote = remote.replace("http://", &format!("http://me:{TOKEN}@"));
+            }
+            args.extend(["--remote".to_owned(), remote]);
         }
         if !more.contains(&"--to") {
             args.extend(["--api-url".to_owned(), self.forge.api()]);
