@@ -156,8 +156,7 @@ fn nothing_known_in_the_tree_is_told() {
 
 #[test]
 fn every_problem_is_told_with_its_place() {
-    let policy =
-        "version: 1\nextends:\n  - a.yaml\n  - builtin:nodes\n  - gone.yaml\n  - pyhton\nrules:\n  - { allow: write_fle }\n";
+    let policy = "version: 1\nextends:\n  - a.yaml\n  - builtin:nodes\n  - gone.yaml\n  - pyhton\nrules:\n  - { allow: write_fle }\n";
     let a = "version: 1\nextends: [p.yaml]\nrules:\n  - { allow: write_file, pahts: [a] }\n";
     let said = loaded(policy, &extended(&[("ci/a.yaml", a)], &[])).unwrap_err();
     for part in [
