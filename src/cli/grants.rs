@@ -4,27 +4,35 @@
 use crate::process::Confinement;
 use std::path::{Path, PathBuf};
 
-/// `$NAME` and `${NAME}` filled in.
+/// Defaults inside defaults that are filled in.
+const NESTED: usize = 8;
+/// Characters between two braces.
+const BRACED: usize = 4_096;
+
+/// `$NAME`, `${NAME}` and `${NAME:-text}` filled in; the text, variables in it included, counts where the variable is not set or empty.
 ///
 /// # Errors
 /// A variable that is not set, by its name.
 pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    expand_nested(text, variable, NESTED)
+}
+
+fn expand_nested(text: &str, variable: &dyn Fn(&str) -> Option<String>, nested: usize) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        let (name, after) = match rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
-            Some((name, after)) => (name, after),
+        let (inner, after) = match rest.strip_prefix('{').and_then(braced) {
+            Some(found) => found,
             None => rest.split_at(
                 rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
                     .unwrap_or(rest.len()),
             ),
         };
-        // `${NAME:-text}`: the text where the variable is not set or empty.
-        let (name, default) = match name.split_once(":-") {
+        let (name, default) = match inner.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
-            None => (name, None),
+            None => (inner, None),
         };
         let legal = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -33,12 +41,30 @@ pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<S
             continue;
         }
         let value = variable(name).filter(|value| default.is_none() || !value.is_empty());
-        let value = value.or_else(|| default.map(str::to_owned));
-        out.push_str(&value.ok_or_else(|| format!("the variable {name} is not set"))?);
+        match (value, default) {
+            (Some(value), _) => out.push_str(&value),
+            (None, Some(_)) if nested == 0 => return Err(format!("`${{{name}:-…}}` is nested too deeply")),
+            (None, Some(default)) => out.push_str(&expand_nested(default, variable, nested - 1)?),
+            (None, None) => return Err(format!("the variable {name} is not set")),
+        }
         rest = after;
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// What stands before the brace that closes, and what stands behind it.
+fn braced(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices().take(BRACED) {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => return Some((text.get(..at)?, text.get(at + 1..)?)),
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The program as the confined child finds it: a bare name that is only on our own `PATH` becomes its whole path.
@@ -130,6 +156,10 @@ mod tests {
             expand("${TOKEN:-x} ${NONE:-https://h/} ${NONE:-}", &variable).unwrap(),
             "t https://h/ "
         );
+        assert_eq!(expand("${NONE:-$TOKEN} ${NONE:-${TOKEN}}", &variable).unwrap(), "t t");
+        assert!(expand(&"${NONE:-".repeat(1_000), &variable).is_ok());
+        let deep = "${NONE:-".repeat(20) + &"}".repeat(20);
+        assert!(expand(&deep, &variable).unwrap_err().contains("too deeply"));
     }
 
     #[test]

@@ -21,12 +21,12 @@ fn holds_secret(bytes: &[u8]) -> bool {
     secrets().iter().any(|secret| text.contains(secret.as_str()))
 }
 
-/// Command lines of all processes of the machine that hold a secret.
-fn seen_in_process_list() -> Vec<String> {
+/// Command lines that hold a secret, of the processes that name this server.
+fn seen_in_process_list(of: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines
-        .filter(|line| holds_secret(line))
+        .filter(|line| holds_secret(line) && String::from_utf8_lossy(line).contains(of))
         .map(|line| String::from_utf8_lossy(&line).into_owned())
         .collect()
 }
@@ -58,11 +58,12 @@ fn a_token_is_in_no_process_list_no_file_and_no_output() {
         scene.forge.state().at_push = Some(|_| std::thread::sleep(Duration::from_millis(400)));
         static DONE: AtomicBool = AtomicBool::new(false);
         DONE.store(false, Ordering::Relaxed);
-        let watch = std::thread::spawn(|| {
+        let server = scene.forge.url.trim_start_matches("http://").to_owned();
+        let watch = std::thread::spawn(move || {
             let mut found = Vec::new();
             let mut looks = 0;
             while !DONE.load(Ordering::Relaxed) {
-                found.extend(seen_in_process_list());
+                found.extend(seen_in_process_list(&server));
                 looks += 1;
                 std::thread::sleep(Duration::from_millis(5));
             }
