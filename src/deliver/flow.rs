@@ -669,6 +669,10 @@ impl Work<'_, '_> {
             let Decision::Publish { push, update } = decision else {
                 return Ok(());
             };
+            if round == 1 && update.is_some() && state == BranchState::Absent {
+                // An open request without its branch: somebody else made both since the branch was looked for.
+                continue;
+            }
             if update.is_none()
                 && let (Some(forge), Some(most)) = (&forge, settings.max_open)
             {
