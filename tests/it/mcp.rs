@@ -234,7 +234,7 @@ fn an_image_reaches_the_model_and_changes_reach_the_patch() {
 pub fn small(mode: &str) -> Option<Value> {
     let python = Command::new("python3").arg("--version").output().is_ok();
     let file = project().join("fixtures/mcp/server.py");
-    have("python3", python).then(|| json!({ "command": "python3", "args": [file, mode] }))
+    have("python3", python).then(|| json!({ "command": "python3", "args": [file, mode], "writes": "tree" }))
 }
 
 fn warnings(world: &World) -> String {

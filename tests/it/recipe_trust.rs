@@ -119,7 +119,7 @@ fn ways(service: &Service, name: &str) -> Vec<(&'static str, Value)> {
         ),
         (
             "the environment of a program",
-            json!({ "command": "sh", "args": ["-c", "echo \"$LEAK\" > leak.txt; sleep 1"], "env": { "LEAK": format!("${{{name}}}") } }),
+            json!({ "command": "sh", "writes": "tree", "args": ["-c", "echo \"$LEAK\" > leak.txt; sleep 1"], "env": { "LEAK": format!("${{{name}}}") } }),
         ),
     ]
 }
@@ -482,7 +482,7 @@ fn an_untrusted_recipe_reaches_only_hosts_of_the_policy_and_nothing_outside() {
             "untrusted-host",
             json!({ "command": "sh", "args": ["-c", mark], "network": ["*"] }),
         ),
-        ("untrusted-path", json!({ "command": program })),
+        ("untrusted-path", json!({ "command": program, "writes": "tree" })),
         ("untrusted-path", json!({ "command": "../bin/tool.sh" })),
         ("untrusted-path", json!({ "command": "cat", "args": [secret] })),
         (
@@ -535,7 +535,7 @@ fn an_untrusted_recipe_reaches_only_hosts_of_the_policy_and_nothing_outside() {
             .contains("outside-sentinel")
     );
     // What lies in the workspace or the system runs, in the sandbox, as before.
-    world.file("tool.sh", "#!/bin/sh\ntouch ran.txt\necho '[]'\n");
+    world.file("tool.sh", "#!/bin/sh\necho '[{\"name\": \"ran_here\", \"description\": \"x\", \"parametersJsonSchema\": {\"type\": \"object\", \"properties\": {}}}]'\n");
     std::process::Command::new("chmod")
         .args(["+x", "tool.sh"])
         .current_dir(world.ws())
@@ -543,9 +543,9 @@ fn an_untrusted_recipe_reaches_only_hosts_of_the_policy_and_nothing_outside() {
         .unwrap();
     world.file("good.yaml", discovery("./tool.sh"));
     run(&world, "good.yaml", &[]).exits(0);
-    assert!(world.ws().join("ran.txt").exists());
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(journal.contains("ran_here"), "{journal}");
     // And a trusted recipe may name the same.
-    std::fs::remove_file(world.ws().join("ran.txt")).unwrap();
     world.file("evil.yaml", recipe(&servers[6].1));
     std::process::Command::new("chmod")
         .args(["+x", &program])
@@ -656,7 +656,7 @@ fn a_dry_run_starts_nothing_and_sends_nothing() {
         "tools": {
             "mcp_servers": {
                 "remote": { "url": service.url(), "headers": { "X-Leak": "${DEPLOY_TOKEN}" } },
-                "local": starts("touch started.txt"),
+                "local": { "command": "sh", "args": ["-c", "touch started.txt"], "writes": "tree" },
             },
             "discovery": { "command": "touch discovered.txt", "call": "true" },
         },
@@ -691,7 +691,7 @@ fn a_dry_run_starts_nothing_and_sends_nothing() {
     assert!(!shown.contains(TOKEN) && !done.stdout.contains(TOKEN));
     // The real run sends and starts.
     run(&world, &outside, &[]);
-    assert!(service.seen().contains(TOKEN) || world.ws().join("discovered.txt").exists());
+    assert!(service.seen().contains(TOKEN) || world.ws().join("started.txt").exists());
 }
 
 #[test]
@@ -749,8 +749,8 @@ fn stdin_is_read_once() {
         args.extend(both);
         world.call_with(&args, text).exits(2);
     }
-    let done = world.call(&["run", "builtin:fix-tests", "--model", &model]).exits(3);
-    assert!(done.stderr.contains("no built-in recipes"), "{}", done.stderr);
+    let done = world.call(&["run", "builtin:no-such", "--model", &model]).exits(3);
+    assert!(done.stderr.contains("there is no built-in recipe"), "{}", done.stderr);
 }
 
 #[test]

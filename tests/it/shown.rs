@@ -8,7 +8,7 @@ const INERT: &str =
 
 fn args(world: &World, more: &[&str]) -> Vec<String> {
     let model = format!("script:{}", world.beside("script.yaml", script(&[says(HOSTILE)])));
-    let args = ["run", "-p", "x", "--quiet", "--model", &model];
+    let args = ["run", "-p", "x", "--model", &model];
     args.iter().chain(more).map(|arg| (*arg).to_owned()).collect()
 }
 

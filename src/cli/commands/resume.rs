@@ -67,6 +67,11 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
                 "the run has ended: no call waits for approval".to_owned(),
             ));
         }
+        out::tell(&format!(
+            "overnight: the run has ended: {}: {}",
+            outcome.verdict.as_str(),
+            outcome.message
+        ));
         let written = outputs::write(&dir, &here, &Copies::from(&args.shared))?;
         return Ok(outputs::print(args.shared.format(), &written));
     }

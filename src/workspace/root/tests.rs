@@ -158,7 +158,11 @@ fn a_swap_between_judging_and_opening_wins_nothing() {
             }
         });
         let mut read = 0;
-        for n in 0..2_000 {
+        // On a busy machine the other thread may always be in the way for a while.
+        for n in 0..200_000 {
+            if n >= 2_000 && read > 0 {
+                break;
+            }
             let place = workspace.locate("src/a.rs");
             if n % 2 == 0 {
                 let bytes = workspace.read(&place, 100).unwrap_or_default();
