@@ -1,4 +1,4 @@
-//! Names of runs, steps, calls and blobs. Owns their text form; knows nothing of what they name.
+//! Identifiers of runs, steps, calls and blobs, and their text form.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -46,11 +46,12 @@ id! {
     StepId
 }
 id! {
-    /// One tool call. Given by us in the order of asking (`c1`, `c2`, …), so that a replay gives the same ids.
+    /// One tool call. Numbered by this program in the order of the requests (`c1`, `c2`, …), so that a replay yields
+    /// the same ids.
     CallId
 }
 id! {
-    /// A blob of the run directory: the SHA-256 of its bytes in lower-case hex.
+    /// A blob in the run directory: the SHA-256 of its bytes in lower-case hex.
     BlobId
 }
 
@@ -68,7 +69,7 @@ impl BlobId {
     }
 }
 
-/// SHA-256 over the pieces, one after the other, in lower-case hex.
+/// SHA-256 of the concatenated pieces, in lower-case hex.
 pub fn sha256_hex(pieces: &[&[u8]]) -> String {
     use sha2::{Digest, Sha256};
     let mut hasher = Sha256::new();
