@@ -200,8 +200,8 @@ pub(crate) fn argv(program: &Program) -> Vec<String> {
     }
 }
 
-/// The complete environment; if a name occurs twice, the later value wins. Variables that name shell startup files are
-/// left out.
+/// The complete environment; if a name occurs twice, the later value wins. For a shell, variables that
+/// name startup files are left out.
 pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(String, String)> {
     let shell = matches!(spawn.program, Program::Shell(_));
     let proxy = match (&confinement.network, confinement.level) {

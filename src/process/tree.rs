@@ -1,8 +1,8 @@
 //! Finds, signals and kills all processes of one command, including daemons that detach themselves from it.
 //!
 //! Three marks identify a tree, since a process can lose any one of them: descent from the process that was started,
-//! its session, and a random number in the soft limit `RLIMIT_LOCKS` (which the kernel has not enforced since Linux
-//! 2.4.25). The number survives `fork`, `exec` and `setsid` and does not show in the environment. This program is a
+//! its session, and a random number in the soft limit `RLIMIT_LOCKS` (which only Linux 2.4.0 to 2.4.24 enforced; see
+//! getrlimit(2)). The number survives `fork`, `exec` and `setsid` and does not show in the environment. This program is a
 //! subreaper (`PR_SET_CHILD_SUBREAPER`), so a process whose parent has died becomes its child: it stays visible and can
 //! be reaped.
 

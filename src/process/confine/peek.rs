@@ -1,11 +1,11 @@
-//! Reading the arguments of a system call from the memory of the process that waits for it. Writes nothing.
+//! Reads the arguments of a system call from the memory of the process that is suspended in it. Read-only.
 
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The memory of a process that waits.
+/// The memory of a suspended process.
 pub(super) struct Memory(File);
 
 impl Memory {
@@ -22,7 +22,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// Up to the first NUL, which must come within `most` bytes.
+    /// Reads up to the first NUL, which must come within `most` bytes.
     pub fn text(&self, at: u64, most: usize) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         let mut buffer = [0; 256];
@@ -58,7 +58,7 @@ impl Memory {
         Ok(numbers)
     }
 
-    /// Two times whose second part counts so many nanoseconds each; `None` means now.
+    /// Reads two times (access, modification) whose second part is in units of `nanos` nanoseconds; `None` means now.
     pub fn times(&self, at: u64, nanos: i64) -> Result<Option<[Timespec; 2]>> {
         if at == 0 {
             return Ok(None);
