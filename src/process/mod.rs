@@ -72,8 +72,8 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// No sandbox and an empty environment: for code that starts no program, and for tests that must not depend on a
-    /// sandbox.
+    /// No sandbox and an empty environment: for code that starts no program, or that sets the other fields
+    /// itself.
     pub fn unconfined(workspace: &Path) -> Self {
         Self {
             level: Level::None,

@@ -211,7 +211,7 @@ fn place(piece: &Piece, to: &Path) -> io::Result<()> {
     Ok(move_mount(&piece.tree, "", CWD, to, flags)?)
 }
 
-/// Recreates the top-level symbolic links of the old root.
+/// Recreates those entries of [`SYSTEM`] that are symbolic links in the old root.
 fn links(base: &Path) -> io::Result<()> {
     for path in SYSTEM {
         if let Ok(target) = std::fs::read_link(path) {
