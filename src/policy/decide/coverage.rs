@@ -1,4 +1,4 @@
-//! Whether the allow rules of one file cover every access of a call. Knows no deny rule.
+//! Whether the allow rules of one file cover every access of a call.
 
 use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::Origin;

@@ -1,4 +1,4 @@
-//! Rules that decide nothing beside another one. Compares texts, tries no call.
+//! Warns about rules that have no effect because another rule covers them. Compares their texts.
 
 use crate::diag::Diagnostic;
 use crate::policy::model::{Effect, Policy, Rule, SHELL, ToolPattern};

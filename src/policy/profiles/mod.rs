@@ -1,5 +1,5 @@
-//! Argument profiles: which options and operands of a program are harmless, which name files, programs or hosts. `tables/*.yaml` hold those
-//! that are built in, `profiles:` in a policy adds more; `shell::operands` applies them.
+//! Argument profiles: which options and operands of a program are harmless, and which name files, programs or hosts.
+//! Built-in profiles are in `tables/*.yaml`, a policy adds more under `profiles:`, and `shell::operands` applies them.
 
 mod read;
 mod table;
@@ -15,16 +15,16 @@ use std::sync::OnceLock;
 
 pub use read::profile as read;
 
-/// What a value is to the program that takes it.
+/// The meaning of a value for the program that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Text that touches nothing.
+    /// Text without any effect.
     Free,
     /// A file or directory that is read.
     In,
-    /// A file that is written, made, changed or removed.
+    /// A file that is written, created, changed or removed.
     Out,
-    /// A directory that is made.
+    /// A directory that is created.
     Dir,
     /// A file to write, or a directory to write the other operands into.
     Into,
@@ -32,7 +32,7 @@ pub enum Class {
     Url,
     /// A host, or a URL of any scheme: a rule must grant the host.
     Host,
-    /// A revision of git, which may name a path after a colon, or a path.
+    /// A git revision, which may name a path after a colon, or a path.
     Rev,
     /// A sed program.
     Sed,
@@ -40,9 +40,9 @@ pub enum Class {
     Awk,
     /// A program or code: always a concern.
     Program,
-    /// A target of a build: no setting (`CC=…`).
+    /// A build target, not a setting (`CC=…`).
     Target,
-    /// Whatever: paths in it must lie inside.
+    /// Anything: paths in it must be inside the workspace.
     Loose,
     /// The mode of `tar` that lists (`tzf`).
     Listing,
@@ -52,25 +52,25 @@ pub enum Class {
     Label,
     /// A jq program.
     Jq,
-    /// A remote of git: a name, no URL.
+    /// A git remote: a name, not a URL.
     Remote,
-    /// A header: no file (`@name`).
+    /// An HTTP header, not a file (`@name`).
     Header,
     /// A file that may only be standard output (`-`).
     Stdout,
     /// A command up to `;` or `+`, judged on its own.
     Command,
-    /// A pattern of file names: none of secret-like files.
+    /// A pattern of file names, which must not match secret-like files.
     Name,
-    /// A file that a formatter reads and may write, as far as it is not protected.
+    /// A file that a formatter reads, and may write unless it is protected.
     Formatted,
-    /// A revision of git, or a path that is written.
+    /// A git revision, or a path that is written.
     Change,
-    /// A format of git's log: nothing that makes git run a verifier (`%G?`).
+    /// A format of git's log that does not make git run a signature verifier (`%G?`).
     Show,
-    /// A mode without set-id or sticky bits.
+    /// A mode without set-user-ID, set-group-ID or sticky bits.
     Mode,
-    /// A file, and no other machine's (`host:file`).
+    /// A local file, not one on another machine (`host:file`).
     Archive,
     /// What a build tool or formatter hands on behind `--`: a number of jobs, or how it talks.
     Behind,

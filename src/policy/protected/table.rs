@@ -1,4 +1,4 @@
-//! The names that are never written unless a rule names them, each with its reason. The page `names.md` and the tests read it.
+//! The table of protected names with the reason for each. The page `names.md` and the tests are derived from it.
 
 use super::Entry;
 
