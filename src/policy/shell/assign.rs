@@ -1,10 +1,10 @@
-//! Assignments: which names may be set, before a command and on their own, and to what. Keeps no state.
+//! Assignments: which variables may be set, before a command or on their own, and to which values.
 
 use super::scope::{State, Walk};
 use super::{Refusal, Word, words};
 use brush_parser::ast::{Assignment, AssignmentName, AssignmentValue};
 
-/// Names that change how a program talks, not what it does.
+/// Variables that change how a program presents its output, not what it does.
 const HARMLESS: [&str; 24] = [
     "LANG",
     "LANGUAGE",
@@ -32,7 +32,7 @@ const HARMLESS: [&str; 24] = [
     "PROPTEST_CASES",
 ];
 
-/// Names that no policy can grant: they choose programs, libraries or start-up files.
+/// Variables that no policy can grant: they select programs, libraries or startup files.
 const NEVER: [&str; 40] = [
     "PATH",
     "IFS",
@@ -98,7 +98,7 @@ const NEVER_TAILS: [&str; 11] = [
     "PAGER", "EDITOR", "_WRAPPER", "VISUAL", "BROWSER", "_proxy", "_PROXY", "_COMMAND", "_OPTS", "_OPTIONS", "_PATH",
 ];
 
-/// Whether no policy can let a command set this name.
+/// Whether no policy can let a command set this variable.
 pub fn is_never(name: &str) -> bool {
     NEVER.contains(&name)
         || NEVER_HEADS.iter().any(|head| name.starts_with(head))
