@@ -37,7 +37,7 @@ const fn ends(entry: Entry) -> Entry {
     Entry { ending: true, ..entry }
 }
 
-/// The list, in the order in which it is documented.
+/// The list in the order of the documentation.
 pub const LIST: &[Entry] = &[
     any(
         ".git",
