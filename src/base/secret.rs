@@ -96,8 +96,8 @@ impl Redactor {
         }
     }
 
-    /// From `(name, value)` pairs of the environment: only the keys of model services, including other variables with
-    /// the same value.
+    /// From `(name, value)` pairs of the environment: only the keys of model services. They are redacted by value, so
+    /// other variables with the same value are covered too.
     pub fn of_model_keys(vars: impl IntoIterator<Item = (String, String)>) -> Self {
         let keys = vars.into_iter().filter(|(name, _)| is_model_key(name));
         Self::with_values(keys.map(|(name, value)| (name, value.trim().to_owned())).collect())
