@@ -35,7 +35,7 @@ impl Access {
         }
     }
 
-    /// Reads one place.
+    /// An access that reads one place.
     pub fn read(place: Place) -> Self {
         Self {
             reads: vec![place],
@@ -43,7 +43,7 @@ impl Access {
         }
     }
 
-    /// Reads and writes one place.
+    /// An access that writes one place, which implies reading it.
     pub fn write(place: Place) -> Self {
         Self {
             writes: vec![place],

@@ -11,7 +11,7 @@ macro_rules! id {
         pub struct $name(pub String);
 
         impl $name {
-            /// The id as text.
+            /// The id's text form.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -63,7 +63,7 @@ impl CallId {
 }
 
 impl BlobId {
-    /// The id of these bytes.
+    /// The id of a blob with this content.
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha256_hex(&[bytes]))
     }

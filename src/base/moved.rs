@@ -1,4 +1,4 @@
-//! A value that can be replaced once while others read it.
+//! A value that can be replaced once while others hold references to it.
 
 use std::fmt;
 use std::ops::Deref;

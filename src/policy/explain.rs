@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallLine {
     pub tool: String,
-    /// A JSON object.
+    /// The arguments, a JSON object.
     pub args: Value,
 }
 

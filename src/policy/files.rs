@@ -20,10 +20,10 @@ pub struct PathPattern {
     text: String,
     exact: Matcher,
     folded: Matcher,
-    /// For `X/**`: `X`.
+    /// For a pattern `X/**`: the pattern `X`, as written and folded.
     base: Option<(Matcher, Matcher)>,
     all: bool,
-    /// Written as `dir/`.
+    /// Whether it was written as `dir/`.
     dir: bool,
 }
 

@@ -60,7 +60,7 @@ fn file(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
     path_fits(rule, place, writing)
 }
 
-/// Whether the `paths` of an allow rule, without its `except`, cover a place.
+/// Whether the `paths` of an allow rule cover a place and its `except` does not touch it.
 pub(super) fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
     if rule.except.paths.iter().any(|pattern| pattern.touches(place, writing)) {
         return miss("excepted");

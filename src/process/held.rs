@@ -60,7 +60,7 @@ pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
         let (rules, filter) = held.as_ref();
         // SAFETY: only system calls on plain numbers, which are safe after a fork.
         unsafe {
-            // Ends a program that blocks forever, for example on a FIFO that somebody put in its way.
+            // Ends a program that blocks forever, for example on a FIFO in its way.
             libc::alarm(GIT_TIME.as_secs() as u32);
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             if let Some(rules) = rules

@@ -114,7 +114,7 @@ impl Allowed {
     }
 }
 
-/// A guard that is compared on drop if nobody has done so before.
+/// A guard that is compared on drop if it was not compared before.
 pub(super) struct Guarded(Option<Guard>);
 
 impl Guarded {

@@ -350,7 +350,7 @@ pub struct Profile {
     /// Where it is defined.
     pub span: Option<Span>,
     pub top: Section,
-    /// By the words of the subcommand.
+    /// The subcommands: their words, and their arguments.
     pub subs: Vec<(Vec<String>, Section)>,
     /// Ecosystems that install it as a package, so that a rule for it covers `npx NAME` or `.venv/bin/NAME`.
     pub installed_by: Vec<Ecosystem>,

@@ -259,17 +259,18 @@ pub struct Grants<'a> {
     pub profiles: Option<&'a Own>,
 }
 
+/// Whether both bash parsers reject a text. A text that one of them accepts may be valid.
+pub fn is_broken(text: &str) -> bool {
+    parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
+}
+
 /// Reads `text`, which bash would run in `dir` (relative to the workspace's root, `""` for the root).
 ///
 /// Total and bounded: returns an answer for any text.
 ///
 /// # Errors
-/// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a directory outside.
-/// Whether two parsers of bash agree that a text is none. A text that only one of them takes may be bash.
-pub fn is_broken(text: &str) -> bool {
-    parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
-}
-
+/// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
+/// directory outside the workspace.
 pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
     walk::read(text, dir, terrain, grants)
 }

@@ -178,7 +178,8 @@ impl Guard {
         self.limits(found.over, undone);
     }
 
-    /// Removes a directory that cannot be read: before the command all could be read.
+    /// Reports limits that were reached. Removes a new directory that could not be searched: before the command every
+    /// directory could be.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
             let gone = !over.path.as_os_str().is_empty()

@@ -343,7 +343,7 @@ fn outermost(dirs: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
 }
 
 mod live_socket {
-    //! Whether a process holds a socket of the file system.
+    //! Whether a process listens on a socket file.
 
     use super::at;
     use rustix::io::Errno;

@@ -482,7 +482,7 @@ mod tests {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use std::fs;
 
-    /// Does one thing to a tree; what cannot be done is left.
+    /// Applies one random change to a tree; errors are ignored.
     fn act(root: &Path, act: &(u8, usize, usize)) {
         const DIRS: [&str; 8] = ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "g", "new/deep"];
         let (kind, one, other) = act;
@@ -498,7 +498,7 @@ mod tests {
             7 => drop(fs::create_dir_all(one.join(".git"))),
             8 => drop(fs::remove_file(one.join(".npmrc"))),
             _ => {
-                // Moved away, and something else in its place.
+                // Moved away and replaced by another entry.
                 drop(fs::rename(&one, root.join("moved")));
                 drop(fs::create_dir_all(one.join("sub")));
                 drop(fs::write(one.join("sub/.npmrc"), "x"));
@@ -508,7 +508,7 @@ mod tests {
 
     fn there(root: &Path, found: &[PathBuf]) -> Vec<PathBuf> {
         let exists = |path: &&PathBuf| root.join(path).symlink_metadata().is_ok();
-        // Through a link that now stands on the way something may seem to be there.
+        // A link that was put on the way can make a missing path seem to exist.
         let real = |path: &&PathBuf| {
             let parent = root.join(path.parent().unwrap());
             parent.canonicalize().is_ok_and(|real| real == parent)
