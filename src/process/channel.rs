@@ -51,6 +51,7 @@ enum Watching {
 }
 
 impl Channel {
+    /// A channel to a child that is about to be started. `hosts` makes it serve the proxy, `witness` judge execs.
     pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>, witness: Option<Order>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -169,7 +170,7 @@ impl Channel {
         })
     }
 
-    /// Whether a judge was given but no listener has arrived: then nothing was run.
+    /// Whether execs should be judged but no witness is running: then nothing was run.
     fn waits_for_listener(&self) -> bool {
         matches!(
             self.witness,
@@ -177,6 +178,7 @@ impl Channel {
         )
     }
 
+    /// Like [`Channel::judge`], without the name of the program in errors. Sets how the command ended in `exit`.
     pub fn judged(&mut self, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         let mut ended = false;
         if let Watching::Failed(why) = &self.witness {

@@ -149,8 +149,8 @@ impl Drop for Guarded {
     }
 }
 
-/// Run directories and other hidden places inside the workspace, which commands could reach, because Landlock cannot
-/// exclude a place below a granted directory. Empty at level `full`, where they are covered by mounts.
+/// The hidden places (run directories) that commands can reach nevertheless: none at level `full`, where mounts cover
+/// them; at `landlock` those in granted directories, since Landlock cannot exclude a place below one; at `none` all.
 #[must_use]
 pub fn within_reach(confinement: &Confinement) -> Vec<PathBuf> {
     let granted = |dir: &&PathBuf| {

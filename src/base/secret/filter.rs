@@ -92,6 +92,7 @@ pub(super) struct Starts {
 }
 
 impl Starts {
+    /// Records the beginnings of these patterns.
     pub fn new<'a>(patterns: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut starts = Self {
             singles: [0; 4],

@@ -103,6 +103,7 @@ pub(super) fn many_descriptors() -> rustix::io::Result<Descriptors> {
 }
 
 impl Descriptors {
+    /// Restores the original soft limit.
     pub fn put_back(self) -> rustix::io::Result<()> {
         setrlimit(Resource::Nofile, self.0)
     }

@@ -26,6 +26,7 @@ pub(super) struct Listener {
 }
 
 impl Handover {
+    /// A new socket pair for passing the listener.
     pub fn new() -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok(Self { ours, theirs })

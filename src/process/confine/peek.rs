@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 pub(super) struct Memory(File);
 
 impl Memory {
+    /// Opens `/proc/PID/mem` of a process for reading.
     pub fn of(process: u32) -> Result<Self> {
         let opened = File::open(format!("/proc/{process}/mem"));
         opened
@@ -16,6 +17,7 @@ impl Memory {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))
     }
 
+    /// Reads exactly `count` bytes; `EFAULT` if that is not possible.
     pub fn bytes(&self, at: u64, count: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.0.read_exact_at(&mut bytes, at).map_err(|_| Errno::FAULT)?;
@@ -49,6 +51,7 @@ impl Memory {
         Err(Errno::NAMETOOLONG)
     }
 
+    /// Reads an array of 64-bit integers in native byte order.
     pub fn numbers<const N: usize>(&self, at: u64) -> Result<[i64; N]> {
         let bytes = self.bytes(at, N * 8)?;
         let mut numbers = [0; N];
@@ -71,6 +74,7 @@ impl Memory {
         Ok(Some([time(access, access_part), time(modified, modified_part)]))
     }
 
+    /// Reads two times (access, modification) in whole seconds, as utime(2) takes them; `None` means now.
     #[cfg(target_arch = "x86_64")]
     pub fn seconds(&self, at: u64) -> Result<Option<[Timespec; 2]>> {
         if at == 0 {

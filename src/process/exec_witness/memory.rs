@@ -34,6 +34,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// Prepares reading a process; fails if its mappings cannot be read.
     pub fn of(process: i32) -> Result<Self, Unread> {
         Ok(Self {
             process,

@@ -26,6 +26,7 @@ pub(in crate::process) struct Record {
 }
 
 impl Record {
+    /// Adds an exec, or only counts it once the limit is reached.
     pub fn push(&mut self, exec: JudgedExec) {
         if self.execs.len() < MOST_RECORDED {
             self.execs.push(exec);

@@ -235,6 +235,7 @@ impl Walk<'_> {
 }
 
 impl Over {
+    /// A limit of the whole tree.
     pub fn whole(code: &'static str) -> Self {
         Self {
             code,
