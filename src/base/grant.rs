@@ -133,7 +133,8 @@ impl ClosedPaths for NothingClosed {
 pub struct Undone {
     /// Relative to the workspace; `.` when the path is unknown because a limit was reached.
     pub path: String,
-    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant) or `limit:*` (a limit of the comparison).
+    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant) or `limit:*` (a limit of the
+    /// comparison).
     pub code: String,
     /// The rule that closes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,6 +30,9 @@ fn miss<T>(why: &'static str) -> Result<T, Miss> {
 }
 
 /// Whether a rule allows (or, for `modify`, rewrites) an access. Strict: unknown values are not covered.
+///
+/// # Errors
+/// Why it does not.
 pub fn allows(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     match need {
@@ -325,6 +328,9 @@ fn allows_shell_host(rule: &Rule, url: &str, by: &Simple, about: bool, asked: &A
 }
 
 /// Whether a deny or suspend rule matches an access. Generous: a possible match counts.
+///
+/// # Errors
+/// Why it does not.
 pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     let place = need.place();

@@ -157,6 +157,9 @@ impl Channel {
     }
 
     /// How the command ended, as the child reported it; the helper's own exit status matters only if it was killed.
+    ///
+    /// # Errors
+    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge it.
     pub fn judge(mut self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         self.judged(exit).map_err(|error| match error {
             SpawnError::NotFound { .. } => SpawnError::NotFound {

@@ -18,7 +18,10 @@ pub struct Printed {
     pub stderr: String,
 }
 
-/// Runs `git` with `args` in `dir` with an environment of only `PATH` and `env`.
+/// Runs `git` with `args` in `dir` with an environment of only `PATH`, the settings of [`neutral`], and `env`.
+///
+/// # Errors
+/// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
     run_git(std::process::Command::new("git"), args, dir, env, stdin).await
 }

@@ -59,6 +59,9 @@ pub struct Brought {
 impl Private {
     /// Creates them in `cache`, a directory of this user for this repository; if that fails, at a random path in the
     /// machine's directory for temporary files.
+    ///
+    /// # Errors
+    /// I/O errors, if neither place can be used.
     pub fn create(cache: Option<&Path>) -> io::Result<Self> {
         let held = cache.and_then(|cache| Self::stable(cache).ok().flatten());
         let private = match held {

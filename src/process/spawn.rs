@@ -54,6 +54,9 @@ pub enum SpawnError {
 }
 
 /// Runs a command to completion. When this returns or the future is dropped, no process of its tree is alive.
+///
+/// # Errors
+/// [`SpawnError`], if the command did not start or its sandbox failed. A command that fails, times out or is killed is no error.
 pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, SpawnError> {
     let started = Instant::now();
     if !spawn.dir.is_dir() {

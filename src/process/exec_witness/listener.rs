@@ -82,7 +82,8 @@ impl Listener {
     #[expect(unsafe_code, reason = "questions are taken by ioctl")]
     fn receive(&self) -> io::Result<Option<Asked>> {
         let mut space = [0_u64; ROOM];
-        // SAFETY: the kernel writes its structure, which fits as seen at the start, into zeroed memory that lives through the call.
+        // SAFETY: the kernel writes its structure, which fits as was checked at the start, into zeroed memory that
+        // outlives the call.
         let done = unsafe {
             libc::ioctl(
                 self.fd.as_raw_fd(),
@@ -140,7 +141,8 @@ impl Listener {
     fn answer(&self, asked: &Asked, error: i32, flags: libc::c_ulong) -> io::Result<()> {
         let mut space = [0_u64; ROOM];
         let answer = space.as_mut_ptr().cast::<libc::seccomp_notif_resp>();
-        // SAFETY: the space is larger than the structure and aligned for it; the kernel reads no more than fits, as seen at the start.
+        // SAFETY: the space is larger than the structure and aligned for it; the kernel reads no more than fits, as was
+        // checked at the start.
         let done = unsafe {
             (*answer).id = asked.id;
             (*answer).error = error;

@@ -135,7 +135,8 @@ fn read_memory(process: i32, at: u64, into: &mut [u8]) -> Option<usize> {
         iov_base: std::ptr::without_provenance_mut(usize::try_from(at).ok()?),
         iov_len: into.len(),
     };
-    // SAFETY: `ours` is a buffer that we own for the call; `theirs` is an address in another process, which the kernel checks.
+    // SAFETY: `ours` is a buffer that this function owns during the call; `theirs` is an address in another process,
+    // which the kernel checks.
     let got = unsafe { libc::process_vm_readv(process, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(got).ok().filter(|got| *got > 0)
 }

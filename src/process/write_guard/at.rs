@@ -1,5 +1,6 @@
 //! File operations on the workspace through directory handles (openat2(2)): each call names one entry of an open
 //! directory and follows no link, so that a hostile process cannot redirect it by replacing a path component.
+//! Errors are those of the system calls.
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
