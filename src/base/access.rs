@@ -1,29 +1,30 @@
-//! What a call would touch, said before it runs. Judged by `policy`; made by tools; no I/O here.
+//! What a call would read, write, run or fetch, computed by the tool before it runs and judged by `policy`. Pure: no
+//! I/O.
 
 use super::call::Origin;
 use serde::{Deserialize, Serialize};
 
-/// What one call would do to the world.
+/// The effects of one call.
 ///
-/// Paths are relative to the workspace (`""` is its root) where they lie inside, absolute where they do not.
-/// A tool that touches nothing (a plan, a list of its own children) leaves all empty.
+/// Paths are relative to the workspace (`""` is its root) if inside it, else absolute. A tool without such effects (a
+/// plan, a list of its own children) leaves all fields empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Access {
-    /// Shell text that would be run. Reads and writes of a command are found by the policy, which parses it.
+    /// Shell text that would be run. The policy parses it and finds the command's reads and writes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandAccess>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<Place>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<Place>,
-    /// URLs that would be asked for, as the caller wrote them.
+    /// URLs that would be requested, as the caller wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
     pub origin: Origin,
 }
 
 impl Access {
-    /// Touches nothing.
+    /// No effects.
     pub fn none() -> Self {
         Self {
             commands: Vec::new(),
@@ -34,7 +35,7 @@ impl Access {
         }
     }
 
-    /// Reads one place.
+    /// An access that reads one place.
     pub fn read(place: Place) -> Self {
         Self {
             reads: vec![place],
@@ -42,7 +43,7 @@ impl Access {
         }
     }
 
-    /// Reads and writes one place.
+    /// An access that writes one place, which implies reading it.
     pub fn write(place: Place) -> Self {
         Self {
             writes: vec![place],
@@ -61,17 +62,17 @@ pub struct CommandAccess {
 /// A path after links were followed and `.`/`..` were resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// As it was asked for.
+    /// As the caller wrote it.
     pub asked: String,
     /// Relative to the workspace, `/`-separated, without `.` and `..`, when `inside`; else absolute.
     pub path: String,
-    /// Whether the path, links followed, lies in the workspace.
+    /// Whether the path, with links followed, is inside the workspace.
     pub inside: bool,
     pub found: Found,
 }
 
 impl Place {
-    /// A file of the workspace that is known by its path, links followed.
+    /// A file of the workspace, given by its path with links followed.
     pub fn of_tree(path: &str) -> Self {
         Self {
             asked: path.to_owned(),
@@ -82,26 +83,27 @@ impl Place {
     }
 }
 
-/// What lies at a place now.
+/// The kind of file at a place at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     Nothing,
     File,
-    /// A file with more than one name: another name may lie outside.
+    /// A file with more than one hard link: another name of it may be outside the workspace.
     HardLinked,
     Dir,
-    /// Nothing, and a command would make an empty directory there.
+    /// Nothing exists, and the command would create an empty directory.
     NewDir,
-    /// A socket, pipe or device.
+    /// A socket, FIFO or device.
     Special,
 }
 
-/// What the policy may ask about the tree while it judges a command's operands. Functions, so that `policy` does no I/O itself.
+/// What the policy may look up in the tree while it judges a command's operands. Passed as functions so that `policy`
+/// itself does no I/O.
 #[derive(Clone, Copy)]
 pub struct Terrain<'a> {
     /// Resolves a path, absolute or relative to the workspace root; follows links.
     pub locate: &'a dyn Fn(&str) -> Place,
-    /// The names that a shell glob (relative to the workspace root) matches now; at most 1,000.
+    /// The names that a shell glob (relative to the workspace root) matches at this moment; at most 1,000.
     pub expand: &'a dyn Fn(&str) -> Vec<String>,
 }

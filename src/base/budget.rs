@@ -1,28 +1,28 @@
-//! Limits and what was spent against them. Pure arithmetic: nobody is stopped here.
+//! Limits of runs and steps, and what was spent against them. Pure arithmetic; the engine enforces the limits.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Limits of a run or a step. `None` means: not limited here.
+/// Limits of a run or a step. `None` means no limit at this level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Replies asked of the model.
+    /// Model replies.
     pub turns: Option<u64>,
-    /// Input and output tokens together, as the vendor counts them.
+    /// Input plus output tokens, as counted by the vendor.
     pub tokens: Option<u64>,
     /// Millionths of a US dollar.
     pub cost_micros: Option<u64>,
-    /// Wall clock in milliseconds, everything included.
+    /// Wall-clock time in milliseconds, including waits.
     pub wall_ms: Option<u64>,
-    /// Calls a tool.
+    /// Calls per tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, u64>,
 }
 
 impl Budget {
-    /// The smaller figure of each.
+    /// The lower of the two limits, field by field.
     pub fn lowered_by(&self, other: &Budget) -> Budget {
         fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
             match (a, b) {
@@ -44,7 +44,7 @@ impl Budget {
         }
     }
 
-    /// The wall clock limit.
+    /// The wall-clock limit.
     pub fn wall(&self) -> Option<Duration> {
         self.wall_ms.map(Duration::from_millis)
     }
@@ -56,7 +56,7 @@ pub struct Spent {
     pub turns: u64,
     pub tokens: u64,
     pub cost_micros: u64,
-    /// Whether a reply came from a model without a known price, so that `cost_micros` is too low.
+    /// Whether some reply came from a model without a known price, so that `cost_micros` is too low.
     #[serde(default)]
     pub unpriced: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -87,7 +87,7 @@ fn usd(micros: u64) -> String {
 }
 
 impl Spent {
-    /// The first limit that leaves no room for one more request.
+    /// The first limit that leaves no room for another request.
     pub fn exhausted(&self, budget: &Budget) -> Option<LimitHit> {
         let pairs = [
             ("turns", self.turns, budget.turns),

@@ -1,4 +1,4 @@
-//! Tool calls: what a tool is, the life of one call, and what comes back. Knows no tool.
+//! Tool calls: the declaration of a tool, the states of a call, and its result.
 
 use super::grant::{Judged, Undone};
 use super::ids::CallId;
@@ -6,20 +6,20 @@ use super::message::Content;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A call as the model asked for it.
+/// A call as the model requested it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: CallId,
-    /// The name as the model wrote it; an alias stays an alias.
+    /// The name as the model wrote it, which may be an alias.
     pub tool: String,
     /// A JSON object.
     pub args: Value,
-    /// The vendor's own id, echoed in the result.
+    /// The vendor's id of the call, echoed in the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire_id: Option<String>,
 }
 
-/// What a tool does to the world. Policies name it as `kind:read`.
+/// What a tool does. Policies refer to it as `kind:read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether calls of this kind may run side by side and may be run again after an interruption.
+    /// Whether calls of this kind may run in parallel and may be repeated after an interruption.
     pub fn is_read_only(self) -> bool {
         matches!(self, Kind::Read | Kind::Search | Kind::Fetch)
     }
@@ -52,17 +52,17 @@ impl Kind {
     }
 }
 
-/// Where a tool comes from. Policies name it as `origin:discovered`.
+/// Where a tool comes from. Policies refer to it as `origin:discovered`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     Builtin,
     Discovered,
-    /// An MCP server, by the name the recipe gives it.
+    /// An MCP server, by its name in the recipe.
     Mcp(String),
 }
 
-/// What the model and the listings are told of a tool.
+/// The declaration of a tool for the model and for listings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
     pub name: String,
@@ -70,9 +70,9 @@ pub struct ToolSpec {
     pub description: String,
     pub kind: Kind,
     pub origin: Origin,
-    /// JSON Schema of the arguments: an object.
+    /// JSON Schema of the arguments; an object.
     pub parameters: Value,
-    /// Older names that are accepted too.
+    /// Older names that are also accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
 }
@@ -91,13 +91,13 @@ pub enum CallState {
 }
 
 impl CallState {
-    /// Whether nothing follows.
+    /// Whether no other state can follow.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Success | Self::Error | Self::Cancelled)
     }
 
-    /// Whether `next` may follow. A read found `Executing` after a crash is ruled again, and waits or runs
-    /// again.
+    /// Whether `next` may follow this state. A read-only call that a crash left in `Executing` is ruled on again, and
+    /// then waits or runs again.
     pub fn may_become(self, next: Self) -> bool {
         use CallState::{AwaitingApproval, Cancelled, Error, Executing, Scheduled, Success, Validating};
         match self {
@@ -110,37 +110,37 @@ impl CallState {
     }
 }
 
-/// What came of a call: one text for the model, one for people, and where it went.
+/// The result of a call: content for the model, a display for people, and the places that it touched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
-    /// What the model reads.
+    /// For the model.
     pub content: Vec<Content>,
-    /// What a person reads.
+    /// For people.
     pub display: Display,
-    /// One line.
+    /// One line for people.
     pub summary: String,
-    /// Places touched, relative to the workspace.
+    /// Places that were touched, relative to the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Location>,
-    /// Set when the tool failed; the message is the one in `content`.
+    /// The failure if the tool failed; its message is also in `content`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolFailure>,
-    /// The whole text, where `content` shows only a part of it.
+    /// The complete text, if `content` shows only a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
-    /// For commands: how it ended.
+    /// For commands: how the command ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitInfo>,
-    /// For commands: programs that were judged at their exec. They have an event of their own.
+    /// For commands: programs that were judged at their exec. Recorded in a separate event.
     #[serde(skip)]
     pub judged: Judged,
-    /// For commands: changes that were not granted and were undone. They have an event of their own.
+    /// For commands: changes without a grant that were undone. Recorded in a separate event.
     #[serde(skip)]
     pub undone: Vec<Undone>,
 }
 
 impl ToolOutput {
-    /// A text result: the same for model and person.
+    /// A text result with the same text for model and people.
     pub fn text(text: impl Into<String>, summary: impl Into<String>) -> Self {
         let text = text.into();
         Self {
@@ -151,7 +151,7 @@ impl ToolOutput {
         }
     }
 
-    /// A failure that the model is told.
+    /// A failure that is reported to the model.
     pub fn failure(kind: impl Into<String>, message: impl Into<String>) -> Self {
         let message = message.into();
         Self {
@@ -181,7 +181,7 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// What a person is shown.
+/// What people see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Display {
@@ -196,7 +196,7 @@ impl Default for Display {
     }
 }
 
-/// A change of one file, whole. Texts over 256 KiB are left out and `diff` alone remains.
+/// The complete change of one file. Texts over 256 KiB are left out, and only `diff` remains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileDiff {
     /// Relative to the workspace.
@@ -205,13 +205,13 @@ pub struct FileDiff {
     pub diff: String,
     /// `None` for a new file.
     pub original: Option<String>,
-    /// `None` when left out for its size.
+    /// `None` if left out because of its size.
     pub new: Option<String>,
     pub added: u64,
     pub removed: u64,
 }
 
-/// A line of the model's own plan.
+/// An item of the model's own plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Todo {
     pub description: String,
@@ -227,7 +227,7 @@ pub struct Location {
     pub line: Option<u64>,
 }
 
-/// A tool's own failure.
+/// A failure of the tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolFailure {
     /// One of the names in the tool documentation, for example `file_not_found`.
@@ -236,7 +236,8 @@ pub struct ToolFailure {
 }
 
 impl ToolFailure {
-    /// The reason code, when the call was denied while it ran: a change that was undone, a redirect to a host that no rule lists.
+    /// The reason code if the call was denied while it ran: a change that was undone, or a redirect to a host that no
+    /// rule lists.
     pub fn denial(&self) -> Option<&str> {
         match self.kind.as_str() {
             kind @ ("denied" | "protected_path" | "secret_hit") => Some(kind),
@@ -245,29 +246,30 @@ impl ToolFailure {
     }
 }
 
-/// Where the whole of a result lies: `results/<id>` in the run directory, for the model `overnight:result/<id>`.
+/// Where the complete result is stored: `results/<id>` in the run directory, which the model reads as
+/// `overnight:result/<id>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub id: String,
     /// Bytes that the tool produced.
     pub bytes: u64,
-    /// Bytes of these that were not kept.
+    /// Bytes of these that were not stored.
     pub omitted: u64,
 }
 
 /// How a command ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitInfo {
-    /// `None` when a signal ended it.
+    /// `None` if a signal ended it.
     pub code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     #[serde(default)]
     pub timed_out: bool,
-    /// Processes of its tree that were still alive at the end and were killed.
+    /// Number of processes of its tree that were still alive at the end and were killed.
     #[serde(default)]
     pub leftovers: u32,
-    /// The limit on the memory of its tree, in bytes, for which it was killed.
+    /// The memory limit of its tree in bytes, if it was killed for exceeding it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What happened, as the journal tells it. Every output is a fold over these; nothing else is true.
+//! The events of a run, as the journal stores them. Every output is computed from these events alone.
 
 use super::access::Access;
 use super::budget::Spent;
@@ -16,30 +16,31 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// From 0, without gaps.
+    /// Sequence number: from 0, without gaps.
     pub seq: u64,
     pub at: Timestamp,
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// The kinds, in about the order in which a run has them.
+/// The kinds of events, roughly in the order in which they occur in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
     RunStarted(Box<RunStarted>),
-    /// The sandbox level that commands get, found by the probe.
+    /// The sandbox level of commands, as chosen after probing.
     Confined(Confined),
-    /// The tree that the patch is made against.
+    /// The tree that the patch is computed against.
     Baseline {
         tree: String,
         /// Whether the tree differed from the base commit.
         dirty: bool,
     },
-    /// What the model is told beside the messages; MCP servers and discovered tools after start-up. Before the first request.
+    /// What the model gets besides the messages; MCP servers and discovered tools after startup. Recorded before the
+    /// first request.
     Equipped(Equipped),
     StepStarted {
         step: StepId,
@@ -47,7 +48,7 @@ pub enum EventKind {
         total: usize,
         run: Option<String>,
     },
-    /// A plain command of a step has ended.
+    /// A `run` command of a step has ended.
     Ran {
         step: StepId,
         command: String,
@@ -59,7 +60,8 @@ pub enum EventKind {
         step: StepId,
         n: u32,
         why: String,
-        /// Whether what was said since the step's task is left out of the attempt's requests (`retry: { fresh: true }`).
+        /// Whether the conversation since the step's task is left out of this attempt's requests (`retry: { fresh: true
+        /// }`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         fresh: bool,
     },
@@ -67,7 +69,7 @@ pub enum EventKind {
         message: Message,
         why: PromptReason,
     },
-    /// The provider was asked again; `wait_ms` is how long we waited first.
+    /// A request to the provider is repeated, after waiting `wait_ms` milliseconds.
     Retried {
         attempt: u32,
         class: String,
@@ -100,23 +102,23 @@ pub enum EventKind {
     Executed {
         call: CallId,
         execs: Vec<JudgedExec>,
-        /// Further ones that are not listed.
+        /// Number of further programs that are not listed.
         #[serde(default, skip_serializing_if = "is_zero")]
         omitted: u64,
     },
-    /// Changes of a command that were not granted, undone when it had ended.
+    /// Changes that a command made without a grant and that were undone when it had ended.
     Undone {
-        /// The call whose command it was; `None` for a command of the recipe's author.
+        /// The call that ran the command; `None` for a command of the recipe's author.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
-        /// The step whose command it was, where it was no call's.
+        /// The step that ran the command, if no call did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<StepId>,
-        /// Whether it was a check of the step.
+        /// Whether the command was a check of the step.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         check: bool,
         undone: Vec<Undone>,
-        /// Further ones that are not listed.
+        /// Number of further changes that are not listed.
         #[serde(default, skip_serializing_if = "is_zero")]
         omitted: u64,
     },
@@ -125,7 +127,7 @@ pub enum EventKind {
         attempt: u32,
         check: CheckResult,
     },
-    /// The final answer against the response schema.
+    /// The final answer was validated against the response schema.
     ResponseJudged {
         ok: bool,
         errors: Vec<String>,
@@ -140,13 +142,13 @@ pub enum EventKind {
         history: Vec<Message>,
         keep_from: usize,
         why: String,
-        /// The request that was made for a summary: it counts as a turn.
+        /// The request for a summary, which counts as a turn.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<Box<Summarised>>,
-        /// The digest of the request that the service had refused for its length.
+        /// The digest of the request that the service refused because of its length.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overflow: Option<String>,
-        /// Tokens of the model's window, as the service told when it refused.
+        /// Size of the model's context window in tokens, as reported by the service when it refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<u64>,
     },
@@ -158,7 +160,7 @@ pub enum EventKind {
         model: String,
     },
     PatchTaken(PatchTaken),
-    /// Changes that no rule allows were put back as the tree before them has them.
+    /// Changes that no rule allows were undone: the paths were restored from the tree before them.
     PutBack(PutBack),
     Warned {
         code: String,
@@ -170,7 +172,7 @@ pub enum EventKind {
     },
 }
 
-/// One request for a summary and its reply; as in `Replied`.
+/// One request for a summary and its reply; fields as in `Replied`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summarised {
     pub turn: u64,
@@ -180,7 +182,7 @@ pub struct Summarised {
     pub cost_micros: Option<u64>,
 }
 
-/// All that a resume needs to know of the beginning.
+/// Everything that a resume needs from the start of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStarted {
     /// Version of the journal's format.
@@ -197,18 +199,18 @@ pub struct RunStarted {
     pub policies: Vec<PolicyText>,
     /// `PROVIDER/NAME`.
     pub model: String,
-    /// For a replay: the model whose replies are played again.
+    /// For a replay: the model whose recorded replies are used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replays: Option<String>,
     /// Absolute path of the tree that the run works on.
     pub workspace: String,
-    /// For `--isolate`: the tree that the throw-away worktree was made of.
+    /// For `--isolate`: the tree from which the temporary worktree was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated_from: Option<String>,
     pub base: Base,
     /// Whether replies are recorded ones (`--sample`, `script:`, `replay:`).
     pub recorded: bool,
-    /// Where the recipe came from. A journal without it is resumed as one of an untrusted recipe.
+    /// Where the recipe came from. A journal without it is resumed as if its recipe were untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RecipeSource>,
 }
@@ -219,13 +221,13 @@ pub struct PolicyText {
     pub name: String,
     pub text: String,
     pub digest: String,
-    /// Whether it is the recipe's own, which only narrows.
+    /// Whether it is the recipe's own policy, which can only restrict.
     #[serde(default)]
     pub narrows: bool,
     /// The files that it extends, in the order in which they were first named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extends: Vec<PolicyPart>,
-    /// The toolchains that the tree needed when the policy was read, where a preset of it asks for that.
+    /// The toolchains that the tree needed when the policy was read, if one of its presets depends on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tree: Vec<String>,
 }
@@ -233,19 +235,19 @@ pub struct PolicyText {
 /// A file that a policy extends, as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyPart {
-    /// As the command line would name it from where the policy was named.
+    /// Its name relative to the policy, as the command line would write it.
     pub name: String,
     pub text: String,
 }
 
-/// What the patch applies to.
+/// The base of the patch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Base {
     /// `HEAD` at the start; `None` outside a git repository or before the first commit.
     pub commit: Option<String>,
 }
 
-/// The sandbox as it was found.
+/// The sandbox that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confined {
     /// `full`, `landlock` or `none`.
@@ -253,31 +255,31 @@ pub struct Confined {
     pub detail: String,
 }
 
-/// What came up beside the built-in tools.
+/// What was started or discovered in addition to the built-in tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Equipped {
     pub servers: Vec<ServerStatus>,
     pub discovered: Vec<String>,
     /// SHA-256 of all tool definitions as declared.
     pub definitions: String,
-    /// Tokens that the model's window holds, as far as known.
+    /// Size of the model's context window in tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
     /// The system prompt.
     #[serde(default)]
     pub system: String,
-    /// The tools as the model is told of them.
+    /// The tools as declared to the model.
     #[serde(default)]
     pub tools: Vec<ToolSpec>,
-    /// Whether programs of the recipe were started for it (servers, discovery): they may have changed the tree.
+    /// Whether programs of the recipe were started (servers, discovery), which may have changed the tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs: bool,
-    /// Prompts of servers that were asked for now; those of a run's earlier sessions stand.
+    /// Prompts that servers returned in this session; those of a run's earlier sessions remain valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<GivenPrompt>,
 }
 
-/// What an MCP server gave as the prompt of a step.
+/// The prompt that an MCP server returned for a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GivenPrompt {
     pub step: StepId,
@@ -297,69 +299,70 @@ pub struct ServerStatus {
     pub tools: Vec<String>,
 }
 
-/// Why the model was told something.
+/// Why the model gets a further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptReason {
     Task,
     /// Checks failed.
     Feedback,
-    /// The answer did not fit the response schema.
+    /// The answer did not match the response schema.
     Repair,
-    /// It asked a question, repeated itself or changed nothing.
+    /// The model asked a question, repeated itself or changed nothing.
     Nudge,
-    /// Its reply was cut or could not be read.
+    /// The model's reply was cut off or could not be parsed.
     Retry,
-    /// It says the same over and over in one reply.
+    /// The model repeats the same text within one reply.
     Echo,
     /// Nothing has changed in the tree for many turns.
     Idle,
-    /// It wrote a call as text, so that nothing was called.
+    /// The model wrote a tool call as text, so that nothing was called.
     Printed,
-    /// It said nothing and called nothing.
+    /// The reply had neither text nor calls.
     Empty,
 }
 
-/// A ruling and what it was about.
+/// A ruling and the call that it is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
     pub call: CallId,
     /// The canonical name of the tool.
     pub tool: String,
-    /// What this call would do, in one line.
+    /// A description of the call in one line.
     pub title: String,
     pub access: Access,
     pub ruling: Ruling,
-    /// The arguments after a `modify` rule.
+    /// The arguments after rewriting by a `modify` rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified: Option<Value>,
-    /// What an edit would change; kept for a suspension's reviewer.
+    /// The changes of an edit, kept for the person who reviews a suspended call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<FileDiff>,
-    /// Whether the tool is read-only, so that waves and resume need not ask the registry.
+    /// Whether the tool is read-only, so that scheduling and resume need not look it up.
     pub read_only: bool,
 }
 
-/// The run's own changes.
+/// The changes made by the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PatchTaken {
-    /// `None` when nothing changed.
+    /// `None` if nothing changed.
     pub blob: Option<BlobId>,
     pub bytes: u64,
     /// The tree after the changes.
     pub tree: String,
     pub files: Vec<FileChange>,
-    /// Paths from the top of the repository that checks changed and the run did not: they are no part of the patch.
+    /// Paths from the top of the repository that were changed by checks and not by the run: they are not part of the
+    /// patch.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<String>,
-    /// The tree without them, where there are some.
+    /// The tree without these paths, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<String>,
-    /// Changes of the whole run that no rule allows, found when the patch was ruled: put back, or left out of the patch.
-    /// Those that are due are put back by the next [`EventKind::PutBack`].
+    /// Changes of the whole run that no rule allows, found when the patch was ruled on: they are undone, or left out of
+    /// the patch. Those that are due are undone by the next [`EventKind::PutBack`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unruled: Vec<Unruled>,
-    /// Further ones that are not listed.
+    /// Number of further changes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unruled_omitted: u64,
 }
@@ -369,7 +372,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl PatchTaken {
-    /// The tree that the patch makes of the base.
+    /// The tree that results from applying the patch to the base.
     pub fn own_tree(&self) -> &str {
         self.own.as_deref().unwrap_or(&self.tree)
     }
@@ -381,7 +384,7 @@ pub struct FileChange {
     pub path: String,
     /// `added`, `deleted`, `modified`, `renamed` or `mode`.
     pub kind: String,
-    /// For `renamed`: the path before.
+    /// For `renamed`: the previous path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// `None` for binary files.
@@ -389,7 +392,7 @@ pub struct FileChange {
     pub removed: Option<u64>,
 }
 
-/// Passing impressions for a person who looks on. Lossy; never in the journal.
+/// Live progress for a person who watches. Lossy; never stored in the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "live", rename_all = "snake_case")]
 pub enum Live {
@@ -403,7 +406,7 @@ pub enum Live {
         call: CallId,
         chunk: String,
     },
-    /// A wait that has a reason: a rate limit, a server that starts.
+    /// A wait with a reason: a rate limit, a starting server.
     Waiting {
         what: String,
         ms: u64,
@@ -411,13 +414,13 @@ pub enum Live {
     Tick,
 }
 
-/// An output that is written while the run goes on. Synchronous: a slow one holds the run back.
+/// An output that is written while the run continues. Synchronous: a slow output delays the run.
 pub trait Sink: Send {
-    /// Takes one event, after it is in the journal.
+    /// Receives an event after it was written to the journal.
     fn on_event(&mut self, event: &Event) -> io::Result<()>;
-    /// Takes a passing impression.
+    /// Receives live progress.
     fn on_live(&mut self, _live: &Live) {}
-    /// No event follows.
+    /// Called after the last event.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }

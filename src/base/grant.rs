@@ -1,5 +1,5 @@
-//! What a ruling grants one command: the places it may write, the programs it may start, and the questions that are asked at each
-//! `execve`. Made by `policy`, enforced by `process`; pure data and two traits, no I/O.
+//! What a ruling grants to one command: the places it may write, the programs it may start, and the judge that decides
+//! each `execve`. Filled in by `policy`, enforced by `process`. Pure: data and two traits, no I/O.
 
 use super::unruled::Change;
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ pub enum Writes {
     /// Nothing: the workspace is read-only for the command.
     #[default]
     Nothing,
-    /// Only these places. `maybe` are directories (relative, `""` for the root) in which an operand that becomes known at exec may
-    /// be granted; what was not granted in the end is undone.
+    /// Only these places. `maybe` lists directories (relative, `""` for the root) in which a path that becomes known
+    /// only at exec may still be granted; writes that were never granted are undone.
     Paths {
         paths: Vec<WritePath>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         maybe: Vec<String>,
     },
-    /// The whole workspace, but for what is closed (see [`ClosedPaths`]).
+    /// The whole workspace except for closed paths (see [`ClosedPaths`]).
     Tree,
 }
 
 impl Writes {
-    /// What both grant together.
+    /// The union of both grants.
     #[must_use]
     pub fn union(self, other: Writes) -> Writes {
         match (self, other) {
@@ -51,7 +51,7 @@ impl Writes {
 }
 
 impl Writes {
-    /// What both grant.
+    /// The union of both grants.
     #[must_use]
     pub fn intersection(self, other: Writes) -> Writes {
         match (self, other) {
@@ -79,37 +79,38 @@ pub struct WritePath {
     pub kind: WriteKind,
 }
 
-/// How a place may be written.
+/// In which way a place may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteKind {
     /// An existing regular file, opened and written in place.
     InPlace,
-    /// The entry and everything below it may be made, replaced, renamed or removed.
+    /// The entry and everything below it may be created, replaced, renamed or removed.
     Entry,
 }
 
-/// Which paths of the workspace no command may write, whoever grants what: protected paths, and paths that a rule denies for
-/// writing. Asked for every name of a tree, so answers must be cheap.
+/// Paths of the workspace that no command may write, whatever its grant says: protected paths, and paths that a rule
+/// denies for writing. Called for every name of a tree, so implementations must be cheap.
 pub trait ClosedPaths: Send + Sync + fmt::Debug {
-    /// Whether nothing is closed, so that no one needs to look.
+    /// Whether no path is closed, so that the tree need not be searched.
     fn is_empty(&self) -> bool;
-    /// Whether this path (relative, `/`-separated) is closed. For a directory: whether it and all below it are.
+    /// Whether this path (relative, `/`-separated) is closed. A closed directory closes everything below it.
     fn closed(&self, path: &str, is_dir: bool) -> bool;
-    /// Whether a name that [`ClosedPaths::is_ordinary`] passes is never closed in this directory (relative, `""` for the root), which
-    /// is not closed itself. Saves the whole question for most names of a tree; `false` is always right.
+    /// Whether names for which [`ClosedPaths::is_ordinary`] is true are never closed in this directory (relative, `""`
+    /// for the root; the directory itself is not closed). Lets callers skip `closed` for most names of a tree; `false`
+    /// is always correct.
     fn has_ordinary_names(&self, _dir: &str) -> bool {
         false
     }
-    /// Whether a name alone (no path) closes nothing, be it a file's or a directory's.
+    /// Whether an entry of this name is never closed because of the name alone, whether it is a file or a directory.
     fn is_ordinary(&self, _name: &str) -> bool {
         false
     }
-    /// Why it is closed, as a reason code: `protected_path` or `deny_rule`, and the rule where there is one.
+    /// Why the path is closed: the reason code `protected_path` or `deny_rule`, and the rule if there is one.
     fn why(&self, path: &str) -> (&'static str, Option<String>);
 }
 
-/// Closes nothing.
+/// An implementation with no closed paths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NothingClosed;
 
@@ -127,19 +128,20 @@ impl ClosedPaths for NothingClosed {
     }
 }
 
-/// A change of a command that was not granted.
+/// A change made by a command without a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undone {
-    /// Relative to the workspace; `.` when it cannot be said where (a limit was reached).
+    /// Relative to the workspace; `.` when the path is unknown because a limit was reached.
     pub path: String,
-    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant) or `limit:*` (a limit of the comparison).
+    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant) or `limit:*` (a limit of the
+    /// comparison).
     pub code: String,
     /// The rule that closes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Whether the old state is back. When it is not, the run must end.
+    /// Whether the previous state was restored. If not, the run must end.
     pub restored: bool,
-    /// What had happened to the path.
+    /// What had been done to the path.
     #[serde(default)]
     pub change: Change,
 }
@@ -147,10 +149,10 @@ pub struct Undone {
 /// The code of a denial whose change could not be undone: it ends the run.
 pub const NOT_RESTORED: &str = "not_restored";
 
-/// How many paths of one kind a sentence names.
+/// The most paths of one kind that a message names.
 const NAMED: usize = 20;
 
-/// The codes of changes that were not granted, each once: what denies before what was only not granted.
+/// The distinct reason codes of the changes; codes of denials come before `not_granted`.
 pub fn codes(undone: &[Undone]) -> Vec<&str> {
     let rank = |code: &str| match code {
         "deny_rule" => 0,
@@ -165,8 +167,8 @@ pub fn codes(undone: &[Undone]) -> Vec<&str> {
     codes
 }
 
-/// Changes that were not granted and what became of them, for people: `tests/a.py (deny_rule, rule ci.yaml:4), b (not_granted);
-/// this was undone`. At most 20 paths of each kind are named.
+/// A message for people about changes that were not granted and whether they were undone: `tests/a.py (deny_rule, rule
+/// ci.yaml:4), b (not_granted); this was undone`. Names at most 20 paths of each kind.
 pub fn described(undone: &[Undone]) -> String {
     let mut kinds: Vec<(&str, Option<&str>, bool)> = Vec::new();
     for code in codes(undone) {
@@ -203,30 +205,30 @@ pub fn described(undone: &[Undone]) -> String {
     format!("{}; {end}", parts.join(", "))
 }
 
-/// What a program that is let go may execute itself.
+/// Which programs a program that was allowed to run may execute itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Starts {
-    /// Nothing: any exec of its processes is denied.
+    /// None: any exec by its processes is denied.
     Nothing,
-    /// Programs that are judged like the shell's own (wrappers, `bash`, `xargs`, `find -exec`).
+    /// Programs that are judged like those that the shell starts (wrappers, `bash`, `xargs`, `find -exec`).
     Judged,
-    /// The helpers of one program, by the name under which `policy` knows the list (`git`, `tar`, `gcc`, …); each is judged.
+    /// The helpers of one program, by the name of their list in `policy` (`git`, `tar`, `gcc`, …); each exec is judged.
     Helpers(String),
-    /// Whatever it likes, and so do they; only deny rules on commands hold.
+    /// Any program, and so may its children; only deny rules on commands still apply.
     Anything,
 }
 
 /// A program that is about to be executed, as the kernel sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
-    /// What the process that asks may start.
+    /// What the calling process may start.
     pub caller: Starts,
     /// Absolute path of the file as the caller sees it; links are not followed.
     pub path: PathBuf,
-    /// The same with links followed, `path` where that is not possible.
+    /// The same path with links followed; equal to `path` if they cannot be resolved.
     pub real: PathBuf,
-    /// All arguments, the program's name (which may lie) included; lossy UTF-8.
+    /// All arguments, including `argv[0]`, which need not be the program's real name. Lossy UTF-8.
     pub argv: Vec<String>,
     /// Absolute working directory of the caller.
     pub cwd: PathBuf,
@@ -234,10 +236,10 @@ pub struct Exec {
     pub interpreter: Option<String>,
 }
 
-/// The answer to an exec.
+/// The decision on one exec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecAnswer {
-    /// It runs. `writes` are granted in addition to the command's own.
+    /// The program runs. `writes` are granted in addition to the command's own grant.
     Allow {
         starts: Starts,
         writes: Vec<WritePath>,
@@ -248,30 +250,32 @@ pub enum ExecAnswer {
 /// Why a program was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecDenial {
-    /// The rule that decided; `None` when none granted it.
+    /// The rule that decided; `None` when the denial is that no rule grants the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// `exec_denied` (a rule or bound speaks against it) or `exec_not_granted` (the caller may start nothing of the kind).
+    /// `exec_denied` (a rule or a built-in bound forbids it) or `exec_not_granted` (the caller may not start such a
+    /// program).
     pub code: String,
     /// One sentence for the model and for people.
     pub reason: String,
-    /// One line: what to write or do instead.
+    /// One line: which rule to write or what to do instead.
     pub fix: String,
 }
 
-/// Judges each program of one command at the moment it is executed. Called from a thread of its own; must not block.
+/// Judges each program of one command when it is executed. Called from a dedicated thread while the caller waits in
+/// `execve`; must not block.
 pub trait ExecJudge: Send + Sync {
-    /// The answer to one exec.
+    /// Decides on one exec.
     fn judge(&self, exec: &Exec) -> ExecAnswer;
-    /// Whether execs below [`Starts::Anything`] must be asked about at all (some rule denies a command).
+    /// Whether execs below [`Starts::Anything`] must be judged too (true if some rule denies a command).
     fn asks_below_anything(&self) -> bool;
 }
 
-/// The programs of a command that were judged at their exec, in order.
+/// The programs of one command that were judged at their exec, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
     pub execs: Vec<JudgedExec>,
-    /// Further ones that are not listed.
+    /// Number of further programs that are not listed.
     pub omitted: u64,
 }
 
@@ -280,9 +284,9 @@ pub struct Judged {
 pub struct JudgedExec {
     pub path: String,
     pub argv: Vec<String>,
-    /// Relative to the workspace where it lies inside, else absolute.
+    /// Relative to the workspace if inside it, else absolute.
     pub cwd: String,
-    /// `None` when it was allowed.
+    /// `None` if it was allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denied: Option<ExecDenial>,
 }

@@ -1,4 +1,4 @@
-//! Names of runs, steps, calls and blobs. Owns their text form; knows nothing of what they name.
+//! Identifiers of runs, steps, calls and blobs, and their text form.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,7 +11,7 @@ macro_rules! id {
         pub struct $name(pub String);
 
         impl $name {
-            /// The id as text.
+            /// The id's text form.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -46,11 +46,12 @@ id! {
     StepId
 }
 id! {
-    /// One tool call. Given by us in the order of asking (`c1`, `c2`, …), so that a replay gives the same ids.
+    /// One tool call. Numbered by this program in the order of the requests (`c1`, `c2`, …), so that a replay yields
+    /// the same ids.
     CallId
 }
 id! {
-    /// A blob of the run directory: the SHA-256 of its bytes in lower-case hex.
+    /// A blob in the run directory: the SHA-256 of its bytes in lower-case hex.
     BlobId
 }
 
@@ -62,13 +63,13 @@ impl CallId {
 }
 
 impl BlobId {
-    /// The id of these bytes.
+    /// The id of a blob with this content.
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha256_hex(&[bytes]))
     }
 }
 
-/// SHA-256 over the pieces, one after the other, in lower-case hex.
+/// SHA-256 of the concatenated pieces, in lower-case hex.
 pub fn sha256_hex(pieces: &[&[u8]]) -> String {
     use sha2::{Digest, Sha256};
     let mut hasher = Sha256::new();

@@ -1,11 +1,11 @@
-//! The conversation in a form that no vendor owns. Wires translate it; nothing here knows a wire.
+//! The conversation in a vendor-neutral form. The provider wires translate it to and from their formats.
 
 use super::call::ToolCall;
 use super::ids::CallId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Who speaks. `Tool` messages carry the results of the calls of the assistant message before them.
+/// The author of a message. `Tool` messages carry the results of the calls of the assistant message before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -30,7 +30,7 @@ impl Message {
         }
     }
 
-    /// All text parts, joined by nothing, thoughts left out.
+    /// All text parts concatenated without a separator; thoughts are left out.
     pub fn text(&self) -> String {
         text_of(&self.parts)
     }
@@ -43,15 +43,15 @@ pub enum Part {
     Text {
         text: String,
     },
-    /// Reasoning that the model shows. Never sent back by us in this form: `Opaque` does that.
+    /// Reasoning that the model shows. Never sent back in this form; `Opaque` carries it back.
     Thought {
         text: String,
     },
     Media(Media),
     Call(ToolCall),
     Result(CallResult),
-    /// The whole assistant content as the vendor sent it, thought signatures included. The wire of the
-    /// same vendor sends `json` in place of all other parts of the message; other wires pass it over.
+    /// The complete assistant content as the vendor sent it, including thought signatures. The wire of the same vendor
+    /// sends `json` in place of all other parts of the message; other wires ignore it.
     Opaque {
         vendor: String,
         model: String,
@@ -66,7 +66,7 @@ impl Part {
     }
 }
 
-/// All text among `parts`, joined by nothing, thoughts left out.
+/// All text among `parts`, concatenated without a separator; thoughts are left out.
 pub fn text_of(parts: &[Part]) -> String {
     parts
         .iter()
@@ -77,19 +77,19 @@ pub fn text_of(parts: &[Part]) -> String {
         .collect()
 }
 
-/// An image, a sound or a document.
+/// An image, an audio clip or a document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Media {
     /// MIME type, for example `image/png`.
     pub mime: String,
     /// The bytes in standard base64.
     pub data: String,
-    /// File name where there is one, relative to the workspace.
+    /// File name, relative to the workspace, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// What a tool gives back to the model: text or media.
+/// What a tool returns to the model: text or media.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
@@ -98,26 +98,26 @@ pub enum Content {
 }
 
 impl Content {
-    /// A text content.
+    /// A text result.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
 }
 
-/// The answer to one call.
+/// The result of one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallResult {
     pub call: CallId,
     /// The tool's name as the model wrote it.
     pub tool: String,
-    /// The vendor's own id of the call, echoed where there was one.
+    /// The vendor's id of the call, echoed back if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire_id: Option<String>,
     pub content: Vec<Content>,
     pub is_error: bool,
 }
 
-/// One whole answer of a model.
+/// One complete reply of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     pub parts: Vec<Part>,
@@ -128,7 +128,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The calls asked for, in order.
+    /// The calls that the model requests, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::Call(call) => Some(call),
@@ -146,13 +146,13 @@ impl Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Stop {
-    /// It said all that it had to say.
+    /// The reply is complete.
     End,
-    /// It waits for the results of its calls.
+    /// The model waits for the results of its calls.
     Calls,
-    /// The answer was cut at its length limit.
+    /// The reply was cut at its length limit.
     Length {
-        /// The tool of a call that was cut with it and is not among the reply's calls.
+        /// The tool of a call that was cut off; that call is not among the reply's calls.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<String>,
     },
@@ -160,17 +160,17 @@ pub enum Stop {
     Refused { reason: String },
 }
 
-/// Tokens of one request as the vendor counted them.
+/// Tokens of one request as counted by the vendor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Prompt tokens, cached ones included.
+    /// Prompt tokens, including cached ones.
     pub input: u64,
     /// Of these, read from the vendor's cache.
     pub cached: u64,
     /// Of these, written to the vendor's cache.
     #[serde(default)]
     pub cache_write: u64,
-    /// Answer tokens, reasoning included.
+    /// Output tokens, including reasoning.
     pub output: u64,
     /// Of these, reasoning.
     pub reasoning: u64,
@@ -182,7 +182,7 @@ impl Usage {
         self.input + self.output
     }
 
-    /// Adds another request's figures.
+    /// Adds the figures of another request.
     pub fn add(&mut self, other: Usage) {
         self.input += other.input;
         self.cached += other.cached;

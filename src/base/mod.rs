@@ -1,4 +1,5 @@
-//! The words that all rooms share. Pure: no I/O, no async, no clock, nothing of ours imported.
+//! Types shared by all modules of the crate. Pure: no I/O, no async, no clock, and no imports from other modules of the
+//! crate.
 
 pub mod access;
 pub mod budget;

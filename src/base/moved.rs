@@ -1,10 +1,10 @@
-//! A value that may be replaced once while others read it. Knows nothing of what it holds.
+//! A value that can be replaced once while others hold references to it.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// What it was made with, until it is replaced; reads as the value itself.
+/// Holds the initial value until it is replaced; dereferences to the current value.
 #[derive(Default)]
 pub struct Moved<T> {
     first: T,
@@ -12,7 +12,7 @@ pub struct Moved<T> {
 }
 
 impl<T> Moved<T> {
-    /// Replaces the value; a second time changes nothing.
+    /// Replaces the value; further calls have no effect.
     pub fn replace(&self, value: T) {
         let _ = self.then.set(value);
     }

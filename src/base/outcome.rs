@@ -1,10 +1,10 @@
-//! How a run, a step or a check ended. The words of verdicts; the numbers of exit codes live in `cli::exit`.
+//! How a run, a step or a check ended. Verdict names are defined here; their exit codes are in `cli::exit`.
 
 use super::budget::LimitHit;
 use super::call::ExitInfo;
 use serde::{Deserialize, Serialize};
 
-/// The end of a run in one word, as `result.json` says it. Each has one exit code.
+/// The result of a run in one word, as in `result.json`. Each verdict has one exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -18,7 +18,7 @@ pub enum Verdict {
     Environment,
     Output,
     Invalid,
-    /// The command line.
+    /// The command line was invalid.
     Usage,
     Incomplete,
     Cancelled,
@@ -46,32 +46,32 @@ impl Verdict {
         }
     }
 
-    /// Whether the run did what it was for.
+    /// Whether the run achieved its purpose.
     pub fn is_success(self) -> bool {
         matches!(self, Verdict::Passed | Verdict::NoChange)
     }
 }
 
-/// What ended a run.
+/// How and why a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// A name for scripts, narrower than the verdict: `check`, `expect`, `response`, `stuck`, `replay_miss`,
+    /// A reason for scripts, narrower than the verdict: `check`, `expect`, `response`, `stuck`, `replay_miss`,
     /// `limit:turns`, `auth`, `signal:15`, `on_deny`, …. Empty when the run passed.
     #[serde(default)]
     pub reason: String,
     /// One sentence for people.
     pub message: String,
-    /// Whether work was cut off, so that patch and answer may be unfinished.
+    /// Whether work was interrupted, so that patch and answer may be incomplete.
     #[serde(default)]
     pub partial: bool,
-    /// For a signal: its number, so that the exit code is 128 and that.
+    /// The signal's number, if a signal ended the run; the exit code is 128 plus this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 }
 
 impl Outcome {
-    /// An end with a name and a sentence.
+    /// An outcome with this verdict, reason and message.
     pub fn new(verdict: Verdict, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             verdict,
@@ -85,7 +85,7 @@ impl Outcome {
         }
     }
 
-    /// The end that a limit brings.
+    /// The outcome of reaching a limit.
     pub fn limit(hit: &LimitHit) -> Self {
         Self::new(
             Verdict::Budget,
@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckResult {
     pub name: String,
@@ -122,7 +122,7 @@ pub enum StepStatus {
     Skipped,
 }
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
     pub status: StepStatus,
@@ -134,7 +134,7 @@ pub struct StepResult {
     /// What later steps see as `steps.ID.output`: the answer, or the command's output.
     #[serde(default)]
     pub output: String,
-    /// Whether the step changed the tree. `None` when that was not looked at.
+    /// Whether the step changed the tree. `None` if this was not examined.
     #[serde(default)]
     pub changed: Option<bool>,
 }

@@ -1,10 +1,10 @@
-//! The answer of a policy to one call, in the form in which it goes to the journal. Decides nothing.
+//! The policy's decision on one call, in the form that the journal stores.
 
 use super::grant::Writes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// From the mildest to the strictest; the strictest of all matches wins.
+/// Ordered from the mildest to the strictest; the strictest of all matching rules wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -36,9 +36,9 @@ pub struct Ruling {
     pub code: String,
     /// One sentence for the model and for people.
     pub reason: String,
-    /// One line: what would have to be written to allow it, or what to do instead.
+    /// One line: which rule would allow it, or what to do instead.
     pub fix: String,
-    /// Every rule that was looked at, for `policy explain` and the journal.
+    /// Every rule that was evaluated, for `policy explain` and the journal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub considered: Vec<Considered>,
     /// The words of each simple command after quote removal, as they were judged.
@@ -47,18 +47,18 @@ pub struct Ruling {
     /// For `Modify`: the program that rewrites the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipe: Option<String>,
-    /// The rules whose `times` this call uses up, by their identity.
+    /// Identities of the rules whose `times` count this call uses up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
     /// For a command that may run: what it may write in the workspace.
     #[serde(default = "the_tree", skip_serializing_if = "is_the_tree")]
     pub writes: Writes,
-    /// The commands that are ruled only when they are executed, since words of theirs are not known before.
+    /// Commands that are ruled on only when they are executed, because some of their words are unknown before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deferred: Vec<Deferred>,
 }
 
-/// What commands could write before there were grants.
+/// Default for journals written before write grants existed: commands could write the whole tree.
 fn the_tree() -> Writes {
     Writes::Tree
 }
@@ -73,11 +73,11 @@ pub struct Deferred {
     pub program: String,
     /// The rule whose prefix covers its known words.
     pub rule: Option<String>,
-    /// Which word is not known, and why it matters.
+    /// Which word is unknown, and why it matters.
     pub reason: String,
 }
 
-/// One rule and how it fared.
+/// One rule and the result of matching it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Considered {
     pub rule: String,

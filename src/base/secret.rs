@@ -1,7 +1,7 @@
-//! Values that must not leave: how they are found in text and put out of it. Knows no sink.
+//! Finds secret values in text, in any common encoding, and redacts them.
 //!
-//! Text is searched for every encoding of every value as it is, and again without its line breaks, so that an encoded
-//! value that was wrapped is found too. Long values and values of several lines are searched for in parts.
+//! Text is searched as it is and again without its line breaks, so that wrapped encodings are found too. Long values
+//! and values of several lines are searched for in parts.
 
 mod encode;
 mod filter;
@@ -23,33 +23,33 @@ use std::sync::Arc;
 
 pub use names::{MODEL_KEYS, is_model_key, is_secret_name};
 
-/// The shortest value, line or part that is looked for, in bytes.
+/// The shortest value, line or part that is searched for, in bytes.
 pub const MIN_BYTES: usize = 8;
-/// What a stream holds back at most, in bytes.
+/// The most bytes that a stream holds back.
 const MAX_HELD: usize = 64 << 10;
 
-/// Finds every known secret value, in every encoding that [`encode`] knows, and puts it out of text.
+/// Finds every known secret value, in every encoding that [`encode`] covers, and redacts it.
 #[derive(Clone, Default)]
 pub struct Redactor {
     index: Option<Arc<Index>>,
 }
 
 struct Index {
-    /// What most texts are passed over by. `None`: every text is searched.
+    /// A fast test that rules out most texts. `None`: every text is searched.
     filter: Option<Filter>,
     starts: Starts,
     automaton: AhoCorasick,
-    /// In byte order, as the automaton numbers them.
+    /// In byte order; indices are the automaton's pattern ids.
     patterns: Vec<Pattern>,
-    /// Length of the shortest and of the longest.
+    /// Length of the shortest and of the longest pattern.
     shortest: usize,
     longest: usize,
     names: Vec<String>,
-    /// What is looked for in likely stretches only.
+    /// Rare encodings, searched for only where they are likely.
     rare: Rare,
 }
 
-/// A stretch of text that gives a secret away.
+/// A range of text that reveals a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hit {
     bytes: Range<usize>,
@@ -67,13 +67,13 @@ impl Hit {
 }
 
 impl Redactor {
-    /// From `(name, value)` pairs of the environment: values of secret-looking names, 8 bytes or longer, and passwords
-    /// inside URLs.
+    /// From `(name, value)` pairs of the environment: values of at least 8 bytes whose names look secret, and passwords
+    /// in URLs.
     pub fn from_env(vars: impl IntoIterator<Item = (String, String)>) -> Self {
         Self::with_values(names::secrets(vars))
     }
 
-    /// From `(name, value)` pairs that are all secrets, whatever their names. Values below 8 bytes are left out.
+    /// From `(name, value)` pairs that are all secret, whatever their names. Values below 8 bytes are left out.
     pub fn with_values(values: Vec<(String, String)>) -> Self {
         let values: BTreeSet<(String, String)> = values.into_iter().collect();
         let mut names = Vec::new();
@@ -96,13 +96,14 @@ impl Redactor {
         }
     }
 
-    /// From `(name, value)` pairs of the environment: only the keys of model services, whatever other variables hold them too.
+    /// From `(name, value)` pairs of the environment: only the keys of model services. They are redacted by value, so
+    /// other variables with the same value are covered too.
     pub fn of_model_keys(vars: impl IntoIterator<Item = (String, String)>) -> Self {
         let keys = vars.into_iter().filter(|(name, _)| is_model_key(name));
         Self::with_values(keys.map(|(name, value)| (name, value.trim().to_owned())).collect())
     }
 
-    /// Whether there is nothing to look for.
+    /// Whether there is nothing to search for.
     pub fn is_empty(&self) -> bool {
         self.index.is_none()
     }
@@ -128,7 +129,7 @@ impl Redactor {
         Cow::Owned(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Every string (keys too) of `value` redacted in place.
+    /// Redacts every string (including keys) of `value` in place.
     pub fn redact_json(&self, value: &mut Value) {
         if self.is_empty() {
             return;
@@ -146,7 +147,7 @@ impl Redactor {
                 }
                 map.values_mut().for_each(|item| self.redact_json(item));
             }
-            // A number may be a secret of digits.
+            // A number may be a secret made of digits.
             Value::Number(number) => {
                 if let Cow::Owned(redacted) = self.redact(&number.to_string()) {
                     *value = Value::String(redacted);
@@ -156,7 +157,7 @@ impl Redactor {
         }
     }
 
-    /// The map with redacted keys; those that become equal are numbered, so that no entry is lost.
+    /// The map with redacted keys; keys that become equal are numbered, so that no entry is lost.
     fn renamed(&self, map: Map<String, Value>) -> Map<String, Value> {
         let mut renamed = Map::new();
         for (key, value) in map {
@@ -190,9 +191,9 @@ impl Redactor {
 }
 
 impl Index {
-    /// `None` when there is nothing to look for.
+    /// `None` if there is nothing to search for.
     fn new(names: Vec<String>, mut patterns: Vec<Pattern>, rare: Rare) -> Option<Self> {
-        // A pattern that itself holds a break is also looked for as it stands in a text without breaks.
+        // A pattern that contains a line break is also searched for in the form that it has after joining.
         let joined: Vec<Pattern> = Breaks::ALL
             .iter()
             .flat_map(|breaks| patterns.iter().filter_map(|pattern| pattern.joined(*breaks)))
@@ -200,7 +201,7 @@ impl Index {
         patterns.extend(joined);
         patterns.sort();
         patterns.dedup_by(|a, b| a.bytes == b.bytes);
-        // A DFA of the same patterns takes milliseconds to make, before the first request.
+        // Building a DFA of the same patterns would delay the first request by milliseconds.
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .kind(Some(AhoCorasickKind::ContiguousNFA))
@@ -225,7 +226,7 @@ impl Index {
         })
     }
 
-    /// All hits in order, none touching another: those that do are one, under the name of the first.
+    /// All hits in order. Adjacent or overlapping hits are merged under the name of the first.
     fn hits(&self, text: &[u8]) -> Vec<Hit> {
         let mut hits = Vec::new();
         if text.len() < self.shortest {
@@ -285,7 +286,7 @@ impl Index {
         out
     }
 
-    /// Whether a pattern begins with these bytes and goes on.
+    /// Whether some pattern starts with these bytes and is longer.
     fn may_go_on(&self, bytes: &[u8]) -> bool {
         let goes_on = || {
             let at = self
@@ -298,7 +299,7 @@ impl Index {
         (self.starts.may_be(bytes) && goes_on()) || self.rare.may_go_on(bytes)
     }
 
-    /// The first byte that must wait for more: from there on it may be the beginning of a secret.
+    /// The index of the first byte that must be held back: a secret may begin there.
     fn hold_from(&self, text: &[u8]) -> usize {
         let tail = text.get(text.len().saturating_sub(MAX_HELD)..).unwrap_or_default();
         let from = Breaks::of(tail).map(|breaks| self.hold_from_with(text, breaks));
@@ -326,14 +327,14 @@ impl Index {
     }
 }
 
-/// Redacts a stream of bytes; holds back what could be the beginning of a secret.
+/// Redacts a stream of bytes; holds back a tail that could be the beginning of a secret.
 pub struct RedactStream {
     index: Option<Arc<Index>>,
     held: Vec<u8>,
 }
 
 impl RedactStream {
-    /// Takes a piece, gives what is safe to pass on.
+    /// Takes a piece and returns what is safe to output.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let Some(index) = &self.index else {
             return piece.to_vec();
@@ -341,7 +342,7 @@ impl RedactStream {
         self.held.extend_from_slice(piece);
         let hits = index.hits(&self.held);
         let mut cut = index.hold_from(&self.held);
-        // A hit at the very end may still grow by padding or by the next part of a long value.
+        // A hit at the very end may still be extended by padding or by the next part of a long value.
         if let Some(last) = hits.last()
             && (last.bytes.end + 4 > self.held.len() || last.bytes.end > cut)
             && self.held.len() - last.bytes.start < MAX_HELD
@@ -349,7 +350,7 @@ impl RedactStream {
             cut = cut.min(last.bytes.start);
         }
         let now: Vec<Hit> = hits.into_iter().filter(|hit| hit.bytes.start < cut).collect();
-        // Too long to be held any longer: it goes out whole.
+        // Too long to be held back any longer, so all of it is output.
         if let Some(last) = now.last() {
             cut = cut.max(last.bytes.end);
         }
@@ -359,7 +360,7 @@ impl RedactStream {
         out
     }
 
-    /// Gives what was held back.
+    /// Ends the stream and returns what was held back.
     pub fn finish(&mut self) -> Vec<u8> {
         let held = std::mem::take(&mut self.held);
         match &self.index {

@@ -1,9 +1,9 @@
-//! Where a recipe came from, as the record has it. Finds nothing out.
+//! Where a recipe came from, as the journal records it.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a recipe came from, and whether it is believed in what it asks for itself. Told for the record only: a resume finds out
-/// again.
+/// Where a recipe came from, and whether its requests for itself are trusted. Recorded only for information: a resume
+/// determines trust again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecipeSource {
     /// As on the command line: a path, `git:REV:PATH` or `-`; empty for a prompt.
@@ -12,7 +12,7 @@ pub struct RecipeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     pub trusted: bool,
-    /// Why it is trusted or not: a fragment for people.
+    /// Why it is trusted or not: a phrase for people.
     pub why: String,
     /// Absolute paths of the files that the run must not write: recipe, policies, and what the recipe names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

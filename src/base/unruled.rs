@@ -1,4 +1,4 @@
-//! Changes that the policy would not have let a tool make, and what became of them. Rules on nothing.
+//! Changes that no rule would have let a tool make, and whether they were undone. Data only.
 
 use super::event::PatchTaken;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 /// A changed path that the policy would not have let a tool write. Never part of the patch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unruled {
-    /// Relative to the workspace. Where very many new files were found, a directory with a last `/`.
+    /// Relative to the workspace. If a great many new files were found, their directory, with a trailing `/`.
     pub path: String,
     pub change: Change,
-    /// The rule that speaks against it; `None` when no rule allows it.
+    /// The rule that forbids it; `None` when no rule allows it.
     pub rule: Option<String>,
     /// `no_rule`, `deny_rule`, `protected_path`, …: a reason code.
     pub code: String,
-    /// Whether a deny rule or a protected path speaks against it: it ends the run.
+    /// Whether a deny rule or a protected path forbids it; this ends the run.
     #[serde(default, skip_serializing_if = "is_false")]
     pub denied: bool,
-    /// Whether it is a new file that stays in the tree, because nothing of the run's base is lost by it.
+    /// Whether it is a new file that stays in the tree: leaving it loses nothing of the run's base.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left: bool,
-    /// Whether the old state is back.
+    /// Whether the previous state was restored.
     pub restored: bool,
 }
 
 impl Unruled {
-    /// Whether the old state must come back and has not.
+    /// Whether the previous state must be restored and has not been yet.
     pub fn is_due(&self) -> bool {
         !self.left && !self.restored
     }
@@ -38,7 +38,7 @@ pub enum Change {
     #[default]
     Modified,
     Deleted,
-    /// Only the right to execute it.
+    /// Only the executable bit.
     Mode,
 }
 
@@ -54,12 +54,12 @@ impl Change {
     }
 }
 
-/// What came of putting changes back.
+/// The result of restoring changed paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutBack {
     /// The tree afterwards.
     pub tree: String,
-    /// Paths, relative to the workspace, that could not be put back. All others that were due are.
+    /// Paths, relative to the workspace, that could not be restored. All other due paths were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
 }
@@ -69,7 +69,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl PatchTaken {
-    /// Marks what was put back.
+    /// Marks the changes that were restored.
     pub fn put_back(&mut self, done: &PutBack) {
         self.tree.clone_from(&done.tree);
         for unruled in self.unruled.iter_mut().filter(|unruled| unruled.is_due()) {

@@ -1,4 +1,5 @@
-//! What no rule allows, or only one that names it literally: outside, secrets, protected paths, special files, odd names. Sees no rule order.
+//! The fixed bounds that no rule lifts, or only one that names the path literally: places outside the workspace,
+//! secrets, protected paths, special files, unusual names.
 
 use super::closed::closes;
 use super::files::PathPattern;
@@ -12,7 +13,7 @@ use super::shell::Refusal;
 use crate::base::access::{Found, Place, Terrain};
 use crate::base::ruling::Asked;
 
-/// What stands against an access whatever the rules say.
+/// The bound that an access violates, whatever the rules say.
 pub fn refuse(
     need: &Need<'_>,
     policy: &Policy,
@@ -24,7 +25,7 @@ pub fn refuse(
         && used.place.is_none()
     {
         if !policy.writable_dirs(asked).is_empty() {
-            // It is judged with its real path when it is executed.
+            // It is judged with its real path at its exec.
             return None;
         }
         let reason = format!(
@@ -104,7 +105,7 @@ fn secret(place: &Place, writing: bool, need: &Need<'_>, policy: &Policy, asked:
     let why = if matches!(place.found, Found::Dir | Found::NewDir) {
         secret_like_dir(&place.path)?
     } else {
-        // A link may be asked for by a name that its target does not have.
+        // A link's name may differ from its target's.
         let name = place.asked.rsplit('/').next().unwrap_or_default();
         let other = || (place.path.rsplit('/').next() != Some(name)).then_some(name);
         secret_like(&place.path).or_else(|| other().and_then(secret_like))?
@@ -157,7 +158,7 @@ fn written(
     ))
 }
 
-/// Whether a written path is, or lies below, a protected name that no rule opens, or is a file of the run itself.
+/// Whether a written path is, or is below, a protected name that no rule opens, or is a file of the run itself.
 pub(super) fn protects(
     place: &Place,
     need: &Need<'_>,
@@ -195,9 +196,9 @@ pub(super) fn protects(
     None
 }
 
-/// Decides what python's tests do, from beside them or from above: protected where a rule freezes tests.
+/// Controls Python's tests from the same or a parent directory: protected where a rule freezes tests.
 pub(super) const TEST_HOOK: &str = "conftest.py";
-/// Paths of tests by custom: a rule that denies writing one of them freezes tests.
+/// Conventional paths of tests: a rule that denies writing one of them freezes tests.
 const TESTS: [&str; 6] = [
     "tests/test_a.py",
     "tests/unit/test_a.py",
@@ -221,7 +222,7 @@ fn below(place: &Place, set: &PolicySet, terrain: &Terrain<'_>) -> Option<String
     })
 }
 
-/// Whether an allow rule about this access has a path pattern with the property.
+/// Whether an allow rule for this access has a path pattern with the property.
 fn names(policy: &Policy, need: &Need<'_>, asked: &Asked<'_>, has: impl Fn(&PathPattern) -> bool) -> bool {
     let writing = matches!(need, Need::Write(_) | Need::ShellWrite(..));
     policy
@@ -231,14 +232,15 @@ fn names(policy: &Policy, need: &Need<'_>, asked: &Asked<'_>, has: impl Fn(&Path
         .any(|rule| rule.paths.iter().flatten().any(&has))
 }
 
-/// Whether a rule speaks of an access: of the tool that was asked for or, for a command's files, of the tool that does the same.
+/// Whether a rule applies to an access: to the called tool or, for a command's files, to the tool with the same effect.
 pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>, writing: bool) -> bool {
     let same = if writing { "write_file" } else { "read_file" };
     rule.is_about(asked.tool, asked.kind, asked.origin) || (need.is_shell() && rule.is_about_builtin(same))
 }
 
 impl Policy {
-    /// The directories in which some allow rule lets a command or `write_file` write, by the literal beginnings of its paths.
+    /// The directories in which some allow rule lets a command or `write_file` write, from the literal prefixes of its
+    /// paths.
     pub(super) fn writable_dirs(&self, asked: &Asked<'_>) -> Vec<String> {
         let about = |rule: &&Rule| {
             let by_command = rule.is_about(asked.tool, asked.kind, asked.origin) && rule.paths.is_some();
@@ -261,7 +263,7 @@ impl Policy {
 }
 
 impl PolicySet {
-    /// The directories in which every file lets something be written, by the literal beginnings of the rules' paths.
+    /// The directories in which every file lets something be written, from the literal prefixes of the rules' paths.
     pub(super) fn writable_dirs(&self, asked: &Asked<'_>) -> Vec<String> {
         let inside = |path: &str, dir: &str| dir.is_empty() || path == dir || path.starts_with(&format!("{dir}/"));
         let mut lists = self.files.iter().map(|file| file.writable_dirs(asked));
@@ -289,7 +291,7 @@ impl PolicySet {
             || self.hidden.iter().any(|dir| is_at_or_below(&parts, dir))
     }
 
-    /// Whether some rule keeps tests from being written.
+    /// Whether some rule denies writing tests.
     pub(super) fn freezes_tests(&self) -> bool {
         let mut rules = self
             .files

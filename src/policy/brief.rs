@@ -1,7 +1,9 @@
-//! What a policy allows, for the model: a few lines of its system prompt, so that it need not find out by denials. Judges nothing.
+//! Summarises a policy for the model in a few lines of the system prompt, so that it need not discover the policy
+//! through denials.
 //!
-//! The same policies give the same text, whatever their files are called and wherever they lie: requests of a run share their
-//! beginning, and a recording replays elsewhere. It is a summary: each call is ruled on by itself.
+//! Equal policies give equal text, whatever the names and paths of their files, so that requests of a run share their
+//! prefix (prompt caching) and a recording can be replayed elsewhere. It is only a summary: each call is ruled on
+//! separately.
 
 use super::files::PathPattern;
 use super::model::{Effect, FREE_TOOLS, Policy, PolicySet, Rule, SHELL, builtin_kind};
@@ -10,15 +12,15 @@ use crate::base::ruling::Decision;
 use crate::diag::render::escape;
 use std::fmt::Write as _;
 
-/// Bytes of one list of names; what is left out is counted.
+/// The most bytes in one list of names; the text says how many more there are.
 const LIST_BYTES: usize = 700;
 
-/// What several files grant of one sort.
+/// What the files grant together, in one category.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Granted {
     /// Anything.
     Any,
-    /// These; nothing when empty.
+    /// These entries; nothing if empty.
     Some(Vec<String>),
 }
 
@@ -28,7 +30,7 @@ impl Granted {
     }
 }
 
-/// What a built-in tool touches, and so which narrowing of a rule can let it through.
+/// What a built-in tool touches, and so which narrowing of a rule can apply to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Touches {
     Paths,
@@ -48,12 +50,13 @@ fn touches(tool: &str) -> Touches {
 }
 
 impl PolicySet {
-    /// Whether some call of a tool could be let through or wait for a person: whether it is worth telling the model of it.
+    /// Whether any call of a tool could be allowed or suspended for a person, so that declaring the tool to the model
+    /// is useful.
     ///
-    /// A tool that is not declared can be called all the same and is ruled on as any other.
+    /// An undeclared tool can still be called; the call is ruled on like any other.
     pub fn may_allow(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
         if *origin == Origin::Builtin && FREE_TOOLS.contains(&tool) {
-            // They see what commands of this run left running.
+            // These tools show commands that this run left running.
             return self.may_allow(SHELL, Kind::Execute, &Origin::Builtin);
         }
         self.files.iter().all(|policy| may_allow(policy, tool, kind, origin))
@@ -118,7 +121,7 @@ impl PolicySet {
         }
     }
 
-    /// Prefixes of commands that every file allows: of two that lie in each other the longer one.
+    /// Command prefixes that every file allows; if one extends another, the longer one counts.
     fn granted_commands(&self) -> Granted {
         self.agreed_on(
             |policy| {
@@ -176,7 +179,7 @@ impl PolicySet {
         )
     }
 
-    /// What all files grant: entries of one that `within` finds in an entry of the others.
+    /// What all files grant: the entries of one file for which `within` finds an entry in each of the others.
     fn agreed_on(&self, of: impl Fn(&Policy) -> Granted, within: impl Fn(&str, &str) -> bool) -> Granted {
         let narrower = |ours: &[String], theirs: &[String]| -> Vec<String> {
             let kept = ours.iter().filter(|one| theirs.iter().any(|other| within(one, other)));
@@ -198,7 +201,7 @@ impl PolicySet {
         })
     }
 
-    /// Programs, prefixes or places that are allowed and nearest to what was asked for, for the answer to a denied call.
+    /// Allowed programs, prefixes or places that are most similar to the request, for the answer to a denied call.
     pub(super) fn allowed_like(&self, command: &str) -> Vec<String> {
         let Granted::Some(all) = self.granted_commands() else {
             return Vec::new();
@@ -216,14 +219,14 @@ impl PolicySet {
                 programs.push(name);
             }
         }
-        // The ones that look most like it first: `python` for `python3`.
+        // The most similar first: `python` for `python3`.
         let score = |name: &String| (strsim::jaro_winkler(name, &wanted) * 1000.0).round() as u64;
         let near = |name: &String| score(name) > 900;
         programs.sort_by_key(|name| std::cmp::Reverse(if near(name) { score(name) } else { 0 }));
         programs
     }
 
-    /// The places that a tool may write or read, as patterns; empty where there are none or any.
+    /// The places that a tool may write or read, as patterns; empty if there are none or if all are allowed.
     pub(super) fn allowed_places(&self, tool: &str) -> Vec<String> {
         match self.granted_paths(tool) {
             Granted::Any => Vec::new(),
@@ -231,7 +234,7 @@ impl PolicySet {
         }
     }
 
-    /// The hosts that `web_fetch` may ask.
+    /// The hosts that `web_fetch` may request.
     pub(super) fn allowed_hosts(&self) -> Vec<String> {
         match self.granted_hosts() {
             Granted::Any => Vec::new(),
@@ -239,7 +242,7 @@ impl PolicySet {
         }
     }
 
-    /// Whether no command at all is allowed.
+    /// Whether no command is allowed at all.
     pub(super) fn allows_no_command(&self) -> bool {
         self.granted_commands().is_nothing()
     }
@@ -266,7 +269,7 @@ fn may_allow(policy: &Policy, tool: &str, kind: Kind, origin: &Origin) -> bool {
     rules.any(|rule| matches!(rule.effect, Effect::Allow | Effect::Suspend) && could_fit(rule, tool, origin))
 }
 
-/// Whether what a rule is narrowed to is something that the tool touches. What tools of others touch is not known.
+/// Whether a rule's narrowing can apply to what the tool touches. For tools that are not built in this is unknown.
 fn could_fit(rule: &Rule, tool: &str, origin: &Origin) -> bool {
     if *origin != Origin::Builtin || !rule.is_narrowed() {
         return true;
@@ -279,7 +282,7 @@ fn could_fit(rule: &Rule, tool: &str, origin: &Origin) -> bool {
     }
 }
 
-/// What the allow rules of a file grant of a built-in tool; `None` from `entries` stands for anything.
+/// What the allow rules of a file grant for a built-in tool; `None` from `entries` means anything.
 fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
     let mut all = Vec::new();
     let allows = policy
@@ -301,7 +304,7 @@ fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<S
     Granted::Some(all)
 }
 
-/// Prefixes of one program as one entry: `cargo build|check|test`.
+/// Combines prefixes of one program into one entry: `cargo build|check|test`.
 fn grouped(prefixes: &[String]) -> Vec<String> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for prefix in prefixes {
@@ -321,7 +324,7 @@ fn grouped(prefixes: &[String]) -> Vec<String> {
     groups.into_iter().map(entry).collect()
 }
 
-/// The entries on one line, as many as there is room for.
+/// As many entries on one line as fit.
 pub(super) fn limited(entries: &[String]) -> String {
     let mut out = String::new();
     for (n, entry) in entries.iter().enumerate() {
@@ -333,7 +336,7 @@ pub(super) fn limited(entries: &[String]) -> String {
         if n > 0 {
             out.push_str(", ");
         }
-        // A single entry longer than the room is cut: the text is bounded whatever a file holds.
+        // A single entry that is too long is cut, so that the text is bounded whatever a file contains.
         let end = entry.floor_char_boundary(LIST_BYTES.min(entry.len()));
         out.push_str(&entry[..end]);
     }
@@ -471,7 +474,7 @@ rules:
                 "write_todos"
             ]
         );
-        // A rule that is narrowed to something else lets nothing of a tool through.
+        // A rule that is narrowed to another kind of access does not apply to a tool.
         assert_eq!(declared(&set(&["rules: [{ allow: '*', paths: ['src/**'] }]"])).len(), 6);
         assert_eq!(
             declared(&set(&["rules: [{ allow: '*', hosts: [docs.rs] }]"])),

@@ -1,4 +1,5 @@
-//! What a call of a built-in tool would touch, by its arguments alone: for explanations without a workspace. The tools themselves say it exactly.
+//! Estimates what a call of a built-in tool would touch from its arguments alone, for explanations without a workspace.
+//! The tools themselves compute it exactly.
 
 use super::load::lexical;
 use super::model::{KnownTools, SHELL};
@@ -6,9 +7,9 @@ use crate::base::access::{Access, CommandAccess, Found, Place, Terrain};
 use crate::base::call::{Kind, Origin};
 use serde_json::Value;
 
-/// The canonical name, kind, origin and access of a call; names decide where no tree is looked at.
+/// The canonical name, kind, origin and access of a call, judged by names alone because no tree is read.
 ///
-/// Unknown tools touch nothing that is known: `SERVER__TOOL` is an MCP tool, everything else a discovered one.
+/// For an unknown tool no accesses are known: `SERVER__TOOL` counts as an MCP tool, any other name as a discovered one.
 pub fn by_name(tool: &str, args: &Value) -> (String, Kind, Origin, Access) {
     let known = KnownTools::builtin();
     let Some(name) = known.canonical(tool) else {
@@ -85,7 +86,7 @@ fn urls(args: &Value) -> Vec<String> {
         .collect()
 }
 
-/// A terrain without a tree: names alone say what lies inside, nothing is there yet, no glob matches anything.
+/// A terrain without a tree: paths alone decide what is inside, nothing exists yet, and no glob matches anything.
 pub fn without_tree<T>(then: impl FnOnce(&Terrain<'_>) -> T) -> T {
     let expand = |_: &str| Vec::new();
     let locate = |path: &str| Place {

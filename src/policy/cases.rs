@@ -1,4 +1,4 @@
-//! `policy test`: a table of calls with the rulings that they must get. Prepares no call: the judge is handed in.
+//! `policy test`: a table of calls with their expected rulings.
 //!
 //! ```yaml
 //! version: 1
@@ -9,8 +9,9 @@
 //!   - { tool: replace, args: { file_path: src/a.rs, old_string: a, new_string: b }, expect: modify, name: rustfmt runs }
 //! ```
 //!
-//! Each case has one of `command`, `read`, `write`, `list`, `fetch` and `tool` (with `args`, with or without a `dir` for `command`), and `expect`;
-//! `rule` (an id or `FILE:LINE`) and `code` (with or without its detail) are compared when they are there.
+//! Each case has exactly one of `command`, `read`, `write`, `list`, `fetch` and `tool` (with `args`; `command` may have
+//! a `dir`), and `expect`; `rule` (an id or `FILE:LINE`) and `code` (with or without its detail) are compared if
+//! present.
 
 use super::model::SHELL;
 use super::parse::string;
@@ -20,10 +21,10 @@ use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Span, parse as parse_yaml};
 use serde_json::{Value, json};
 
-/// One line of the table.
+/// One case of the table.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// For people: its `name`, else the call.
+    /// For people: its `name`, or else the call.
     pub title: String,
     pub tool: String,
     /// A JSON object.
@@ -35,11 +36,11 @@ pub struct Case {
     pub span: Span,
 }
 
-/// What came of a table.
+/// The result of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub total: usize,
-    /// One error for each case that was ruled otherwise.
+    /// One error for each case with a different ruling.
     pub failed: Vec<Diagnostic>,
 }
 
@@ -62,7 +63,7 @@ const DECISIONS: [(&str, &str); 5] = [
     ("at_exec", "at_exec"),
 ];
 
-/// Reads a table.
+/// Parses a table.
 ///
 /// # Errors
 /// All problems of the file.
@@ -131,7 +132,7 @@ fn case(node: &Node, problems: &mut Problems) -> Option<Case> {
     })
 }
 
-/// Puts every case before the judge. What the judge cannot prepare (an unknown tool, bad arguments) is a failed case.
+/// Judges every case. A case that the judge cannot prepare (an unknown tool, bad arguments) fails.
 pub fn run(cases: &[Case], mut judge: impl FnMut(&Case) -> Result<Ruling, String>) -> Report {
     let failed = cases.iter().filter_map(|case| match judge(case) {
         Ok(ruling) => mismatch(case, &ruling),

@@ -1,4 +1,4 @@
-//! A changed path held against the policy as a write by a tool. Knows neither tree nor patch.
+//! Rules on a changed path as if a tool had written it.
 
 use super::bounds::{protects, refuse};
 use super::fit::{allows, forbids, path_fits};
@@ -10,27 +10,28 @@ use crate::base::call::{Kind, Origin};
 use crate::base::ruling::Asked;
 use serde_json::Value;
 
-/// Whose a change is.
+/// The author of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Author {
-    /// The model's, by a call of a tool; also what servers, discovered tools and steps of an untrusted recipe do.
+    /// The model, by a tool call; also servers, discovered tools and steps of an untrusted recipe.
     Call,
-    /// The recipe's author's, by a `run` step of a trusted recipe: deny rules and protected paths bind, allow rules do not.
+    /// The recipe's author, by a `run` step of a trusted recipe: deny rules and protected paths apply, allow rules are
+    /// not required.
     TrustedStep,
-    /// The person's who approved a held call: bound as a trusted step is.
+    /// The person who approved a suspended call: the same rules apply as to a trusted step.
     Approved,
 }
 
-/// What the policy says of a change.
+/// The ruling on a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeRuling {
     Allowed,
-    /// A deny rule that names the path, or its protection, speaks against it.
+    /// A deny rule that names the path, or its protection, forbids the change.
     Denied {
         rule: Option<String>,
         code: String,
     },
-    /// No tool could have made it, and nothing denies it.
+    /// No rule allows it and none denies it.
     Unruled {
         rule: Option<String>,
         code: String,
@@ -44,9 +45,9 @@ const WRITERS: [(&str, Kind); 3] = [
     (SHELL, Kind::Execute),
 ];
 
-/// Rules on one changed path, relative to the workspace, as on a write of that path by `write_file`, by `replace`, or by a command
-/// whose rule covers it by its `paths`. What one tool may write in all files is allowed; a deny rule with `paths` counts whichever
-/// tool it names. `times` and the arguments of calls play no part.
+/// Rules on one changed path, relative to the workspace, as on a write of that path by `write_file`, by `replace`, or
+/// by a command whose rule covers it by its `paths`. The change is allowed if one of these tools may make it under all
+/// files; a deny rule with `paths` counts whichever tool it names. `times` and conditions on arguments are ignored.
 pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
     let place = Place::of_tree(path);
     let used = FileUse::of_tree(path);
@@ -100,14 +101,14 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
     }
 }
 
-/// One tool and the write that it would make.
+/// One tool and the write that it would have made.
 struct Writer<'a> {
     asked: Asked<'a>,
     need: Need<'a>,
 }
 
 impl Writer<'_> {
-    /// What stands against it in some file whatever the rules say.
+    /// The bound of some file that the write violates, whatever the rules say.
     fn refused(&self, set: &PolicySet) -> Option<Refusal> {
         let locate = |path: &str| Place {
             asked: path.to_owned(),
@@ -124,13 +125,13 @@ impl Writer<'_> {
             .find_map(|policy| refuse(&self.need, policy, set, &self.asked, &terrain))
     }
 
-    /// Whether the path is protected from the tool by some file.
+    /// Whether some file protects the path from the tool.
     fn is_protected(&self, set: &PolicySet, place: &Place) -> bool {
         let by = |policy| protects(place, &self.need, policy, set, &self.asked).is_some() || set.is_hidden(&place.path);
         set.files.iter().any(by)
     }
 
-    /// The first rule of this effect that names the path.
+    /// The first rule with this effect that names the path.
     fn named<'s>(&self, set: &'s PolicySet, effect: &Effect) -> Option<&'s Rule> {
         let rules = set.files.iter().flat_map(|policy| &policy.rules);
         rules
@@ -138,7 +139,7 @@ impl Writer<'_> {
             .find(|rule| forbids(rule, &self.need, &self.asked).is_ok())
     }
 
-    /// Whether a file lets the tool make the write.
+    /// Whether a file allows the tool to make the write.
     fn is_allowed(&self, policy: &Policy) -> bool {
         let strict = |rule: &&Rule| matches!(rule.effect, Effect::Deny | Effect::Suspend);
         let held = policy
@@ -154,7 +155,8 @@ impl Writer<'_> {
         let (true, Need::ShellWrite(used, _)) = (self.asked.tool == SHELL, &self.need) else {
             return allows(rule, &self.need, &self.asked).is_ok();
         };
-        // Which command made the change is not known: a rule on some commands lets one of them make it.
+        // It is unknown which command made the change: a rule for some commands allows it, since one of them could have
+        // made it.
         let speaks =
             rule.is_about_builtin(SHELL) && rule.paths.is_some() && rule.hosts.is_none() && rule.with.is_empty();
         let place = used.place.as_ref();

@@ -1,6 +1,6 @@
-//! Which paths no command may write, for the sandbox: protected paths, the run's own files, and what rules deny or hold for
-//! writing by path. Asked for every name of a tree: an ordinary name is answered by a few table look-ups and one set of globs,
-//! without an allocation.
+//! Computes the paths that no command may write, for the sandbox: protected paths, the run's own files, and paths that
+//! rules deny or suspend for writing. Called for every name of a tree, so the common case costs a few table look-ups
+//! and one glob set, and no allocation.
 
 use super::bounds::TEST_HOOK;
 use super::files::build;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl PolicySet {
-    /// What stays unwritten by commands, whoever grants what.
+    /// The paths that commands must not write, whatever is granted.
     pub fn closed(&self) -> Arc<dyn ClosedPaths> {
         Arc::new(Closed::of(self))
     }
@@ -27,11 +27,12 @@ struct Closed {
     names: Names,
     /// Folded paths of the run's own files and directories.
     own: Vec<String>,
-    /// Whether some rule keeps tests from being written, so that what decides about them is closed too.
+    /// Whether some rule denies writing tests, so that files that control tests are closed too.
     freezes_tests: bool,
-    /// Index of file and rule of those that close by path.
+    /// Indices (file, rule) of the rules that close paths.
     rules: Vec<(usize, usize)>,
-    /// What any of the rules' patterns may touch, over paths as they are and over folded ones. `None`: everything may be.
+    /// Paths that any of these rules' patterns may match: globs for paths as written, and for folded ones. `None` means
+    /// any path.
     touched: Option<(GlobSet, GlobSet)>,
 }
 
@@ -119,7 +120,7 @@ impl Closed {
         self.own.iter().any(below)
     }
 
-    /// Whether one of the run's own paths lies directly in a directory.
+    /// Whether one of the run's own paths is an entry of a directory.
     fn owns_a_name(&self, folded: &str) -> bool {
         self.own.iter().any(|own| match own.rsplit_once('/') {
             Some((dir, _)) => dir == folded,
@@ -127,7 +128,7 @@ impl Closed {
         })
     }
 
-    /// Whether the path is one of the protected names or lies below one, and is not opened.
+    /// Whether the path is a protected name or below one, and not opened by rules.
     fn is_protected(&self, path: &str, folded: &str, is_dir: bool) -> bool {
         if self.is_test_hook(path, folded) {
             return true;
@@ -141,7 +142,7 @@ impl Closed {
         !self.opens(entry, path, is_dir)
     }
 
-    /// Whether the path decides about frozen tests, and no file names it literally for writing.
+    /// Whether the path controls frozen tests and no file names it literally for writing.
     fn is_test_hook(&self, path: &str, folded: &str) -> bool {
         let named = |pattern: &super::files::PathPattern| {
             pattern
@@ -161,8 +162,8 @@ impl Closed {
         self.freezes_tests && folded.rsplit('/').next() == Some(TEST_HOOK) && !opened()
     }
 
-    /// Whether every file has an allow rule for writing that names the protected name literally and covers the path. Of a
-    /// directory it is enough that something below it may be opened.
+    /// Whether every file has an allow rule for writing that names the protected name literally and covers the path.
+    /// For a directory it is enough that something below it may be opened.
     fn opens(&self, entry: &Entry, path: &str, is_dir: bool) -> bool {
         let place = Place::of_tree(path);
         self.set.files.iter().all(|policy| {
@@ -184,7 +185,8 @@ impl Closed {
     }
 }
 
-/// Whether a rule that opens git's own directory to git opens this path: what configures git, or is run by it, stays closed.
+/// Whether a rule that opens the git directory for git opens this path: configuration, and programs that git runs, stay
+/// closed.
 fn opens_below_git(path: &str) -> bool {
     const CLOSED: [&str; 6] = ["config", "config.worktree", "hooks", "info", "modules", "worktrees"];
     match path.split_once('/') {
@@ -197,7 +199,7 @@ fn opens_below_git(path: &str) -> bool {
     }
 }
 
-/// Whether a rule closes the paths that it names: no command writes what is denied, or held for a person, for writing.
+/// Whether a rule closes the paths that it names: commands must not write what is denied or suspended for writing.
 pub(super) fn closes(rule: &Rule) -> bool {
     let writes = ["write_file", "replace", SHELL];
     matches!(rule.effect, Effect::Deny | Effect::Suspend)
@@ -253,7 +255,7 @@ impl ClosedPaths for Closed {
     }
 }
 
-/// Gives the folded form of a path. Most names are their own; the case of the others is folded in a buffer that stays.
+/// Passes on the folded form of a path. Most names equal their folded form; ASCII case is folded in a reused buffer.
 fn folded<T>(path: &str, with: impl FnOnce(&str) -> T) -> T {
     match form(path) {
         Form::Folded => with(path),
@@ -268,22 +270,22 @@ fn folded<T>(path: &str, with: impl FnOnce(&str) -> T) -> T {
 }
 
 enum Form {
-    /// It is its own folded form.
+    /// Equal to its folded form.
     Folded,
-    /// But for the case of ASCII letters.
+    /// Differs only in the case of ASCII letters.
     Case,
-    /// Something in it may fold.
+    /// May contain anything else that folds.
     Odd,
 }
 
 fn form(path: &str) -> Form {
     let mut form = Form::Folded;
-    // As if a separator stood before the first component.
+    // As if a separator preceded the first component.
     let mut before = b'/';
     for byte in path.bytes() {
         match byte {
             b'A'..=b'Z' => form = Form::Case,
-            // Ends of components that are cut off, and empty components.
+            // Trailing characters that folding removes, and empty components.
             b'/' if matches!(before, b'/' | b'.' | b' ') => return Form::Odd,
             b' ' if before == b'/' => return Form::Odd,
             b'\\' | b':' | b'~' | 0..=31 | 127.. => return Form::Odd,
@@ -297,13 +299,13 @@ fn form(path: &str) -> Form {
     }
 }
 
-/// The first components of protected names, so that most names are passed over without looking further.
+/// An index of the first components of protected names, so that most names are ruled out quickly.
 #[derive(Debug)]
 struct Names {
-    /// By the first byte: bit N is set when a whole name of N bytes begins so.
+    /// By first byte: bit N is set if a complete name of N bytes begins with it.
     lengths: Box<[u128; 256]>,
     whole: HashSet<&'static str>,
-    /// By the first byte: names that are only beginnings.
+    /// By first byte: names that are only prefixes.
     beginnings: Vec<Vec<&'static str>>,
     endings: Vec<&'static str>,
 }
@@ -326,7 +328,7 @@ impl Names {
                 None => (entry.path, false),
             };
             let Some(byte) = first.bytes().next() else { continue };
-            // A name that is longer than the mask counts as a beginning, which is looked at always.
+            // A name that is too long for the mask is stored as a prefix, and prefixes are always compared.
             if (entry.prefix && !more) || first.len() > 127 {
                 if let Some(list) = names.beginnings.get_mut(usize::from(byte)) {
                     list.push(first);
@@ -341,7 +343,7 @@ impl Names {
         names
     }
 
-    /// Whether a folded path may hold a protected name. Never says no when it does.
+    /// Whether a folded path may contain a protected name. No false negatives.
     fn may_hold(&self, folded: &str) -> bool {
         folded.split('/').any(|name| self.may_be(name))
     }

@@ -1,6 +1,6 @@
-//! The closed list of reason codes: what each means and what to do about it. Decides nothing.
+//! The closed list of reason codes: what each means and what to do about it.
 
-/// One reason code. Those with `detail` are followed by `:` and a value, as `unknown_option:--pre`.
+/// One reason code. A code with `detail` is followed by `:` and a value, such as `unknown_option:--pre`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     pub code: &'static str,
@@ -214,7 +214,7 @@ pub const CODES: &[Code] = &[
     plain("secret_hit", "outgoing data holds a secret", "leave the secret out"),
 ];
 
-/// The entry of a code with or without its detail.
+/// The entry for a code with or without its detail.
 pub fn find(code: &str) -> Option<&'static Code> {
     let base = code.split(':').next().unwrap_or_default();
     CODES

@@ -1,4 +1,5 @@
-//! The one entry: a call, what it touches, the policies, what was used so far; out comes the ruling. Pure, total, bounded.
+//! Decides one call: from its accesses, the policies and the counted uses it computes the ruling. Pure, total and
+//! bounded.
 
 mod coverage;
 
@@ -14,7 +15,8 @@ use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
 use crate::base::ruling::{Asked, Considered, Decision, Deferred, Ruling};
 use coverage::Coverage;
 
-/// Rules on one call, as [`decide_with`] does where programs are judged at their exec unless a file asks for the sandbox level `none`.
+/// Rules on one call like [`decide_with`]; programs count as judged at their exec unless a file requests the sandbox
+/// level `none`.
 pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Terrain<'_>, uses: &Uses) -> Ruling {
     let witness = set.sandbox().level != super::WishedLevel::None;
     decide_with(set, asked, access, terrain, uses, witness)
@@ -22,9 +24,10 @@ pub fn decide(set: &PolicySet, asked: &Asked<'_>, access: &Access, terrain: &Ter
 
 /// Rules on one call.
 ///
-/// Each access must be covered by an allow rule of every file; a deny or suspend rule matches if any access does; what
-/// the bounds refuse (outside, secret-like, protected …) is denied whatever the rules say. The strictest of all files wins.
-/// `witness`: whether each program is judged again when it is executed, so that words which are not known before are left to that.
+/// Each access must be covered by an allow rule of every file; a deny or suspend rule matches if any access does.
+/// Accesses that the bounds refuse (outside, secret-like, protected …) are denied whatever the rules say. The strictest
+/// ruling of all files wins. `witness` says whether each program is judged again at its exec, so that words that are
+/// unknown before can be left to that.
 pub fn decide_with(
     set: &PolicySet,
     asked: &Asked<'_>,
@@ -52,7 +55,8 @@ pub fn decide_with(
     }
 }
 
-/// The ruling of groups of files that read commands with different profiles: the strictest, and what all of them grant.
+/// Combines the rulings of groups of files with different profiles: the strictest ruling, and the intersection of their
+/// grants.
 fn agreed(rulings: Vec<Ruling>) -> Ruling {
     let writes = rulings
         .iter()
@@ -75,8 +79,9 @@ fn agreed(rulings: Vec<Ruling>) -> Ruling {
     }
 }
 
-/// The commands of a call that are ruled here and now, for [`super::exec::Setting::ruled`]: those without a word that is not known.
-/// Empty when they cannot be read. With it: whether the text takes up a virtual environment (`source .venv/bin/activate`).
+/// The commands of a call that are ruled on before it starts, for [`super::exec::Setting::ruled`]: those without
+/// unknown words. Empty if the text cannot be read. Also returns whether the text activates a virtual environment
+/// (`source .venv/bin/activate`).
 pub fn ruled_commands(
     set: &PolicySet,
     asked: &Asked<'_>,
@@ -141,7 +146,8 @@ fn ruled_by(
                 let starts = effect_by_rules(set, asked, simple).starts;
                 let (program, words, launched) = match simple.launches.first() {
                     Some(launch) => {
-                        // What was not vouched for was allowed by the runner's own words: nothing can be lost.
+                        // An unvouched command was allowed by the runner's own words, so the exec needs no second
+                        // check.
                         let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
                         (&launch.program, exact(&launch.words).unwrap_or_default(), vouched)
                     }
@@ -170,7 +176,7 @@ fn ruled_by(
     (ruled, activates)
 }
 
-/// All that a ruling looks at beside the call's accesses.
+/// The inputs of a ruling besides the call's accesses.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub set: &'a PolicySet,
@@ -180,12 +186,12 @@ pub(super) struct Context<'a> {
     pub witness: bool,
 }
 
-/// Rules on accesses whose commands were read.
+/// Rules on accesses whose commands have already been read.
 pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Reading]) -> Ruling {
     let words: Vec<Vec<String>> = readings.iter().flat_map(shell::texts).collect();
     let mut needs = gather(access, readings);
     if !readings.is_empty() {
-        // What is executed is all that is asked about here.
+        // At an exec only the command itself is judged, not the tool.
         needs.retain(|need| !matches!(need, Need::Tool));
     }
     if needs.len() > MAX_NEEDS {
@@ -219,7 +225,8 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Readin
     }
 }
 
-/// What the commands may write together: each by its profile, its operands and redirects, and the rules that cover it.
+/// What the commands may write together, computed for each from its profile, its operands and redirects, and the rules
+/// that cover it.
 fn writes(context: &Context<'_>, readings: &[Reading]) -> Writes {
     let mut all = Writes::Nothing;
     for reading in readings {
@@ -259,7 +266,7 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
     Writes::Paths { paths, maybe }
 }
 
-/// The commands that are ruled at their exec.
+/// The commands that are ruled on at their exec.
 fn deferred(context: &Context<'_>, readings: &[Reading]) -> Vec<Deferred> {
     let mut found = Vec::new();
     for simple in readings.iter().flat_map(|reading| &reading.commands) {
@@ -277,7 +284,8 @@ fn deferred(context: &Context<'_>, readings: &[Reading]) -> Vec<Deferred> {
     found
 }
 
-/// What a command does beside its operands: its profile, as the rules of every file that cover it lift or narrow it.
+/// What a command does besides its operands: according to its profile, as lifted or narrowed by the covering rules of
+/// every file.
 pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simple) -> shell::Effect {
     let mut least: Option<shell::Effect> = None;
     for policy in &set.files {
@@ -319,7 +327,8 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &Asked<'_>, simple: &Simpl
     least.unwrap_or_else(|| simple.effect.clone())
 }
 
-/// Whether a rule names the way in which an installed program is started (`npx eslint`, `.venv/bin/ruff`), not only the program.
+/// Whether a rule names the runner or path of an installed program (`npx eslint`, `.venv/bin/ruff`), not only the
+/// program.
 fn launched_as(rule: &Rule, simple: &Simple) -> bool {
     let prefixes = rule.commands.iter().flatten();
     prefixes
@@ -327,7 +336,7 @@ fn launched_as(rule: &Rule, simple: &Simple) -> bool {
         .any(|by| by.launch)
 }
 
-/// Whether a rule spells out the script that a shell is given: `bash fix.sh` grants what `./fix.sh` would.
+/// Whether a rule names the script that a shell runs: `bash fix.sh` grants what `./fix.sh` would.
 fn spells_script(rule: &Rule, simple: &Simple) -> bool {
     let prefixes = rule.commands.iter().flatten();
     let mut spelled = prefixes.filter_map(|prefix| shell::matched(&prefix.words, simple));
@@ -335,7 +344,7 @@ fn spells_script(rule: &Rule, simple: &Simple) -> bool {
     script.is_some_and(|script| !script.text.starts_with('-')) && spelled.any(|words| words >= 2)
 }
 
-/// The one that may start less.
+/// Whichever of the two may start less.
 pub(super) fn narrower(first: Starts, second: Starts) -> Starts {
     let rank = |starts: &Starts| match starts {
         Starts::Nothing => 0,
@@ -384,7 +393,8 @@ fn denied(refusal: Refusal) -> Ruling {
     }
 }
 
-/// The strictest of the files' rulings, with what all of them considered. Two different programs to rewrite a call deny it.
+/// The strictest ruling of all files, with the rules that all of them considered. If two files rewrite the call with
+/// different programs, it is denied.
 fn strictest(rulings: Vec<Ruling>) -> Ruling {
     let mut considered = Vec::new();
     let mut uses: Vec<String> = Vec::new();
@@ -429,7 +439,7 @@ fn conflict(pipes: &[String]) -> Ruling {
     })
 }
 
-/// What one file is judged with.
+/// The inputs for judging one file's rules.
 struct Judge<'a> {
     set: &'a PolicySet,
     asked: &'a Asked<'a>,
@@ -464,7 +474,7 @@ impl Judge<'_> {
         Ruling { considered, ..ruling }
     }
 
-    /// The first deny (or suspend) rule that matches, with the access, and how all of them fared.
+    /// The first deny (or suspend) rule that matches, with the access, and the result of matching each of them.
     fn forbidding<'p>(&self, policy: &'p Policy, effect: &Effect) -> (Option<(&'p Rule, Need<'_>)>, Vec<Considered>) {
         let mut first = None;
         let mut considered = Vec::new();
@@ -513,10 +523,11 @@ impl Judge<'_> {
 
     fn uncovered(&self, policy: &Policy, need: &Need<'_>, near: Option<Refusal>) -> Ruling {
         let what = need.describe(self.asked);
-        // The model reads this: where the file lies is nothing that a recording should hold.
+        // The model reads this text, and a recording should not depend on where the file is: only the file name is
+        // shown.
         let file = policy.source.name.rsplit('/').next().unwrap_or_default();
         let instead = match &near {
-            // What a profile says against its words is nearer than any other command.
+            // A problem with the words of a known program is more useful than suggesting another command.
             Some(_) => nearest::known(self.set, need),
             None => nearest::instead(self.set, need),
         };
@@ -532,7 +543,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The line that says which rule is missing.
+    /// A sentence that says which rule is missing.
     fn missing_rule(&self, need: &Need<'_>) -> String {
         let tool = self.asked.tool;
         let path = need.place().map_or(".", |(place, _)| shown(place));
@@ -604,7 +615,7 @@ impl Judge<'_> {
     }
 }
 
-/// A refusal with what the model can do before what the policy's author could write.
+/// A refusal that names first what the model can do, then what the policy's author could write.
 fn with_instead(refusal: Refusal, instead: Option<String>) -> Refusal {
     let fix = match (instead, refusal.fix.as_str()) {
         (None, _) => return refusal,
@@ -622,7 +633,7 @@ fn uncovered_code(need: &Need<'_>) -> &'static str {
     }
 }
 
-/// The reason that says most: "another tool" gives way to any other.
+/// Keeps the most specific reason: "another tool" is replaced by any other.
 fn keep_nearest(why: &mut String, new: &str) {
     if why == "another tool" {
         new.clone_into(why);

@@ -1,5 +1,5 @@
-//! Rules on a program at the moment it is executed, with the words, path and directory that it really has. Pure: the witness in
-//! `process` asks, the engine hands in the tree.
+//! Rules on a program at its exec, with its actual arguments, path and directory. Pure: the witness in `process` calls
+//! it, and the engine passes in access to the tree.
 
 use super::decide::{Context, narrower, rule_on};
 use super::fit::forbids;
@@ -12,39 +12,39 @@ use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Starts, WritePath, Writes
 use crate::base::ruling::{Asked, Decision};
 use std::path::{Component, Path, PathBuf};
 
-/// What stays the same for all execs of one command.
+/// The data that is the same for all execs of one command.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// Canonical root of the workspace.
     pub root: PathBuf,
-    /// Directories in which the command looks for programs (its `PATH`), as far as they were there before it started: what a command
-    /// makes itself (in its own `/tmp`, say) is no program of the machine.
+    /// Directories in which the command looks for programs (its `PATH`), if they existed before it started: directories
+    /// that a command creates (for example in its own `/tmp`) hold no programs of the machine.
     pub path: Vec<PathBuf>,
     /// Directories outside the workspace that the command may write: nothing in them counts as a program of the machine.
     pub writable: Vec<PathBuf>,
-    /// Directories in those that it may only read.
+    /// Subdirectories of these that the command may only read.
     pub read_only: Vec<PathBuf>,
-    /// The commands of the text that were ruled before it started.
+    /// The commands of the text that were ruled on before it started.
     pub ruled: Vec<RuledCommand>,
-    /// Whether the command sources a virtual environment's `activate`, which asks for the system's name.
+    /// Whether the command sources a virtual environment's `activate`, which runs `uname`.
     pub activates: bool,
 }
 
-/// A command whose words are all known, as it was allowed (or approved) before it started.
+/// A command with only known words that was allowed (or approved) before it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuledCommand {
-    /// The words behind the program's name.
+    /// The words after the program's name.
     pub rest: Vec<String>,
     /// Identity of the program: a bare name, an absolute path, or `./` and a path from the workspace's root.
     pub program: String,
-    /// Directories in which it was ruled, relative to the workspace's root.
+    /// Directories for which it was ruled on, relative to the workspace's root.
     pub dirs: Vec<String>,
     pub starts: Starts,
-    /// It starts an installed program by its name: which one that is, is looked at again when it happens.
+    /// Whether it starts an installed program by name; which program that is, is checked again at exec.
     pub launched: bool,
 }
 
-/// The answer to one exec.
+/// Judges one exec.
 pub fn judge(set: &PolicySet, asked: &Asked<'_>, setting: &Setting, exec: &Exec, terrain: &Terrain<'_>) -> ExecAnswer {
     let Some(groups) = set.by_profiles() else {
         return judge_by(set, asked, setting, exec, terrain);
@@ -98,7 +98,7 @@ fn not_granted(exec: &Exec) -> ExecDenial {
     }
 }
 
-/// The real words for people, at most 200 characters.
+/// The actual arguments for people, at most 200 characters.
 fn shown(exec: &Exec) -> String {
     let name = exec.path.file_name().unwrap_or_default().to_string_lossy();
     let words = exec.argv.iter().skip(1).map(String::as_str);
@@ -112,13 +112,13 @@ fn shown(exec: &Exec) -> String {
     }
 }
 
-/// Names under which rules may know the program: by its place in the workspace, by its bare name when it lies where the command looks for
-/// programs, else by its absolute path.
+/// Names by which rules may refer to the program: its path in the workspace; its bare name if it is in a directory
+/// where the command looks for programs; otherwise its absolute path.
 fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
     let path = lexical(&exec.path);
     if let Ok(below) = path.strip_prefix(&setting.root) {
         let inside = format!("./{}", below.display());
-        // A directory of the workspace in which commands look for programs is written by none of them.
+        // No command can write a workspace directory that is searched for programs.
         let named = path.file_name().filter(|_| {
             let dir = path.parent();
             dir.is_some_and(|dir| setting.path.iter().any(|known| known == dir))
@@ -149,7 +149,7 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
     }
 }
 
-/// A path without `.` and `..`, by its words alone: links are not followed.
+/// A path without `.` and `..`, computed lexically: links are not followed.
 pub(crate) fn lexical(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -186,7 +186,7 @@ fn read(
     shell::read_argv(&exec.argv, program, dir, terrain, &grants)
 }
 
-/// A deny rule on commands that names the program, whoever starts it.
+/// Applies deny rules on commands that name the program, whoever starts it.
 fn denied_by_rule(
     set: &PolicySet,
     asked: &Asked<'_>,
@@ -205,7 +205,7 @@ fn denied_by_rule(
         return None;
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
-    // A link has another name than the program that it leads to.
+    // A link may have another name than the program that it points to.
     let real = exec.real.file_name().map(|name| name.to_string_lossy().into_owned());
     let behind = real.filter(|real| names.iter().all(|name| name.rsplit('/').next() != Some(real)));
     let called = names.iter().chain(&behind).map(|name| (name.clone(), 0));
@@ -217,7 +217,7 @@ fn denied_by_rule(
             argv: exec.argv.get(at..).unwrap_or_default().to_vec(),
             ..exec.clone()
         };
-        // What cannot be read is judged by its words alone.
+        // Arguments that cannot be interpreted are judged as plain words.
         let reading = read(set, exec, name, &dir, terrain).unwrap_or_else(|_| Reading {
             commands: vec![shell::plain_words(&exec.argv, name)],
             ..Reading::default()
@@ -243,8 +243,8 @@ fn denied_by_rule(
     None
 }
 
-/// The programs that the dynamic loader may be told to run (`ld-linux-x86-64.so.2 --argv0 ls /usr/bin/rm x`), by the index of their
-/// words: its options take values of any kind, so every word may be it.
+/// The programs that the dynamic loader may be asked to run (`ld-linux-x86-64.so.2 --argv0 ls /usr/bin/rm x`), by the
+/// index of their words: its options take values of any kind, so any word could be the program.
 fn loaded(exec: &Exec) -> Vec<usize> {
     let name = exec.real.file_name().unwrap_or_default().to_string_lossy();
     let starts = ["ld-linux", "ld-musl", "ld.so", "ld64.so"];
@@ -254,10 +254,10 @@ fn loaded(exec: &Exec) -> Vec<usize> {
     named.map(|(at, _)| at).take(MOST_LOADED).collect()
 }
 
-/// Words of the loader that are looked at: its own options are few.
+/// The most words of the loader that are examined; it has few options of its own.
 const MOST_LOADED: usize = 16;
 
-/// A program that another one starts for itself: by the list of that one, and with harmless arguments.
+/// A program that another one starts as its helper: it must be on that program's list and have harmless arguments.
 fn helper(
     set: &PolicySet,
     asked: &Asked<'_>,
@@ -272,7 +272,7 @@ fn helper(
     }
     let name = exec.real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let starts = Starts::Helpers(list.to_owned());
-    // A shell only hands on to further helpers, and each of them asks again.
+    // A shell here only starts further helpers, each of which is judged again.
     if list == "scripts" || list == "man" || list == "cc" || (list == "tar" && name == "sh") {
         return ExecAnswer::Allow {
             starts,
@@ -281,7 +281,7 @@ fn helper(
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let refusal = match read(set, exec, &name, &dir, terrain) {
-        // Git calls its own commands with options that no person writes: they come from git, not from words.
+        // Git runs its own commands with internal options: these come from git, not from the command's words.
         Ok(_) if list == "git" => None,
         Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
         Err(refusal) => Some(refusal),
@@ -351,19 +351,19 @@ fn judged(
     ExecAnswer::Deny(first.unwrap_or_else(|| not_granted(exec)))
 }
 
-/// The programs that an `activate` script starts.
+/// Whether it is a program that an `activate` script starts.
 fn asks_of_system(exec: &Exec, names: &[String]) -> bool {
     const ASKED: [&str; 3] = ["uname", "basename", "dirname"];
     let system = exec.real.starts_with("/usr") || exec.real.starts_with("/bin");
     system && names.iter().any(|name| ASKED.contains(&name.as_str()))
 }
 
-/// The installed program that a path of the workspace stands for.
+/// The installed program that a workspace path stands for.
 fn installed_as<'a>(set: &PolicySet, name: &'a str) -> Option<&'a str> {
     shell::installed_name(set.profiles(), name)
 }
 
-/// Whether nothing has come between a runner and the installed program since it was ruled.
+/// Whether the path from a runner to the installed program is still as it was when it was ruled on.
 fn is_vouched(set: &PolicySet, exec: &Exec, program: &str, dir: &str, terrain: &Terrain<'_>) -> bool {
     let reading = read(set, exec, program, dir, terrain);
     reading.is_ok_and(|reading| {
@@ -424,7 +424,8 @@ fn by_name(
     Ok(ExecAnswer::Allow { starts, writes })
 }
 
-/// What the program may start: a wrapper's command is judged; else as its profile and the rules that cover it say.
+/// What the program may start: a wrapper's command is judged; otherwise according to its profile and the rules that
+/// cover it.
 pub(super) fn starts_of(set: &PolicySet, asked: &Asked<'_>, reading: &Reading, name: &str) -> Starts {
     let wrapper = shell::is_wrapper(name);
     let lifted = |simple: &Simple| super::decide::effect_by_rules(set, asked, simple).starts;

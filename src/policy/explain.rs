@@ -1,22 +1,22 @@
-//! Rulings as people and scripts read them: a trace, a JSON line, what differs between two policies. Decides nothing.
+//! Renders rulings for people and scripts: a trace, a JSON line, and the differences between two policies.
 
 use crate::base::grant::Writes;
 use crate::base::ruling::{Asked, Decision, Deferred, Ruling};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A call of a `--calls` file.
+/// One call of a `--calls` file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallLine {
     pub tool: String,
-    /// A JSON object.
+    /// The arguments, a JSON object.
     pub args: Value,
 }
 
-/// Reads one line of a `--calls` file: `{"tool": …, "args": {…}}`; `args` may be absent.
+/// Parses one line of a `--calls` file: `{"tool": …, "args": {…}}`; `args` may be absent.
 ///
 /// # Errors
-/// What is wrong with the line, one fragment for people.
+/// The problem with the line, as a phrase for people.
 pub fn call_line(line: &str) -> Result<CallLine, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let tool = value
@@ -33,14 +33,14 @@ pub fn call_line(line: &str) -> Result<CallLine, String> {
     })
 }
 
-/// For a call that may start: the first of its commands that is ruled when it is executed.
+/// For a call that may start: the first of its commands that is ruled on at its exec.
 fn at_exec(ruling: &Ruling) -> Option<&Deferred> {
     matches!(ruling.decision, Decision::Allow | Decision::Modify)
         .then(|| ruling.deferred.first())
         .flatten()
 }
 
-/// The word of a ruling in listings: that of its decision, or `at_exec` when a command of it is ruled when it is executed.
+/// The word for a ruling in listings: its decision, or `at_exec` if one of its commands is ruled on at its exec.
 pub fn decision_word(ruling: &Ruling) -> &'static str {
     match at_exec(ruling) {
         Some(_) => "at_exec",
@@ -48,7 +48,7 @@ pub fn decision_word(ruling: &Ruling) -> &'static str {
     }
 }
 
-/// The line for scripts, without its break: `decision`, `rule`, `code`, `reason`, and for `at_exec` the `program`.
+/// The JSON line for scripts, without a newline: `decision`, `rule`, `code`, `reason`, and for `at_exec` the `program`.
 pub fn json_line(ruling: &Ruling) -> String {
     if let Some(deferred) = at_exec(ruling) {
         return json!({
@@ -69,12 +69,12 @@ pub fn json_line(ruling: &Ruling) -> String {
     .to_string()
 }
 
-/// The line of a call that could not be judged: a call that nobody can read is not allowed.
+/// The JSON line for a call that could not be judged; such a call is not allowed.
 pub fn json_error(why: &str) -> String {
     json!({ "decision": "deny", "rule": null, "code": "no_rule", "reason": format!("the call cannot be judged: {why}") }).to_string()
 }
 
-/// The ruling and how it came about. `title` says what the call would do; ends with a newline.
+/// The ruling and how it was reached. `title` describes the call; ends with a newline.
 pub fn render(title: &str, ruling: &Ruling) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}: {}", decision_word(ruling), plain(title));
@@ -116,7 +116,7 @@ pub fn render(title: &str, ruling: &Ruling) -> String {
     out
 }
 
-/// What a command may write, in a few words.
+/// A short description of what a command may write.
 fn writes(writes: &Writes) -> String {
     match writes {
         Writes::Nothing => "nothing".to_owned(),
@@ -136,7 +136,7 @@ fn plain(text: &str) -> String {
     crate::diag::render::escape(text)
 }
 
-/// Words with quotes where a shell would need them.
+/// Joins words, quoting those that a shell would otherwise change.
 fn quoted(words: &[String]) -> String {
     let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%^*?".contains(&byte);
     let quote = |word: &String| {
@@ -149,7 +149,7 @@ fn quoted(words: &[String]) -> String {
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// What a call is, when nobody prepared a title: the command, path or URL of its arguments.
+/// A title for a call: the command, path or URL of its arguments.
 pub fn title(asked: &Asked<'_>) -> String {
     let what = ["command", "file_path", "dir_path", "url", "pattern", "prompt"];
     match what.iter().find_map(|key| asked.args.get(key).and_then(Value::as_str)) {
@@ -158,7 +158,7 @@ pub fn title(asked: &Asked<'_>) -> String {
     }
 }
 
-/// One call of a recorded run that another policy rules otherwise.
+/// One call of a recorded run on which another policy decides differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     pub call: String,
@@ -167,7 +167,8 @@ pub struct Difference {
     pub now: Ruling,
 }
 
-/// The calls whose decision or code differs, in order. Rules may have other names in another file: they are not compared.
+/// The calls whose decision or code differs, in order. Rule names are not compared, since they may differ between
+/// files.
 pub fn differs(calls: impl IntoIterator<Item = (String, String, Ruling, Ruling)>) -> Vec<Difference> {
     calls
         .into_iter()
@@ -176,7 +177,7 @@ pub fn differs(calls: impl IntoIterator<Item = (String, String, Ruling, Ruling)>
         .collect()
 }
 
-/// The differences for people: three lines each.
+/// The differences for people, three lines each.
 pub fn render_differences(differences: &[Difference]) -> String {
     if differences.is_empty() {
         return "every call is ruled as it was\n".to_owned();

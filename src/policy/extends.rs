@@ -1,8 +1,9 @@
-//! What a policy file extends: presets by name and files beside it. Resolves names and joins what was parsed; reads no file.
+//! What a policy file extends: resolves names of presets and files, and merges parsed files. Pure: the caller reads the
+//! files.
 //!
-//! What a file says itself wins over what it extends: `default`, `sandbox.level`, `sandbox.network` and `env.pass`. Rules and toolchains
-//! add up, and of each limit the lowest holds. Between several extended files the strictest level and `default` hold, and hosts and
-//! variables add up.
+//! What a file says itself wins over what it extends: `default`, `sandbox.level`, `sandbox.network` and `env.pass`.
+//! Rules and toolchains accumulate, and the lowest value of each limit applies. Among several extended files the
+//! strictest level and `default` apply, and hosts and variables accumulate.
 
 use super::model::DeliveryLimits;
 use super::model::Sandbox;
@@ -17,26 +18,26 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many files may extend one another in a row.
+/// The most files in a chain of `extends`.
 pub const MAX_DEPTH: usize = 8;
 
-/// How many files one policy may extend in all.
+/// The most files that one policy may extend, directly and indirectly.
 pub const MAX_FILES: usize = 64;
 
 /// The largest file that may be extended, in bytes.
 pub const MAX_BYTES: u64 = 1 << 20;
 
-/// What policies need beside their own texts.
+/// What policies need in addition to their own texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extended {
-    /// The texts of extended files by their resolved names; for one that cannot be read, why.
+    /// The texts of extended files by their resolved names, or why a file cannot be read.
     pub texts: BTreeMap<String, Result<String, String>>,
     /// The toolchains that the tree needs, for `builtin:mixed`, and for `builtin:build` where none is named.
     pub tree: Vec<String>,
 }
 
-/// The name of a file that `of` extends as `written`, seen from where `of` is; `None` when it leads out of the commit that `of` is read
-/// from.
+/// The name of a file that `of` extends as `written`, relative to `of`; `None` if it leads outside the commit that `of`
+/// is read from.
 pub fn resolve(of: &str, written: &str) -> Option<String> {
     if written.starts_with("builtin:") || written.starts_with("git:") {
         return Some(written.to_owned());
@@ -64,19 +65,20 @@ fn dir_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// The files that a text names under `extends`, resolved. A text that does not parse names none: its problems are told when it is loaded.
+/// The resolved names of the files under `extends` in a text. Empty if the text cannot be parsed; its problems are
+/// reported when it is loaded.
 pub fn files_of(name: &str, text: &str) -> Vec<String> {
     let written = written(text);
     let files = written.iter().filter(|written| !written.starts_with("builtin:"));
     files.filter_map(|written| resolve(name, written)).collect()
 }
 
-/// Whether a text extends a preset that depends on what is in the tree.
+/// Whether a text extends a preset that depends on the contents of the tree.
 pub fn looks_at_tree(text: &str) -> bool {
     written(text).iter().any(|written| depends_on_tree(written))
 }
 
-/// Whether a preset depends on what is in the tree.
+/// Whether a preset depends on the contents of the tree.
 pub fn depends_on_tree(preset: &str) -> bool {
     matches!(preset, "builtin:mixed" | "builtin:build")
 }
@@ -98,7 +100,7 @@ fn written(text: &str) -> Vec<String> {
     }
 }
 
-/// What a policy file says, before it is a policy.
+/// The parsed content of a policy file, before defaults are applied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
     pub default: Option<Decision>,
@@ -111,7 +113,7 @@ pub(super) struct Body {
     pub profiles: Option<Arc<Own>>,
 }
 
-/// Profiles of a file and of what it extends: of two for one program the nearer one counts.
+/// The profiles of a file and of what it extends; if both have a profile for a program, the file's own wins.
 fn with_profiles(own: Option<Arc<Own>>, extended: Option<Arc<Own>>) -> Option<Arc<Own>> {
     match (own, extended) {
         (Some(own), Some(extended)) => {
@@ -124,7 +126,7 @@ fn with_profiles(own: Option<Arc<Own>>, extended: Option<Arc<Own>>) -> Option<Ar
 }
 
 impl Body {
-    /// With what it extends.
+    /// Merges in what it extends.
     pub fn inherit(&mut self, extended: Vec<Body>) {
         let mut all = Body::default();
         for body in extended {
@@ -141,7 +143,7 @@ impl Body {
         self.take_rules(all.rules);
     }
 
-    /// Several that are extended side by side.
+    /// Merges in a further file that is extended at the same level.
     fn add(&mut self, other: Body) {
         self.default = match (self.default, other.default) {
             (Some(Decision::Deny), _) | (_, Some(Decision::Deny)) => Some(Decision::Deny),
@@ -157,7 +159,7 @@ impl Body {
         self.take_rules(other.rules);
     }
 
-    /// Rules of a preset that are there already are left out.
+    /// Adds rules, except rules of a preset that are present already.
     fn take_rules(&mut self, rules: Vec<Rule>) {
         for rule in rules {
             let known = rule.name.starts_with("builtin:") && self.rules.iter().any(|other| other.name == rule.name);
@@ -189,7 +191,8 @@ fn lowest(ours: Option<Budget>, theirs: Option<Budget>) -> Option<Budget> {
     }
 }
 
-/// The record of a policy: its text, the texts that it extends, and one digest of all of them. Without any it is the SHA-256 of the text.
+/// The record of a policy: its text, the texts that it extends, and one digest of all. Without extended texts it is the
+/// SHA-256 of the text.
 pub fn record(name: &str, text: &str, parts: Vec<PolicyPart>, tree: Vec<String>) -> PolicyText {
     let digest = match parts.is_empty() && tree.is_empty() {
         true => Sha256::digest(text.as_bytes()),

@@ -1,4 +1,5 @@
-//! Path patterns of rules: what they cover when they allow, what they touch when they deny. Looks at no tree.
+//! Path patterns of rules: what they cover for allow rules and what they touch for deny rules. Pure: no file system
+//! access.
 
 use super::names::fold_path;
 pub use super::names::tidy;
@@ -10,26 +11,27 @@ use std::sync::OnceLock;
 
 /// One entry of `paths` or `except`.
 ///
-/// `*` and `?` stay within a component, `**` crosses them, `[…]` and `{a,b}` work as usual. Relative to the workspace.
-/// `dir/` is `dir/**`. A pattern that ends in `/**` also means the directory itself when it is listed or searched.
+/// A glob relative to the workspace: `*` and `?` match within a component, `**` crosses components, `[…]` and `{a,b}`
+/// work as usual. `dir/` means `dir/**`. A pattern that ends in `/**` also matches the directory itself when it is
+/// listed or searched.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     /// As it was written, without a leading `./`.
     text: String,
     exact: Matcher,
     folded: Matcher,
-    /// For `X/**`: `X`.
+    /// For a pattern `X/**`: the pattern `X`, as written and folded.
     base: Option<(Matcher, Matcher)>,
     all: bool,
-    /// Written as `dir/`.
+    /// Whether it was written as `dir/`.
     dir: bool,
 }
 
 impl PathPattern {
-    /// From the text of a policy file.
+    /// Parses a pattern from a policy file.
     ///
     /// # Errors
-    /// Why it can match nothing or is no pattern; one fragment for people.
+    /// Why it is invalid or can match nothing; a phrase for people.
     pub fn parse(written: &str) -> Result<Self, String> {
         let mut text = written;
         while let Some(rest) = text.strip_prefix("./") {
@@ -81,17 +83,18 @@ impl PathPattern {
         &self.text
     }
 
-    /// Whether every path fits.
+    /// Whether it matches every path.
     pub fn is_all(&self) -> bool {
         self.all
     }
 
-    /// Whether it stands for one path only.
+    /// Whether it matches only one path.
     pub fn is_literal(&self) -> bool {
         !self.text.contains(WILD)
     }
 
-    /// For an allow rule: whether the resolved path fits as it stands. A directory that is written to must fit with all below it.
+    /// For an allow rule: whether the resolved path matches as it is. A directory that is written to must match with
+    /// everything below it.
     pub fn covers(&self, place: &Place, writing: bool) -> bool {
         let dir = matches!(place.found, Found::Dir | Found::NewDir);
         if dir && writing {
@@ -105,7 +108,7 @@ impl PathPattern {
         self.all || self.exact.is_match(path) || below
     }
 
-    /// Whether all that lies below a directory fits.
+    /// Whether everything below a directory matches.
     fn covers_tree(&self, dir: &str) -> bool {
         let Some((base, _)) = &self.base else {
             return self.all;
@@ -113,8 +116,9 @@ impl PathPattern {
         self.all || ancestors(dir).any(|above| base.is_match(above))
     }
 
-    /// For a deny rule: whether the path, as it was asked for or resolved, may fit under any reading of names.
-    /// A directory that is written to fits when something below it may; in one that is only made lies nothing.
+    /// For a deny rule: whether the path, as written or as resolved, may match on some file system (case,
+    /// normalisation). A directory that is written to matches if something below it may match; a directory that is only
+    /// created has nothing below it.
     pub fn touches(&self, place: &Place, writing: bool) -> bool {
         if self.all {
             return true;
@@ -127,17 +131,17 @@ impl PathPattern {
         hit || (writing && place.found == Found::Dir && self.may_fit_below(&place.path))
     }
 
-    /// As [`PathPattern::touches`] for a file of a tree, whose path needs no tidying and whose folded form is known.
+    /// Like [`PathPattern::touches`] for a file of a tree whose path is already normalised and folded.
     pub(super) fn touches_file(&self, path: &str, folded: &str) -> bool {
         self.all || self.hits(path, false) || self.hits(folded, true)
     }
 
-    /// As [`PathPattern::covers`] for a file.
+    /// Like [`PathPattern::covers`] for a file.
     pub(super) fn covers_file(&self, path: &str) -> bool {
         self.covers_path(path, false)
     }
 
-    /// Whether it touches a directory and whatever may lie below it.
+    /// Whether it may match a directory or anything below it.
     pub(super) fn touches_tree(&self, dir: &str, folded: &str) -> bool {
         let Some((exact, fold)) = &self.base else {
             return self.all;
@@ -147,7 +151,7 @@ impl PathPattern {
             || ancestors(folded).any(|above| fold.is_match(above))
     }
 
-    /// The texts of the globs that a path or its folded form must match one of, for a prefilter: as written, and folded.
+    /// The globs of which a path or its folded form must match one, as a prefilter: as written, and folded.
     pub(super) fn glob_texts(&self) -> (Vec<String>, Vec<String>) {
         let with_base = |text: &str| {
             let base = text.strip_suffix("/**").map(ToOwned::to_owned);
@@ -166,19 +170,19 @@ impl PathPattern {
         whole.is_match(path) || base.is_some_and(|base| base.is_match(path))
     }
 
-    /// Whether the pattern could fit some path below a directory: its literal beginning does not lead elsewhere.
+    /// Whether the pattern could match some path below a directory, judged by its literal prefix.
     pub(super) fn may_fit_below(&self, dir: &str) -> bool {
         let dir = fold_path(dir);
         let lead = fold_path(self.lead());
         lead.iter().zip(&dir).all(|(a, b)| a == b)
     }
 
-    /// Whether neither the directory nor a path below it fits, under any reading of names. Never says yes when one does.
+    /// Whether neither the directory nor any path below it can match on any file system. No false positives.
     pub(super) fn fits_nothing_below(&self, dir: &str) -> bool {
         !self.text.contains('\\') && !self.may_fit_below(dir)
     }
 
-    /// The directory in which every path that fits lies, as far as the pattern spells it out; `""` for the workspace.
+    /// The longest literal directory that contains every matching path; `""` for the workspace.
     pub fn directory(&self) -> String {
         match self.text.contains(WILD) {
             true => self.lead().to_owned(),
@@ -197,7 +201,7 @@ impl PathPattern {
         }
     }
 
-    /// The path that is written out: the whole pattern, or what follows one leading `**/`. `dir/` is written out, `dir/**` is not.
+    /// The literal path: the whole pattern, or what follows a leading `**/`. `dir/` is literal, `dir/**` is not.
     pub fn spelled(&self) -> Option<&str> {
         let text = if self.dir {
             self.text.strip_suffix("/**").unwrap_or(&self.text)
@@ -208,26 +212,27 @@ impl PathPattern {
         (!text.contains(WILD)).then_some(text)
     }
 
-    /// Whether it names a protected path literally: no wildcard but a leading `**/`, and the protected name is written out.
+    /// Whether it names a protected path literally: no wildcard except a leading `**/`, and the protected name is
+    /// spelled out.
     pub fn names_protected(&self, entry: &Entry) -> bool {
         self.spelled().is_some_and(|text| entry.holds(&fold_path(text)))
     }
 
-    /// Whether it opens git's own directory to git itself, so that it can write index, references and objects.
+    /// Whether it opens the git directory for git itself, which writes the index, refs and objects there.
     pub fn opens_repository(&self) -> bool {
         self.text == ".git/**"
     }
 
-    /// Whether it names a secret-like file or directory literally: no wildcard but a leading `**/`.
+    /// Whether it names a secret-like file or directory literally: no wildcard except a leading `**/`.
     pub fn names_secret(&self) -> bool {
         self.spelled().is_some_and(|text| secret_like(text).is_some())
     }
 }
 
-/// Longer patterns are refused.
+/// The most bytes of a pattern.
 pub const MAX_BYTES: usize = 512;
 
-/// Deeper nesting would not make a regular expression.
+/// The deepest nesting of braces; deeper ones would not compile to a regular expression.
 pub const MAX_BRACES: usize = 32;
 
 const WILD: [char; 6] = ['*', '?', '[', '{', ']', '}'];
@@ -237,11 +242,11 @@ fn ancestors(dir: &str) -> impl Iterator<Item = &str> {
     cuts.chain(std::iter::once(dir))
 }
 
-/// A pattern made ready to match; most need no regular expression, and those that do get it when they are first used.
+/// A compiled pattern. Most need no regular expression; the others compile it at first use.
 #[derive(Clone, Debug)]
 enum Matcher {
     Literal(String),
-    /// `X/**` with a literal `X`, kept with its last slash.
+    /// `X/**` with a literal `X`, stored with its trailing slash.
     Below(String),
     Glob(Box<Glob>, OnceLock<GlobMatcher>),
 }
@@ -272,7 +277,7 @@ fn glob(text: &str) -> Result<Matcher, String> {
         .map_err(|error| format!("not a path pattern: {}", error.kind()))
 }
 
-/// A glob with the meaning that path patterns have.
+/// Compiles a glob with the options of path patterns.
 pub(super) fn build(text: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(text)
         .literal_separator(true)
@@ -281,7 +286,7 @@ pub(super) fn build(text: &str) -> Result<Glob, globset::Error> {
         .build()
 }
 
-/// Folds the plain components of a pattern as names are folded; those with wildcards only in case.
+/// Folds the literal components of a pattern like names; components with wildcards only in case.
 fn fold_pattern(text: &str) -> String {
     let parts = text.split('/').map(|part| match part {
         "." => String::new(),

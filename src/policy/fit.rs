@@ -1,4 +1,5 @@
-//! One rule against one access: does it cover it (to allow), may it match it (to deny). Knows nothing of other rules.
+//! Matches one rule against one access: strictly for allow rules (it must cover the access), generously for deny rules
+//! (it may match).
 
 use super::bounds::concerns;
 use super::hosts::{self, HostPattern, Refused};
@@ -13,11 +14,11 @@ use crate::base::ruling::Asked;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Why a rule does not fit.
+/// Why a rule does not match.
 #[derive(Clone, Debug)]
 pub struct Miss {
     pub why: Cow<'static, str>,
-    /// Set when it would fit but for this.
+    /// Set if the rule would match except for this.
     pub near: Option<Refusal>,
 }
 
@@ -28,7 +29,10 @@ fn miss<T>(why: &'static str) -> Result<T, Miss> {
     })
 }
 
-/// Whether a rule allows (or, for `modify`, rewrites) an access. Strict: what is not known is not covered.
+/// Whether a rule allows (or, for `modify`, rewrites) an access. Strict: unknown values are not covered.
+///
+/// # Errors
+/// Why it does not.
 pub fn allows(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     match need {
@@ -59,7 +63,7 @@ fn file(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
     path_fits(rule, place, writing)
 }
 
-/// Whether the `paths` of an allow rule, without its `except`, cover a place.
+/// Whether the `paths` of an allow rule cover a place and its `except` does not touch it.
 pub(super) fn path_fits(rule: &Rule, place: &Place, writing: bool) -> Result<(), Miss> {
     if rule.except.paths.iter().any(|pattern| pattern.touches(place, writing)) {
         return miss("excepted");
@@ -173,7 +177,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
             None if rule.paths.is_some() && simple.deferred.is_none() => {
                 return miss("a path is not known before the command runs");
             }
-            // It is judged with its real path when it is executed.
+            // It is judged with its real path at its exec.
             None => {}
         }
     }
@@ -183,7 +187,7 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Miss> {
     }
 }
 
-/// A target behind the one that a rule names (`make test evil` under `make test`).
+/// A further build target that the matching rule does not name (`make test evil` under `make test`).
 fn further_target(found: &[(&Prefix, shell::Match)], simple: &Simple) -> Option<usize> {
     let open = |end: usize| simple.targets.iter().copied().find(|at| *at >= end);
     let names_one = |end: usize| simple.targets.iter().any(|at| *at < end);
@@ -195,7 +199,8 @@ fn further_target(found: &[(&Prefix, shell::Match)], simple: &Simple) -> Option<
     }
 }
 
-/// A runner must start other programs, itself among them: a rule for what it starts covers it only where that may start anything too.
+/// A runner must start other programs, so a rule for the started program covers it only if that program may start
+/// anything too.
 fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
     let runner = simple.launches.iter().find(|launch| launch.runner)?;
     let granted = match rule.runs {
@@ -214,7 +219,8 @@ fn may_not_start(rule: &Rule, simple: &Simple) -> Option<Refusal> {
     })
 }
 
-/// An option of a program without a profile that the rule does not spell out, where such a program could do more than read.
+/// An option of a program without a profile that the rule does not spell out, where such a program could do more than
+/// read.
 fn unspelled_option(rule: &Rule, prefixes: &[Prefix], simple: &Simple) -> Option<Miss> {
     if simple.profiled || simple.state_only || rule.any_args || !rule.spells_options {
         return None;
@@ -244,7 +250,8 @@ fn excepted(except: &Except, simple: &Simple) -> bool {
     except.commands.iter().any(|prefix| may_be_meant(prefix, simple))
 }
 
-/// Whether a prefix that takes something away matches: by known words where the rest is judged at exec, else whatever may be meant.
+/// Whether a restricting prefix matches: if the rest is judged at exec, by known words only; otherwise by any possible
+/// value.
 fn may_be_meant(prefix: &Prefix, simple: &Simple) -> bool {
     match simple.judged_at_exec {
         true => surely_covers(&prefix.words, simple),
@@ -252,7 +259,7 @@ fn may_be_meant(prefix: &Prefix, simple: &Simple) -> bool {
     }
 }
 
-/// Commands name hosts with and without a scheme; without one, `http` is what they take.
+/// Commands name hosts with and without a scheme; without one, they use `http`.
 fn shell_url_fits(url: &str, patterns: &[HostPattern]) -> bool {
     hosts::judge(&with_scheme(url), patterns).is_ok()
 }
@@ -320,7 +327,10 @@ fn allows_shell_host(rule: &Rule, url: &str, by: &Simple, about: bool, asked: &A
     }
 }
 
-/// Whether a deny or suspend rule matches an access. Generous: what may match does.
+/// Whether a deny or suspend rule matches an access. Generous: a possible match counts.
+///
+/// # Errors
+/// Why it does not.
 pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &Asked<'_>) -> Result<(), Miss> {
     let about = rule.is_about(asked.tool, asked.kind, asked.origin);
     let place = need.place();
@@ -377,7 +387,8 @@ fn unnarrowed(rule: &Rule, need: &Need<'_>) -> Result<(), Miss> {
             rule.except.commands.iter().any(|prefix| covers(&prefix.words, simple))
         }
         Need::Url(url) => shell_url_fits(url, &rule.except.hosts),
-        // A rule with exceptions matches what is not excepted: what touches nothing of that sort decides nothing.
+        // A rule with exceptions matches everything that is not excepted, but it does not apply to calls without that
+        // kind of access.
         Need::ShellRead(_) | Need::ShellHost(..) | Need::ShellWrite(..) => !rule.except.commands.is_empty(),
         _ => false,
     };
@@ -388,7 +399,7 @@ fn forbids_command(rule: &Rule, prefixes: &[Prefix], need: &Need<'_>) -> Result<
     let (Need::Command(simple) | Need::State(simple)) = need else {
         return miss("narrowed to commands");
     };
-    // A suspension holds a command before it starts: only words that are known can ask for it.
+    // A suspension happens before a command starts, so only known words can cause it.
     let fits = |prefix: &Prefix| match rule.effect {
         Effect::Suspend => surely_covers(&prefix.words, simple),
         _ => may_be_meant(prefix, simple),
@@ -436,7 +447,7 @@ fn host_touched(url: &str, patterns: &[HostPattern]) -> bool {
     }
 }
 
-/// Whether the arguments are as `with` says. Of a list every item must fit to allow, one is enough to deny.
+/// Whether the arguments satisfy `with`. For a list, every item must match to allow, one is enough to deny.
 fn arguments(rule: &Rule, asked: &Asked<'_>, generous: bool) -> Result<(), Miss> {
     for (name, pattern) in &rule.with {
         let value = asked.args.get(name);
@@ -460,7 +471,7 @@ fn arguments(rule: &Rule, asked: &Asked<'_>, generous: bool) -> Result<(), Miss>
     Ok(())
 }
 
-/// Whether a modify rule rewrites the call: it must be about the tool, and some access of it must fit.
+/// Whether a modify rule rewrites the call: it must apply to the tool, and some access must match.
 pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &Asked<'_>) -> bool {
     matches!(rule.effect, Effect::Modify { .. })
         && needs
@@ -469,7 +480,7 @@ pub fn modifies(rule: &Rule, needs: &[Need<'_>], asked: &Asked<'_>) -> bool {
 }
 
 impl Need<'_> {
-    /// Whether it only accompanies another access of the same call.
+    /// Whether the access only accompanies another one of the same call.
     fn is_side(&self) -> bool {
         matches!(
             self,

@@ -1,11 +1,11 @@
-//! Programs that other programs start for themselves: git's own commands, tar's compressors, a compiler's parts. Tables only.
+//! Tables of helper programs that other programs start: git's commands, tar's compressors, a compiler's passes.
 
-/// The helpers of one program, by the names of their files.
+/// The helpers of one program, by file name.
 pub struct Helpers {
     pub name: &'static str,
     /// File names of programs in the system's directories.
     pub programs: &'static [&'static str],
-    /// Whether every program in git's own directory counts.
+    /// Whether every program in git's exec path counts.
     pub git: bool,
 }
 
@@ -72,7 +72,7 @@ const ALL: &[Helpers] = &[
         ],
         git: false,
     },
-    // `zcat`, `zgrep`, `egrep`, `which` and their like are scripts around these.
+    // `zcat`, `zgrep`, `egrep`, `which` and similar programs are shell scripts.
     Helpers {
         name: "scripts",
         programs: &[
@@ -90,7 +90,7 @@ const ALL: &[Helpers] = &[
         ],
         git: false,
     },
-    // One of the two programs of this name is a front end of jq.
+    // One of the two programs called `yq` is a front end of jq.
     Helpers {
         name: "yq",
         programs: &["jq"],
@@ -109,8 +109,8 @@ pub fn of(name: &str) -> Option<&'static Helpers> {
 }
 
 impl Helpers {
-    /// Whether a file (its path with links followed) is one of them. Only the machine's own programs are; the compilers' parts lie in
-    /// directories of toolchains.
+    /// Whether a file (its path with links followed) is one of the helpers. Only programs of the machine count; parts
+    /// of compilers are in toolchain directories.
     pub fn include(&self, real: &std::path::Path) -> bool {
         let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let system = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu"];
@@ -118,13 +118,13 @@ impl Helpers {
         let git_core = |dir: &std::path::Path| dir.file_name().is_some_and(|name| name == "git-core");
         let in_git = self.git && real.parent().is_some_and(git_core);
         let listed = self.programs.contains(&name)
-            // `x86_64-linux-gnu-gcc-12`, `python3.11`: a target before, a version behind.
+            // `x86_64-linux-gnu-gcc-12`, `python3.11`: a target prefix, a version suffix.
             || self.programs.iter().any(|program| has_affixes(name, program));
         in_git && own || listed && (own || self.name == "cc")
     }
 }
 
-/// Whether `name` is `program` with a target triple before it or a version behind it.
+/// Whether `name` is `program` with a target triple before it or a version after it.
 fn has_affixes(name: &str, program: &str) -> bool {
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let bare = if bare.len() < name.len() {

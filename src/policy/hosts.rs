@@ -1,21 +1,23 @@
-//! URLs and host patterns: what a URL asks for, and whether a list of hosts grants it. Resolves no name.
+//! URLs and host patterns: parses the target of a URL strictly, and checks it against a list of hosts. Pure: no name
+//! resolution.
 
 use std::fmt;
 
 /// One entry of `hosts`: `docs.rs`, `*.rust-lang.org`, `docs.rs:8443`, `http://intranet.example`.
 ///
-/// Without scheme and port it means https on 443; only `localhost`, which nobody serves that way, then means any scheme and port.
+/// Without scheme and port it means https on port 443, except that `localhost` then means any scheme and port, since it
+/// is rarely served over https.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
     secure: bool,
     port: u16,
-    /// Any name below `name`.
+    /// Whether it matches any name below `name`.
     below: bool,
     /// Empty together with `below` for `*`.
     name: String,
 }
 
-/// What a URL asks for.
+/// The target of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub secure: bool,
@@ -24,7 +26,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Why a URL is not asked for.
+/// Why a URL is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     TooLong,
@@ -36,12 +38,12 @@ pub enum Refused {
     Address,
     NotAscii,
     Port,
-    /// A sound URL that no entry lists.
+    /// The URL is valid, but no entry lists its host.
     NotListed,
 }
 
 impl Refused {
-    /// The last part of the code `url_refused:…`.
+    /// The last part of the reason code `url_refused:…`.
     pub fn as_str(self) -> &'static str {
         match self {
             Refused::TooLong => "length",
@@ -77,10 +79,10 @@ impl fmt::Display for Refused {
 
 const MAX_URL: usize = 2048;
 
-/// What `url` asks for, by the strict grammar: ASCII names only, no address, no user part, http or https.
+/// Parses the target of `url` by a strict grammar: ASCII host names only, no IP address, no user info, http or https.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem.
 pub fn target(url: &str) -> Result<Target, Refused> {
     if url.len() > MAX_URL {
         return Err(Refused::TooLong);
@@ -138,7 +140,7 @@ fn host_name(name: &str) -> Result<String, Refused> {
     if name.len() > 253 || !name.split('.').all(label_ok) {
         return Err(Refused::Host);
     }
-    // A last label of digits, or of `0x…`, is read as an IPv4 address by URL parsers and resolvers.
+    // URL parsers and resolvers read a last label of digits, or of `0x…`, as an IPv4 address.
     let last = name.rsplit('.').next().unwrap_or_default();
     let hex = last
         .strip_prefix("0x")
@@ -150,10 +152,10 @@ fn host_name(name: &str) -> Result<String, Refused> {
 }
 
 impl HostPattern {
-    /// From the text of a policy file.
+    /// Parses a host pattern from a policy file.
     ///
     /// # Errors
-    /// One fragment for people.
+    /// The problem, as a phrase for people.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (secure, rest) = match text.split_once("://") {
             None => (true, text),
@@ -197,7 +199,7 @@ impl HostPattern {
         })
     }
 
-    /// Every host, by https on its standard port.
+    /// Every host, over https on its standard port.
     pub fn everywhere() -> Self {
         Self {
             secure: true,
@@ -207,7 +209,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether a target fits: scheme, port, and the name exactly or below on a label border.
+    /// Whether a target matches: scheme, port, and the name exactly or as a subdomain.
     pub fn fits(&self, target: &Target) -> bool {
         if self.is_local() && target.host == self.name {
             return true;
@@ -228,7 +230,7 @@ impl HostPattern {
         self.name == "localhost" && !self.below && self.secure && self.port == 443
     }
 
-    /// Whether a target's host fits, whatever scheme and port: the reading for denials.
+    /// Whether a target's host matches, whatever its scheme and port; used for denials.
     pub fn touches(&self, target: &Target) -> bool {
         let any = Target {
             secure: self.secure,
@@ -238,7 +240,7 @@ impl HostPattern {
         self.fits(&any)
     }
 
-    /// Whether all that fits `other` fits here too.
+    /// Whether everything that matches `other` matches here too.
     pub fn includes(&self, other: &HostPattern) -> bool {
         let name = match (self.below, other.below) {
             (false, true) => false,
@@ -255,7 +257,7 @@ impl HostPattern {
         name && self.secure == other.secure && self.port == other.port
     }
 
-    /// Whether it stands for every host.
+    /// Whether it matches every host.
     pub fn is_all(&self) -> bool {
         self.below && self.name.is_empty()
     }
@@ -280,10 +282,11 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Whether `patterns` grant `url`; what it asks for when they do.
+/// Whether `patterns` grant `url`; returns its target if they do.
 ///
 /// # Errors
-/// What is wrong with the URL, or [`Refused::NotListed`]. An `http` URL without an entry that says `http` is a wrong scheme.
+/// The problem with the URL, or [`Refused::NotListed`]. An `http` URL without an entry that says `http` is a wrong
+/// scheme.
 pub fn judge(url: &str, patterns: &[HostPattern]) -> Result<Target, Refused> {
     let target = target(url)?;
     if patterns.iter().any(|pattern| pattern.fits(&target)) {

@@ -1,20 +1,20 @@
-//! Programs that package managers install into the workspace: nothing but them writes there, so that a rule for `eslint` may cover
-//! `node_modules/.bin/eslint`. Sees no deny rule.
+//! Programs that package managers install into the workspace. Nothing else may write their directories, so that a rule
+//! for `eslint` can cover `node_modules/.bin/eslint`.
 
 use super::model::{Effect, Policy, Rule, SHELL};
 use super::needs::{Need, shown};
 use super::shell::{INSTALLED_DIRS, Refusal, Simple};
 use crate::base::access::{Found, Place};
 
-/// Whether a path is, or lies in, a directory that package managers fill. Caches below `node_modules` hold no programs.
+/// The package managers' directory that is, or contains, a path. Caches below `node_modules` contain no programs.
 fn is_installed(path: &str) -> Option<&'static str> {
     let mut parts = path.split('/');
     let dir = parts.find_map(|part| INSTALLED_DIRS.into_iter().find(|dir| part.eq_ignore_ascii_case(dir)))?;
     (parts.next() != Some(".cache")).then_some(dir)
 }
 
-/// A write into such a directory by an editing tool, or by a command that names the file. Removing is fine, and so is what a package
-/// manager does itself. A rule whose pattern spells the directory out (`node_modules/x/**`) opens it.
+/// Refuses writes into such a directory by an editing tool, or by a command that names the file. Removing is allowed,
+/// and so are writes by a package manager. A rule whose pattern names the directory (`node_modules/x/**`) opens it.
 pub(super) fn refuse(need: &Need<'_>, policy: &Policy) -> Option<Refusal> {
     let (place, true) = need.place()? else {
         return None;
@@ -49,8 +49,8 @@ fn opens(rule: &Rule, dir: &str, place: &Place) -> bool {
             .any(|pattern| spells(pattern.text()) && pattern.covers(place, true))
 }
 
-/// Why a rule for an installed program does not cover the way in which it is started here: a file that chooses what runs may be written
-/// by this policy's own rules. Does not matter for programs that run code of the tree anyway.
+/// Why a rule for an installed program does not cover the way in which it is started here: this policy's own rules
+/// allow writing a file that decides what runs. Irrelevant for programs that run code of the tree anyway.
 pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
     let runs_code = simple.runs_tree_code && simple.effect.starts == crate::base::grant::Starts::Anything;
     if runs_code {
@@ -67,7 +67,7 @@ pub(super) fn replaceable(policy: &Policy, simple: &Simple) -> Option<Refusal> {
     })
 }
 
-/// The rule that lets a tool or a command write a path.
+/// The rule that allows a tool or a command to write a path.
 fn writer<'p>(policy: &'p Policy, path: &str) -> Option<&'p str> {
     let place = Place {
         asked: path.to_owned(),

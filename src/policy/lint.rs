@@ -1,4 +1,4 @@
-//! Warnings on policies that load: rules that say more, or less, than they seem to. Changes nothing.
+//! Warnings on valid policies: rules that allow more, or less, than they seem to.
 
 mod shadow;
 
@@ -9,7 +9,7 @@ use crate::diag::Diagnostic;
 use crate::diag::diagnostic::sort;
 use shadow::shadowed;
 
-/// Programs that run whatever text or file they are given.
+/// Programs that run whatever code or file they are given.
 const RUNNERS: &[&str] = &[
     "bash",
     "bun",
@@ -50,7 +50,7 @@ const RUNNERS: &[&str] = &[
     "nox",
 ];
 
-/// Commands that build or test: they run what the repository holds.
+/// Commands that build or test: they run code of the repository.
 const BUILDERS: &[&str] = &[
     "cargo build",
     "cargo run",
@@ -78,7 +78,7 @@ const BUILDERS: &[&str] = &[
     "cargo install",
 ];
 
-/// Programs that talk to the network.
+/// Programs that use the network.
 const NETWORK: &[&str] = &[
     "aws",
     "az",
@@ -110,7 +110,7 @@ const NETWORK: &[&str] = &[
     "twine",
 ];
 
-/// All warnings, sorted by place. Rules of presets are not judged.
+/// All warnings, sorted by position. Rules of presets are not checked.
 pub fn lint(set: &PolicySet) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for policy in &set.files {
@@ -163,7 +163,7 @@ fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
         return;
     };
     for prefix in prefixes {
-        // `git` alone is a whole tool box; a program with a subcommand in the list is not.
+        // `git` alone has dozens of subcommands; a program with a listed subcommand is specific enough.
         if let Some(program) = begins(prefix, RUNNERS).filter(|program| bare(prefix, program)) {
             let message = format!("`{program}` runs any code that it is given");
             warn(
@@ -186,7 +186,7 @@ fn code_execution(rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether no word behind the program says what it runs; `python -m pytest` and `node --test` do.
+/// Whether no word after the program says what it runs, unlike in `python -m pytest` and `node --test`.
 fn bare(prefix: &Prefix, program: &str) -> bool {
     let rest: Vec<&str> = prefix
         .text
@@ -288,7 +288,7 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Patterns that mean less than they seem to, or that open what is closed to all others.
+/// Warns about patterns that mean less than they seem to, or that open what is otherwise closed.
 fn patterns(rule: &Rule, found: &mut Vec<Diagnostic>) {
     for pattern in rule.paths.iter().flatten() {
         let text = pattern.text();
@@ -338,7 +338,7 @@ fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Programs without a profile, and programs of the workspace that the model may write itself.
+/// Warns about programs without a profile, and programs of the workspace that the model may write itself.
 fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     if rule.effect != Effect::Allow {
         return;
@@ -373,7 +373,7 @@ fn programs(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The shell's own commands, which are no programs.
+/// Whether it is a shell builtin and not a program.
 fn is_builtin(program: &str) -> bool {
     ["cd", "wait", "type", "read", "set", "exit", "return", "[["].contains(&program)
 }
@@ -419,7 +419,7 @@ fn unused_modify(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Profiles of the file itself that no rule uses, or that take the place of a built-in one.
+/// Warns about a file's own profiles that no rule uses, or that replace a built-in one.
 fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
     for (name, profile) in policy.profiles.iter().flat_map(|own| own.iter()) {
         let Some(span) = profile.span else { continue };

@@ -1,4 +1,5 @@
-//! From several texts to the set of policies: ids, examples, names that turn up later. Reads no file.
+//! Builds the set of policies from their texts: rule ids, examples, and names of tools that are known only later. Pure:
+//! the caller reads the files.
 
 use super::extends::{Extended, depends_on_tree, looks_at_tree};
 use super::fit::{forbids, modifies};
@@ -21,15 +22,15 @@ pub struct Source {
     pub text: String,
 }
 
-/// The name of the policy that holds when none is given.
+/// The name of the policy that applies when none is given.
 pub const DEFAULT: &str = "builtin:read-only";
 
-/// Reads all policies; without any, `builtin:read-only` holds. A source that is given twice counts once.
+/// Loads all policies; without any, `builtin:read-only` applies. A source that is given twice counts once.
 ///
-/// Texts are added to `files`, so that the problems can be rendered. Warnings come with the set.
+/// Adds the texts to `files`, so that problems can be rendered. Warnings are returned with the set.
 ///
 /// # Errors
-/// All problems of all files, sorted, when one of them is an error.
+/// All problems of all files, sorted, if any of them is an error.
 pub fn load(
     files: &mut Files,
     sources: &[Source],
@@ -38,10 +39,10 @@ pub fn load(
     load_with(files, sources, known, &Extended::default())
 }
 
-/// As [`load`], with the files that the sources extend and what is known of the tree.
+/// Like [`load`], with the files that the sources extend and the properties of the tree.
 ///
 /// # Errors
-/// As [`load`].
+/// Like [`load`].
 pub fn load_with(
     files: &mut Files,
     sources: &[Source],
@@ -87,7 +88,7 @@ pub fn load_with(
     }
 }
 
-/// A policy that goes by what is in the tree, where nothing is in it that is known.
+/// A warning for a policy that depends on the tree's toolchains if none is recognised in the tree.
 fn without_toolchain(span: Span, policy: &Policy) -> Option<Diagnostic> {
     let asks = depends_on_tree(&policy.source.name) || looks_at_tree(&policy.source.text);
     if !asks
@@ -126,8 +127,8 @@ fn duplicate_ids(files: &Files, policies: &[Policy], problems: &mut Vec<Diagnost
     }
 }
 
-/// Names of MCP and discovered tools that no tool has; to be called when all tools are known, before the first request. Those of
-/// the servers that are `absent` cannot be known.
+/// Warns about names of MCP and discovered tools that do not exist. Call it when all tools are known, before the first
+/// request. Tools of the servers in `absent` cannot be checked.
 pub fn check_names(set: &PolicySet, tools: &[(String, Kind, Origin)], absent: &[String]) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     for rule in set.files.iter().flat_map(|policy| &policy.rules) {
@@ -188,7 +189,7 @@ fn failed_examples(policy: &Policy, rule: &Rule) -> Vec<Diagnostic> {
     problems
 }
 
-/// Whether a rule alone matches an example; why not.
+/// Whether a rule alone matches an example; the error says why not.
 fn example(policy: &Policy, rule: &Rule, text: &str) -> Result<(), String> {
     super::calls::without_tree(|terrain| example_on(policy, rule, text, terrain))
 }
@@ -243,7 +244,7 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, terrain: &Terrain<'_>) -
     }
 }
 
-/// The call that an example stands for: a command, a URL or a path, as the rule is narrowed.
+/// The call that an example stands for: a command, a URL or a path, depending on what narrows the rule.
 fn example_call(rule: &Rule, text: &str) -> (&'static str, Kind, Access, Value) {
     let about = |tool: &str| rule.is_about_builtin(tool);
     if rule.commands.is_some() || (!rule.is_narrowed() && about(SHELL)) {
@@ -282,7 +283,8 @@ fn example_call(rule: &Rule, text: &str) -> (&'static str, Kind, Access, Value) 
     (tool, Kind::Edit, Access::write(place), json!({ "file_path": text }))
 }
 
-/// A place by its name alone: what does not lead out is a file inside, `dir/` a directory.
+/// A place computed from the path alone: a path that does not lead outside is a file in the workspace, `dir/` a
+/// directory.
 pub fn lexical(path: &str) -> Place {
     let tidied = tidy(path);
     let inside = !path.starts_with('/') && tidied != ".." && !tidied.starts_with("../");

@@ -1,4 +1,4 @@
-//! The policy file and its ruling on a call. Pure: knows no provider, no engine, no file system.
+//! Policy files and their rulings on calls. Pure: no I/O, no dependency on providers or the engine.
 
 pub mod bounds;
 mod brief;

@@ -1,4 +1,4 @@
-//! The policy as values: files, rules, what a rule is narrowed to. Reads no text and decides nothing.
+//! The data model of policies: files, rules, and what narrows a rule. Pure data.
 
 use super::files::PathPattern;
 use super::hosts::HostPattern;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct PolicySet {
     pub(super) files: Vec<Policy>,
-    /// Further workspace paths that are never written: the policy and recipe files of this run.
+    /// Further workspace paths that are never written: this run's policy and recipe files.
     pub(super) protect: Vec<String>,
-    /// Workspace paths that no call may see: run directories.
+    /// Workspace paths that no call may access: run directories.
     pub(super) hidden: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ pub struct PolicySet {
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(super) source: PolicyText,
-    /// What is ruled when nothing matches: [`Decision::Deny`] or [`Decision::Suspend`].
+    /// The decision when no rule matches: [`Decision::Deny`] or [`Decision::Suspend`].
     pub(super) default: Decision,
     pub(super) rules: Vec<Rule>,
     pub(super) sandbox: Sandbox,
@@ -37,11 +37,11 @@ pub struct Policy {
     pub(super) env_pass: Option<Vec<String>>,
     /// Argument profiles of this file, by program.
     pub(super) profiles: Option<Arc<Own>>,
-    /// A recipe's own policy: what it does not speak of, it leaves as it is.
+    /// Whether it is a recipe's own policy, which can only restrict: whatever it does not mention is unchanged.
     pub(super) narrows: bool,
 }
 
-/// The `deliver` block: how large a change may be that `overnight deliver` takes.
+/// The `deliver` block: limits on the size of a change that `overnight deliver` accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryLimits {
     pub max_files: Option<u64>,
@@ -50,7 +50,7 @@ pub struct DeliveryLimits {
 }
 
 impl DeliveryLimits {
-    /// The lower figure of each limit.
+    /// The lower of the two limits, field by field.
     pub fn lowered_by(self, other: Self) -> Self {
         let lower = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -73,12 +73,12 @@ pub struct Sandbox {
     pub keep_caches: Option<bool>,
 }
 
-/// The sandbox level asked for, from the mildest to the strictest.
+/// The requested sandbox level, from the mildest to the strictest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WishedLevel {
     None,
     Landlock,
-    /// The best that can be had, at least `Landlock`.
+    /// The strongest available level, at least `Landlock`.
     #[default]
     Auto,
     Full,
@@ -96,19 +96,19 @@ impl WishedLevel {
     }
 }
 
-/// What all files together ask of the sandbox.
+/// The combined sandbox requirements of all files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxWish {
     pub level: WishedLevel,
-    /// Hosts that commands may reach; empty for none.
+    /// Hosts that commands may reach; empty means none.
     pub network: Vec<String>,
     /// Names of toolchain presets.
     pub toolchains: Vec<String>,
-    /// Whether what commands add to the caches of toolchains stays for the next run in the same repository.
+    /// Whether additions to toolchain caches stay for the next run in the same repository.
     pub keep_caches: bool,
 }
 
-/// What a rule does with what it matches.
+/// The effect of a rule on matching calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Allow,
@@ -144,35 +144,36 @@ pub struct Rule {
     pub except: Except,
     pub times: Option<u64>,
     pub because: Option<String>,
-    /// `args: any`: the argument profile is lifted.
+    /// `args: any`: the argument profile is not applied.
     pub any_args: bool,
-    /// `writes`: what its commands may write, in place of what their profiles say.
+    /// `writes`: replaces what profiles say about the files that its commands write.
     pub writes: Option<RuleWrites>,
-    /// `runs`: whether its commands may start any program, in place of what their profiles say.
+    /// `runs`: replaces what profiles say about the programs that its commands start.
     pub runs: Option<RuleRuns>,
-    /// Options of programs without a profile must be spelled out in `commands`: hosts are granted, or `writes` or `runs` is lifted.
+    /// Whether options of programs without a profile must be spelled out in `commands`: true if the rule grants hosts,
+    /// or lifts `writes` or `runs`.
     pub spells_options: bool,
     pub examples: Examples,
 }
 
-/// The word behind `writes` on a rule.
+/// The value of `writes` on a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleWrites {
     Nothing,
-    /// Operands and redirects that rules for writing allow.
+    /// Operands and redirects that write rules allow.
     Paths,
-    /// The workspace, but for protected and denied paths.
+    /// The workspace except for protected and denied paths.
     Tree,
 }
 
-/// The word behind `runs` on a rule.
+/// The value of `runs` on a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleRuns {
     Nothing,
     Anything,
 }
 
-/// What a rule does not mean.
+/// Exceptions of a rule.
 #[derive(Clone, Debug, Default)]
 pub struct Except {
     pub paths: Vec<PathPattern>,
@@ -180,7 +181,7 @@ pub struct Except {
     pub hosts: Vec<HostPattern>,
 }
 
-/// Calls that are tried when the file is loaded.
+/// Example calls that are checked when the file is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Examples {
     pub matching: Vec<(String, Span)>,
@@ -195,19 +196,19 @@ pub struct Prefix {
     pub span: Span,
 }
 
-/// What a rule says of an argument.
+/// The condition of a rule on an argument.
 #[derive(Clone, Debug)]
 pub struct ValuePattern {
     pub text: String,
     pub glob: GlobMatcher,
 }
 
-/// One entry of the tools that a rule is about.
+/// One entry of a rule's tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolPattern {
     Any,
     Name(String),
-    /// A name with `*`, as `docs__*`.
+    /// A name with `*`, such as `docs__*`.
     Glob(String),
     Kind(Kind),
     /// `builtin`, `discovered` or `mcp`.
@@ -215,7 +216,7 @@ pub enum ToolPattern {
 }
 
 impl ToolPattern {
-    /// Whether a tool is meant. `discovered_tool_NAME` means the discovered tool `NAME` too.
+    /// Whether the pattern matches a tool. `discovered_tool_NAME` also matches the discovered tool `NAME`.
     pub fn fits(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
         let bare = |name: &str| name == tool || (*origin == Origin::Discovered && discovered(name) == discovered(tool));
         match self {
@@ -230,7 +231,7 @@ impl ToolPattern {
         }
     }
 
-    /// As it is written in a file.
+    /// As written in a policy file.
     pub fn text(&self) -> String {
         match self {
             ToolPattern::Any => "*".to_owned(),
@@ -245,7 +246,7 @@ fn discovered(name: &str) -> &str {
     name.strip_prefix("discovered_tool_").unwrap_or(name)
 }
 
-/// The word of an origin in policies.
+/// The name of an origin in policies.
 pub fn origin_word(origin: &Origin) -> &'static str {
     match origin {
         Origin::Builtin => "builtin",
@@ -255,17 +256,17 @@ pub fn origin_word(origin: &Origin) -> &'static str {
 }
 
 impl Rule {
-    /// Whether the rule is about a tool.
+    /// Whether the rule applies to a tool.
     pub fn is_about(&self, tool: &str, kind: Kind, origin: &Origin) -> bool {
         self.tools.iter().any(|pattern| pattern.fits(tool, kind, origin))
     }
 
-    /// Whether the rule is about one of the built-in tools.
+    /// Whether the rule applies to one of the built-in tools.
     pub fn is_about_builtin(&self, name: &str) -> bool {
         builtin_kind(name).is_some_and(|kind| self.is_about(name, kind, &Origin::Builtin))
     }
 
-    /// Whether it is narrowed by what a call touches.
+    /// Whether the rule is narrowed by what a call touches.
     pub fn is_narrowed(&self) -> bool {
         self.paths.is_some() || self.commands.is_some() || self.hosts.is_some()
     }
@@ -274,7 +275,7 @@ impl Rule {
 /// The name of the tool that runs shell text.
 pub const SHELL: &str = "run_shell_command";
 
-/// Tools that need no rule: they see only what this run started itself.
+/// Tools that need no rule: they show only what this run started itself.
 pub const FREE_TOOLS: &[&str] = &["list_background_processes", "read_background_output"];
 
 /// One tool that policies may name.
@@ -285,7 +286,7 @@ pub struct KnownTool {
     pub aliases: Vec<String>,
 }
 
-/// The tools that a policy may name without `__` and `discovered_tool_`.
+/// The tools that a policy may name without the prefixes `SERVER__` and `discovered_tool_`.
 #[derive(Clone, Debug)]
 pub struct KnownTools {
     tools: Vec<KnownTool>,
@@ -310,7 +311,7 @@ const BUILTIN: &[(&str, Kind, &[&str])] = &[
     ("read_mcp_resource", Kind::Read, &[]),
 ];
 
-/// What a built-in tool does.
+/// The kind of a built-in tool.
 pub fn builtin_kind(name: &str) -> Option<Kind> {
     BUILTIN.iter().find(|tool| tool.0 == name).map(|tool| tool.1)
 }
@@ -342,7 +343,7 @@ impl KnownTools {
         by_name.or_else(by_alias).map(|tool| tool.name.as_str())
     }
 
-    /// What a tool does, by its canonical name.
+    /// The kind of a tool, by its canonical name.
     pub fn kind(&self, name: &str) -> Option<Kind> {
         self.tools.iter().find(|tool| tool.name == name).map(|tool| tool.kind)
     }
@@ -353,14 +354,14 @@ impl KnownTools {
     }
 }
 
-/// How often each counted rule was used so far: its name and the number of calls. A fold of `Ruling::uses`.
+/// How often each counted rule was used so far, by rule name. Computed from `Ruling::uses`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     pub counts: BTreeMap<String, u64>,
 }
 
 impl Uses {
-    /// Counts what a ruling uses up. For calls that run, in the order of the journal.
+    /// Counts the uses of a ruling. For calls that run, in the order of the journal.
     pub fn count(&mut self, ruling: &Ruling) {
         for rule in &ruling.uses {
             *self.counts.entry(rule.clone()).or_default() += 1;

@@ -1,9 +1,9 @@
-//! File names as the strictest file system would compare them. Knows no list of names.
+//! Folds file names so that two names that any common file system treats as equal have the same form.
 
 use std::borrow::Cow;
 use unicode_normalization::UnicodeNormalization;
 
-/// Characters that show nothing and that some file systems ignore when they compare names.
+/// Invisible characters that some file systems ignore when they compare names.
 pub fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -11,23 +11,24 @@ pub fn is_invisible(character: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Characters that turn the direction of what is shown.
+/// Characters that change the direction of displayed text.
 pub fn is_bidi(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a name holds what no honest name holds: control, bidirectional or separator characters.
+/// Whether a name contains characters that no ordinary name has: control, bidirectional or separator characters.
 pub fn is_deceptive(name: &str) -> bool {
     name.chars()
         .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// One component in the form for comparing: case folded, NFKC, invisible characters out, blanks and trailing dots off,
-/// cut at a stream mark (`.git::$INDEX_ALLOCATION`), short names (`git~1`) written out.
+/// One component in its form for comparing: case-folded, NFKC, without invisible characters, trailing blanks and dots,
+/// cut at an NTFS stream suffix (`.git::$INDEX_ALLOCATION`), and with short names (`git~1`) expanded.
 ///
-/// Two names that some file system takes for one have one form. The reverse does not hold: use it to deny, never to allow.
+/// Two names that some file system treats as equal have the same form. The reverse does not hold: use it to deny, never
+/// to allow.
 pub fn fold(component: &str) -> String {
-    // Nearly every name; the forms of Unicode leave it as it is.
+    // The common case: Unicode normalisation does not change ASCII.
     if component.is_ascii() {
         return settle(&component.to_ascii_lowercase());
     }
@@ -58,7 +59,7 @@ fn settle(folded: &str) -> String {
     }
 }
 
-/// The folded components of a path; `\` separates as `/` does, `.` and empty components are dropped.
+/// The folded components of a path; `\` separates like `/`, and `.` and empty components are dropped.
 pub fn fold_path(path: &str) -> Vec<String> {
     let whole: Cow<'_, str> = match path.is_ascii() {
         true => Cow::Borrowed(path),
@@ -71,7 +72,7 @@ pub fn fold_path(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// A path without `.`, empty components and inner `..`; a leading `..` stays.
+/// A path without `.`, empty components and inner `..`; leading `..` remain.
 pub fn tidy(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -86,7 +87,7 @@ pub fn tidy(path: &str) -> String {
     parts.join("/")
 }
 
-/// Whether `text` fits a pattern in which only `*` is special: it stands for any characters. Linear in practice, total.
+/// Whether `text` matches a pattern in which only `*` is special and stands for any characters.
 pub fn wild(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();

@@ -1,13 +1,13 @@
-//! The nearest allowed way from a call that is denied: what a model should do instead. Advice only; rules on nothing.
+//! Suggests the nearest allowed alternative to a denied call, as advice for the model.
 
 use super::brief::limited;
 use super::model::PolicySet;
 use super::needs::{Need, line};
 
-/// Entries that are named.
+/// The most entries that are named.
 const NAMED: usize = 12;
 
-/// Beginnings of commands with what to do in their place, whatever the policy. The longest beginning counts.
+/// Command prefixes and what to do instead, whatever the policy. The longest matching prefix counts.
 const INSTEAD: &[(&str, &str)] = &[
     ("git push", PATCH),
     ("git commit", PATCH),
@@ -68,7 +68,7 @@ const INSTALL: &str =
     "nothing is installed during a run: work with what is there, and say in your final answer what is missing";
 const EDITOR: &str = "change files with replace or write_file";
 
-/// Programs that do what a tool does, with that tool.
+/// Programs whose job one of the tools does, with that tool.
 const TOOLS: &[(&[&str], &str)] = &[
     (
         &["cat", "head", "tail", "less", "more", "bat", "nl", "sed"],
@@ -82,7 +82,7 @@ const TOOLS: &[(&[&str], &str)] = &[
     (&["patch"], "replace"),
 ];
 
-/// What to do instead of an access that nothing covers; `None` where nothing is near.
+/// What to do instead of an access that nothing covers; `None` if there is no good alternative.
 pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
     match need {
         Need::Command(simple) | Need::State(simple) => command(set, &line(simple)),
@@ -118,7 +118,8 @@ fn first(entries: &[String]) -> String {
     format!("{}{more}", limited(entries.get(..NAMED).unwrap_or(entries)))
 }
 
-/// What is known of a command, also of one that would write what is protected, unless the policy allows others of its sort.
+/// Known advice on a command, including one that would write protected paths, unless the policy allows similar
+/// commands.
 pub(super) fn known(set: &PolicySet, need: &Need<'_>) -> Option<String> {
     match need {
         Need::Command(simple) | Need::State(simple) | Need::ShellWrite(_, Some(simple)) => advice(set, &line(simple)),
@@ -139,7 +140,7 @@ fn of_words(line: &str) -> Option<&'static str> {
     known.max_by_key(|(text, _)| text.len()).map(|(_, advice)| *advice)
 }
 
-/// For a command by its words.
+/// The advice for a command, by its words.
 fn command(set: &PolicySet, line: &str) -> Option<String> {
     if let Some(advice) = advice(set, line) {
         return Some(advice);

@@ -1,23 +1,23 @@
-//! The single accesses of a call, each of which must be covered. Decides nothing.
+//! Splits a call into its single accesses, each of which must be covered.
 
 use super::shell::{FileUse, Reading, Simple, Word, WordKind};
 use crate::base::access::{Access, Place};
 use crate::base::ruling::Asked;
 
-/// More accesses than this in one call are denied unread.
+/// The most accesses in one call; a call with more is denied without examining them.
 pub const MAX_NEEDS: usize = 5_000;
 
 /// One access of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
-    /// The call touches nothing: only the tool itself is asked for.
+    /// The call touches nothing: only the tool itself must be allowed.
     Tool,
     Read(&'a Place),
     Write(&'a Place),
     Url(&'a str),
     /// A simple command that needs a rule.
     Command(&'a Simple),
-    /// One that needs none (`cd`, `true`); deny rules still see it.
+    /// A command that needs no rule (`cd`, `true`); deny rules still apply to it.
     State(&'a Simple),
     ShellRead(&'a FileUse),
     /// With the command that writes; `None` for a redirect of a group.
@@ -26,7 +26,7 @@ pub enum Need<'a> {
 }
 
 impl<'a> Need<'a> {
-    /// The place it is about, and whether it is written.
+    /// The place of the access, and whether it is written.
     pub fn place(&self) -> Option<(&'a Place, bool)> {
         match self {
             Need::Read(place) => Some((place, false)),
@@ -42,7 +42,7 @@ impl<'a> Need<'a> {
         !matches!(self, Need::Tool | Need::Read(_) | Need::Write(_) | Need::Url(_))
     }
 
-    /// Whether git itself writes the directory of the workspace's own repository.
+    /// Whether git itself writes the git directory of the workspace's own repository.
     pub fn is_git_repository(&self) -> bool {
         match self {
             Need::ShellWrite(used, Some(simple)) => {
@@ -56,7 +56,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// In a few words, for people: `write src/a.rs`.
+    /// A short description for people: `write src/a.rs`.
     pub fn describe(&self, asked: &Asked<'_>) -> String {
         match self {
             Need::Tool => format!("use {}", asked.tool),
@@ -70,8 +70,8 @@ impl<'a> Need<'a> {
     }
 }
 
-/// A place for people and models; the root of the workspace is `.`. What lies outside is shown as it was asked for, so
-/// that no text names where the workspace itself lies.
+/// A place for people and models; the root of the workspace is `.`. A place outside is shown as the caller wrote it, so
+/// that no text reveals the path of the workspace.
 pub fn shown(place: &Place) -> &str {
     match (place.inside, place.path.as_str()) {
         (true, "") => ".",
@@ -95,7 +95,8 @@ pub fn line(simple: &Simple) -> String {
     }
 }
 
-/// All accesses of a call, those of its commands included. Reads of `overnight:result/ID` need nothing and are left out.
+/// All accesses of a call, including those of its commands. Reads of `overnight:result/ID` need no rule and are left
+/// out.
 pub fn gather<'a>(access: &'a Access, readings: &'a [Reading]) -> Vec<Need<'a>> {
     let mut needs = Vec::new();
     for reading in readings {
@@ -123,18 +124,18 @@ pub fn gather<'a>(access: &'a Access, readings: &'a [Reading]) -> Vec<Need<'a>> 
     needs
 }
 
-/// Whether a place is a kept result of this run.
+/// Whether a place is a stored result of this run.
 fn is_result(place: &Place) -> bool {
     place.path == place.asked && is_result_name(&place.asked)
 }
 
-/// Whether a name is that of a kept result: `overnight:result/ID`.
+/// Whether a name is that of a stored result: `overnight:result/ID`.
 pub fn is_result_name(name: &str) -> bool {
     let id = name.strip_prefix("overnight:result/");
     id.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
 }
 
-/// Programs whose first operand says what they do.
+/// Programs whose first operand selects what they do.
 const WITH_SUBCOMMANDS: &[&str] = &[
     "bun",
     "bundle",
@@ -164,9 +165,10 @@ const WITH_SUBCOMMANDS: &[&str] = &[
     "./mvnw",
 ];
 
-/// The smallest prefix that says what a command is about: the program, its subcommand, the script of `npm run`, the module of `python -m`.
+/// The shortest prefix that identifies what a command does: the program, its subcommand, the script of `npm run`, the
+/// module of `python -m`.
 pub fn prefix_of(simple: &Simple) -> String {
-    // What a rule for the started program would not cover must be named with its runner.
+    // If a rule for the started program would not cover it, the prefix must include its runner.
     let unvouched = simple.launches.iter().any(|launch| launch.unvouched.is_some());
     if let Some(launch) = simple.launches.first().filter(|_| unvouched) {
         let words = launch.words.iter().take(launch.name_at + 1);

@@ -1,4 +1,4 @@
-//! From the text of one policy file to its values, all problems at once. Tries no example and decides nothing.
+//! Parses the text of one policy file and of the files that it extends; reports all problems at once.
 
 use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve};
 use super::hosts::HostPattern;
@@ -18,7 +18,8 @@ use crate::diag::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Reads one file with all that it extends; `None` when nothing sensible is left of it. Problems are added, in no order.
+/// Parses one file and all that it extends; `None` if no usable part is left. Problems are appended in no particular
+/// order.
 pub fn policy(
     files: &mut Files,
     file: FileId,
@@ -50,20 +51,20 @@ pub fn policy(
     })
 }
 
-/// The way from a policy through what it extends.
+/// The state of following `extends`.
 struct Walk<'a> {
     known: &'a KnownTools,
     extended: &'a Extended,
-    /// The names from the policy itself to the file that is being read.
+    /// The names from the policy itself to the file that is being parsed.
     chain: Vec<String>,
-    /// What was read already, with the toolchains that were named for it.
+    /// Files that were parsed already, with the toolchains that were named for them.
     seen: Vec<(String, Option<Vec<String>>)>,
     parts: Vec<PolicyPart>,
-    /// Whether a preset looked at the tree.
+    /// Whether a preset depends on the tree.
     tree: bool,
 }
 
-/// One file and what it extends. `named`: the toolchains that a file above it names.
+/// Parses one file and what it extends. `named`: the toolchains that a file above it names.
 fn body(
     files: &mut Files,
     file: FileId,
@@ -135,7 +136,7 @@ fn body(
     Some(body)
 }
 
-/// One entry of `extends`; `None` for what was read already or cannot be.
+/// Resolves one entry of `extends`; `None` if it was parsed already or is invalid.
 fn extend(
     files: &mut Files,
     written: &Spanned<String>,
@@ -194,7 +195,7 @@ fn extend(
         };
         text
     } else {
-        // A file is one text, whichever toolchains are named above it.
+        // A file's text is the same whichever toolchains are named above it.
         if again {
             return None;
         }
@@ -239,7 +240,7 @@ fn tell_apart(files: &Files, rules: &mut [rule::Rule]) {
     }
 }
 
-/// A key without a value would silently widen a rule: it is an error anywhere.
+/// Reports keys without a value: they would silently widen a rule, so they are errors everywhere.
 fn refuse_empty(node: &Node, problems: &mut Problems) {
     match &node.shape {
         Shape::Scalar(_) => {}
@@ -257,7 +258,7 @@ fn refuse_empty(node: &Node, problems: &mut Problems) {
     }
 }
 
-/// One text or a list of texts. Numbers and booleans must be quoted to be text.
+/// A string or a list of strings. Unquoted numbers and booleans are errors.
 pub fn strings(node: &Node, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
     let items = match &node.shape {
         Shape::List(items) => items.as_slice(),
@@ -270,7 +271,7 @@ pub fn strings(node: &Node, key: &str, problems: &mut Problems) -> Vec<Spanned<S
     items.iter().filter_map(|item| string(item, key, problems)).collect()
 }
 
-/// Text, not a number or a boolean without quotes.
+/// A string. An unquoted number or boolean is an error.
 pub fn string(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
     match &node.shape {
         Shape::Scalar(scalar) if is_text(scalar) => Some(Spanned {
@@ -421,7 +422,7 @@ fn env(mut block: Reader<'_>, problems: &mut Problems) -> Option<Vec<String>> {
     Some(names.into_iter().map(|name| name.value).collect())
 }
 
-/// `profiles`: one or more program names, and the profile that they share.
+/// `profiles`: one or more program names and the profile that they share.
 fn profiles(files: &Files, entries: &[Entry], problems: &mut Problems) -> Option<Arc<Own>> {
     let mut own = Own::new();
     for entry in entries {

@@ -1,10 +1,10 @@
-//! The policies inside the program that `extends` and `--policy` name, as policy text. Reads and decides nothing.
+//! The built-in policies that `extends` and `--policy` can name, as policy text.
 
 use crate::diag::diagnostic::list;
 use crate::diag::did_you_mean as nearest;
 
-/// The names that a policy or the command line may use, and their texts; those of `builtin:build` and `builtin:mixed` are made for the
-/// toolchains that are asked for.
+/// The names that a policy or the command line may use, and their texts. `builtin:build` and `builtin:mixed` are
+/// generated for the requested toolchains.
 const ALL: &[(&str, &str)] = &[
     ("builtin:read-only", include_str!("presets/read-only.yaml")),
     ("builtin:look", include_str!("presets/look.yaml")),
@@ -28,15 +28,15 @@ const ALL: &[(&str, &str)] = &[
 /// The toolchains that `sandbox.toolchains` may name.
 pub const TOOLCHAINS: &[&str] = &["rust", "node", "python", "go", "java"];
 
-/// All names after `builtin:`, with it.
+/// All names, including the prefix `builtin:`.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter()
         .map(|(name, _)| *name)
         .chain(["builtin:build", "builtin:mixed"])
 }
 
-/// The text of a preset, `None` for an unknown name. `builtin:build` and `builtin:mixed` are for the toolchains that are `named`, or
-/// else for those of the `tree`.
+/// The text of a preset; `None` for an unknown name. `builtin:build` and `builtin:mixed` are generated for the `named`
+/// toolchains, or if there are none, for those of the `tree`.
 pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<String> {
     let wanted: Vec<&str> = TOOLCHAINS
         .iter()
@@ -58,7 +58,7 @@ pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<Str
     }
 }
 
-/// The help for a name that is none.
+/// The help text for an unknown name.
 pub fn did_you_mean(name: &str) -> String {
     let bare = |name: &'static str| name.strip_prefix("builtin:").unwrap_or(name);
     let word = name.strip_prefix("builtin:").unwrap_or(name);

@@ -1,4 +1,5 @@
-//! The names that are never written unless a rule names them: what they are, and whether a path is one. Touches no file.
+//! The protected names, which are never written unless a rule names them, and whether a path is one of them. Only names
+//! are examined.
 #![doc = include_str!("protected.md")]
 
 mod table;
@@ -7,18 +8,18 @@ use super::names::fold_path;
 
 pub use table::LIST;
 
-/// One protected name. Everything below it is protected as well.
+/// One protected name. Everything below it is protected too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Folded, `/`-separated; the last component is only a beginning when `prefix`, only an end when `ending`.
+    /// Folded, `/`-separated; the last component is only a prefix if `prefix` is set, only a suffix if `ending` is set.
     pub path: &'static str,
-    /// At any depth; else only at the top of the workspace.
+    /// At any depth; otherwise only at the top of the workspace.
     pub anywhere: bool,
     pub prefix: bool,
     pub ending: bool,
     /// What it is, for people.
     pub what: &'static str,
-    /// Why it is protected: what it does when it is changed.
+    /// Why it is protected: what changing it could cause.
     pub why: &'static str,
 }
 
@@ -44,7 +45,7 @@ impl Entry {
         true
     }
 
-    /// Whether folded components lie at or below this name.
+    /// Whether a path, given by its folded components, is this name or below it.
     pub fn holds(&self, parts: &[String]) -> bool {
         if self.anywhere {
             (0..parts.len()).any(|at| self.matches_at(parts, at))
@@ -54,24 +55,24 @@ impl Entry {
     }
 }
 
-/// The entry that a workspace path is or lies below.
+/// The protected name that a workspace path is, or is below.
 pub fn entry_of(path: &str) -> Option<&'static Entry> {
     let parts = fold_path(path);
     LIST.iter().find(|entry| entry.holds(&parts))
 }
 
-/// How to find out whether something protected lies below a directory.
+/// How to find out whether something protected is below a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// It counts whether it exists or not: the directory is made for it.
+    /// Counts whether it exists or not: the directory exists only for it.
     Always(String),
-    /// It counts when this path exists.
+    /// Counts if this path exists.
     Path(String),
-    /// It counts when this shell pattern matches something.
+    /// Counts if this shell pattern matches something.
     Pattern(String),
 }
 
-/// What changing a whole directory could change. Paths are relative to the workspace.
+/// What changing an entire directory could change. Paths are relative to the workspace.
 pub fn below(dir: &str) -> Vec<Below> {
     let parts = fold_path(dir);
     let within = |path: &str| {

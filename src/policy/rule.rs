@@ -1,4 +1,4 @@
-//! One rule of a policy file, from YAML to values. Knows no other rule.
+//! Parses one rule of a policy file.
 
 use super::files::{MAX_BRACES, MAX_BYTES, PathPattern};
 use super::hosts::HostPattern;
@@ -13,7 +13,7 @@ use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{Diagnostic, FileId, Files, Node, Reader, Shape, Spanned, did_you_mean, file_line};
 use globset::GlobBuilder;
 
-/// Where a rule is written and what it may name.
+/// Where a rule is written and which names it may use.
 pub struct Home<'a> {
     pub file: FileId,
     pub known: &'a KnownTools,
@@ -282,7 +282,7 @@ fn with(node: &Node, problems: &mut Problems) -> Vec<(String, ValuePattern)> {
     list
 }
 
-/// `except` as a list is in the terms of the rule's own narrowing; as a map it says which it is.
+/// Parses `except`: a list has the type of the rule's own narrowing; a map names the type.
 fn except_of(rule: &Rule, node: &Node, problems: &mut Problems) -> Except {
     if let Shape::Map(_) = node.shape {
         let Some(mut reader) = Reader::open(node, "`except`", problems) else {
@@ -329,7 +329,7 @@ fn only(rule: &Rule, tool: &str) -> bool {
     matches!(rule.tools.as_slice(), [ToolPattern::Name(name)] if name == tool)
 }
 
-/// One entry of the tools that a rule is about.
+/// Parses one entry of a rule's tools.
 fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> Option<ToolPattern> {
     let word = text.value.as_str();
     if word == "*" {
@@ -367,12 +367,12 @@ fn tool(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> 
     tool_name(text, known, problems).map(ToolPattern::Name)
 }
 
-/// Whether a name is one that only turns up after start-up.
+/// Whether a name is one that becomes known only after startup.
 fn is_later(name: &str) -> bool {
     name.contains("__") || name.starts_with("discovered_tool_")
 }
 
-/// The canonical name of a tool; a problem when it is none.
+/// The canonical name of a tool; reports a problem if there is none.
 pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> Option<String> {
     let name = text.value.as_str();
     if let Some(canonical) = known.canonical(name) {
@@ -389,7 +389,7 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
         .chars()
         .all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
     if is_plain && !is_typo && !name.is_empty() {
-        // A discovered tool has the name that its author gave it; whether there is one is known when they are listed.
+        // Discovered tools are named by their authors; whether one of this name exists is known only after discovery.
         let message = format!("no built-in tool is named `{name}`; it is taken for a discovered one");
         let problem = Diagnostic::warning("later-tool", text.span, message);
         problems.push(problem.help(format!("write `discovered_tool_{name}` to say so")));

@@ -1,8 +1,8 @@
-//! The names of files that hold secrets by custom. Looks at names only, never into a file.
+//! File names that conventionally hold secrets. Only names are examined, never contents.
 
 use super::names::fold_path;
 
-/// Directories whose whole content counts, and what they hold.
+/// Directories whose entire content counts, and what they hold.
 const DIRS: &[(&str, &str)] = &[
     (".ssh", "private keys"),
     (".gnupg", "private keys"),
@@ -19,7 +19,7 @@ const DIRS: &[(&str, &str)] = &[
     (".local/share/keyrings", "passwords"),
 ];
 
-/// Whole names, and what such files hold.
+/// Complete names, and what such files hold.
 const NAMES: &[(&str, &str)] = &[
     (".env", "variables of a deployment, keys among them"),
     (".netrc", "passwords of hosts"),
@@ -62,7 +62,7 @@ const NAMES: &[(&str, &str)] = &[
     ("local.settings.json", "keys of a function's services"),
 ];
 
-/// Ends of names, and what such files hold.
+/// Suffixes of names, and what such files hold.
 const ENDS: &[(&str, &str)] = &[
     (".pem", "a key or a certificate with its key"),
     (".key", "a private key"),
@@ -86,7 +86,7 @@ const ENDS: &[(&str, &str)] = &[
     (".tfvars", "values of a deployment, passwords among them"),
 ];
 
-/// Names that are secret with a data ending: `secrets.yml`, `credentials.json`.
+/// Names that count with the extension of a data format: `secrets.yml`, `credentials.json`.
 const STEMS: &[&str] = &[
     "secret",
     "secrets",
@@ -113,13 +113,14 @@ const DATA_ENDS: &[&str] = &[
     "enc",
 ];
 
-/// Beginnings of private key files.
+/// Prefixes of private key files.
 const KEYS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_xmss"];
 
-/// `.env.NAME` files that are made to be shared.
+/// `.env.NAME` files that are meant to be shared.
 const SHARED: &[&str] = &["example", "sample", "template", "dist", "defaults", "schema"];
 
-/// Every name with what it holds, as it is documented: `DIR/`, whole names, `*END`, and names of stems and keys.
+/// Every name with what it holds, in the form of the documentation: `DIR/`, complete names, `*SUFFIX`, and names of
+/// stems and keys.
 pub fn table() -> Vec<(String, String)> {
     let one = |before: &str, list: &[(&str, &str)], after: &str| -> Vec<(String, String)> {
         let named = |(name, what): &(&str, &str)| (format!("{before}{name}{after}"), (*what).to_owned());
@@ -139,9 +140,9 @@ pub fn table() -> Vec<(String, String)> {
     all
 }
 
-/// Whether a path looks as if it held a secret; the reason for people when it does.
+/// Whether a path looks like a secret; returns the reason for people.
 ///
-/// A `.env` that is made to be shared (`.env.example`, `.env.sample`, `.env.template`, `.env.dist`) does not.
+/// A `.env` file that is meant to be shared (`.env.example`, `.env.sample`, `.env.template`, `.env.dist`) does not.
 pub fn secret_like(path: &str) -> Option<&'static str> {
     let parts = fold_path(path);
     let (name, above) = parts.split_last()?;
@@ -158,7 +159,7 @@ pub fn secret_like(path: &str) -> Option<&'static str> {
     by_name(&parts, name).then_some("its name is one that holds secrets")
 }
 
-/// Whether a directory is, or lies in, one of keys or credentials.
+/// Whether a directory holds keys or credentials, or is inside one that does.
 pub fn secret_like_dir(path: &str) -> Option<&'static str> {
     in_dir(&fold_path(path)).then_some("it is a directory of keys or credentials")
 }

@@ -1,4 +1,4 @@
-//! What several policy files say together: sandbox, limits, environment, texts, what stays unread. Rules on no call.
+//! Combines several policy files: sandbox, limits, environment, protected and unreadable paths.
 
 use super::bounds::refuse;
 use super::fit::{allows, forbids};
@@ -16,27 +16,27 @@ use crate::base::ruling::Asked;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What stays unwritten by commands, for the sandbox and its seal.
+/// The paths that commands must not write, for the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protected {
-    /// Workspace paths. Everything below is meant too.
+    /// Workspace paths, including everything below them.
     pub paths: Vec<String>,
-    /// Paths that are meant below any directory.
+    /// Paths relative to any directory.
     pub anywhere: Vec<String>,
-    /// As `paths` and `anywhere`, but the last component is only a beginning.
+    /// Like `paths` and `anywhere`, but the last component is only a prefix.
     pub beginnings: Vec<String>,
     pub beginnings_anywhere: Vec<String>,
-    /// As `anywhere`, but the last component is only an end.
+    /// Like `anywhere`, but the last component is only a suffix.
     pub endings_anywhere: Vec<String>,
     /// Literal paths that every file opens by name.
     pub opened: Vec<String>,
 }
 
 impl PolicySet {
-    /// What all files ask of the sandbox: the strictest level, only hosts and toolchains that all agree on.
+    /// The combined sandbox requirements: the strictest level, and only hosts and toolchains that all files agree on.
     ///
-    /// A file that says nothing of `network` grants none; one that says nothing of `toolchains` leaves them to the others. Caches
-    /// are kept where every file says so; a recipe's own policy may only speak against it.
+    /// A file without `network` grants no hosts; one without `toolchains` accepts those of the others. Caches are kept
+    /// if every file says so; a recipe's own policy can only object.
     pub fn sandbox(&self) -> SandboxWish {
         let spoken = self
             .files
@@ -58,7 +58,7 @@ impl PolicySet {
         }
     }
 
-    /// Hosts that commands may reach by every file.
+    /// Hosts that every file lets commands reach.
     pub fn network(&self) -> Vec<HostPattern> {
         self.agreed(|file| file.sandbox.network.clone())
             .into_iter()
@@ -84,7 +84,7 @@ impl PolicySet {
             .unwrap_or_default()
     }
 
-    /// What each file grants; nothing for one that is silent, except a narrowing one, which is left out.
+    /// What each file grants: nothing if it does not say, but a file that can only restrict is left out then.
     fn agreed<T>(&self, grant: impl Fn(&Policy) -> Option<Vec<T>>) -> Vec<Vec<T>> {
         self.files
             .iter()
@@ -95,13 +95,13 @@ impl PolicySet {
             .collect()
     }
 
-    /// The profiles with which these files read commands; those of the first file. See [`PolicySet::by_profiles`].
+    /// The profiles with which these files read commands: those of the first file. See [`PolicySet::by_profiles`].
     pub(super) fn profiles(&self) -> Option<&Own> {
         self.files.first().and_then(|file| file.profiles.as_deref())
     }
 
-    /// The files in groups that bring the same profiles, when there is more than one: a profile of one file never loosens what
-    /// another one grants. A narrowing file without profiles reads commands as the first file does.
+    /// The files in groups with equal profiles, if there is more than one group: a profile of one file must never
+    /// extend what another file grants. A restricting file without profiles reads commands like the first file.
     pub(super) fn by_profiles(&self) -> Option<Vec<PolicySet>> {
         let first = self.files.first()?.profiles.clone();
         let of = |file: &Policy| match &file.profiles {
@@ -140,14 +140,14 @@ impl PolicySet {
         Some(groups)
     }
 
-    /// The lowest figure of each limit.
+    /// The lowest value of each limit.
     pub fn limits(&self) -> Budget {
         self.files
             .iter()
             .fold(Budget::default(), |limits, file| limits.lowered_by(&file.limits))
     }
 
-    /// How large a delivered change may be: the lowest figures.
+    /// The limits on the size of a delivered change: the lowest values.
     pub fn delivery_limits(&self) -> DeliveryLimits {
         self.files.iter().fold(DeliveryLimits::default(), |limits, file| {
             limits.lowered_by(file.delivery)
@@ -168,7 +168,7 @@ impl PolicySet {
         self.files.iter().map(|file| file.source.name.as_str())
     }
 
-    /// Both sets together; `other` (a recipe's own policy) can only narrow.
+    /// Both sets combined; `other` (a recipe's own policy) can only restrict.
     #[must_use]
     pub fn narrowed_by(mut self, other: &PolicySet) -> PolicySet {
         let narrowing = other.files.iter().cloned().map(|file| Policy { narrows: true, ..file });
@@ -178,17 +178,17 @@ impl PolicySet {
         self
     }
 
-    /// Never lets these workspace paths be written: the policy and recipe files of the run.
+    /// Protects these workspace paths from writing: the policy and recipe files of the run.
     pub fn protect(&mut self, paths: impl IntoIterator<Item = String>) {
         self.protect.extend(paths);
     }
 
-    /// Lets no call see these workspace directories: run directories.
+    /// Hides these workspace directories from every call: run directories.
     pub fn hide(&mut self, dirs: impl IntoIterator<Item = String>) {
         self.hidden.extend(dirs);
     }
 
-    /// What commands must not write, without what every file opens by name.
+    /// What commands must not write, except what every file opens by name.
     pub fn protected(&self) -> Protected {
         let mut all = Protected {
             paths: self.protect.clone(),
@@ -214,7 +214,7 @@ impl PolicySet {
         all
     }
 
-    /// Protected paths that an allow rule for writing or for commands names literally, in every file.
+    /// Protected paths that every file names literally in an allow rule for writing or for commands.
     fn opened(&self) -> Vec<String> {
         let named = |policy: &Policy| -> Vec<String> {
             let allows = policy.rules.iter().filter(|rule| rule.effect == Effect::Allow);
@@ -234,8 +234,8 @@ impl PolicySet {
         })
     }
 
-    /// Whether a file must stay unread by a search tool or, for `run_shell_command`, by commands: secret-like, hidden,
-    /// denied, or (for other tools than the shell) not covered.
+    /// Whether a search tool or, for `run_shell_command`, a command must not read a file: it is secret-like, hidden,
+    /// denied, or (for tools other than the shell) not covered.
     pub fn unreadable(&self, tool: &str, kind: Kind, path: &str) -> bool {
         let used = FileUse::of_tree(path);
         let place = Place::of_tree(path);

@@ -1,4 +1,5 @@
-//! `policy suggest`: the smallest rules that would have allowed what a run did. Suggests nothing that no rule should open lightly.
+//! `policy suggest`: the smallest rules that would have allowed what a run did, without what should not be opened
+//! lightly.
 
 use super::model::SHELL;
 use super::needs::prefix_of;
@@ -22,14 +23,14 @@ pub struct Seen {
     pub ruling: Ruling,
 }
 
-/// What only showed while calls ran: programs that were denied at their exec, and changes that no rule allows.
+/// What was found only while calls ran: programs that were denied at their exec, and changes that no rule allows.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     pub execs: Vec<JudgedExec>,
     pub unruled: Vec<Unruled>,
 }
 
-/// What was used, gathered from all calls.
+/// The accesses of all calls.
 #[derive(Default)]
 struct Used {
     reading: BTreeSet<String>,
@@ -43,7 +44,7 @@ struct Used {
     left: BTreeSet<String>,
 }
 
-/// Codes that a rule can open: everything else stays closed and is listed in comments.
+/// Codes of denials that a rule may lift: all others remain denied and are listed in comments.
 const OPEN: &[&str] = &[
     "allowed",
     "modify_rule",
@@ -57,7 +58,8 @@ const OPEN: &[&str] = &[
 /// More files than this in one directory become `DIR/**`.
 const MANY: usize = 3;
 
-/// The text of a policy file that allows these calls, as far as a rule should. Deterministic; loads without an error.
+/// The text of a policy file that allows these calls, as far as rules should. Deterministic; the text loads without an
+/// error.
 pub fn suggest(calls: &[Seen], shown: &Shown, terrain: &Terrain<'_>) -> String {
     let mut used = Used::default();
     for call in calls {
@@ -123,7 +125,8 @@ fn note(call: &Seen, terrain: &Terrain<'_>, used: &mut Used) {
     }
 }
 
-/// A program that no rule granted is suggested as if its words had been written out; one that something speaks against is not.
+/// A program that no rule granted is suggested as if its words had been written out; one that a rule or bound forbids
+/// is not.
 fn note_exec(exec: &JudgedExec, terrain: &Terrain<'_>, used: &mut Used) {
     let Some(denial) = &exec.denied else { return };
     if denial.code != "exec_not_granted" {
@@ -139,7 +142,7 @@ fn note_exec(exec: &JudgedExec, terrain: &Terrain<'_>, used: &mut Used) {
     }
     let asked = exec.argv.first().map_or("", String::as_str);
     let file = exec.path.rsplit('/').next().unwrap_or_default();
-    // The name that a program is given may lie; a path that was written out says which file is meant.
+    // A program's name (`argv[0]`) can be anything; a path that was written out identifies the file.
     let is_path = asked.contains('/') && !asked.starts_with('/') && asked.ends_with(file);
     let program = if is_path { asked } else { file };
     let words = std::iter::once(program).chain(exec.argv.iter().skip(1).map(String::as_str));
@@ -158,7 +161,7 @@ fn shell_word(word: &str) -> String {
     }
 }
 
-/// A file of the tree that was put back is suggested; a new one that was left out may be better ignored by git.
+/// A restored file of the tree is suggested; a new file that was left out is perhaps better ignored by git.
 fn note_change(unruled: &Unruled, used: &mut Used) {
     if unruled.code == "no_rule" && !unruled.left {
         used.shell_writes.insert(unruled.path.clone());
@@ -266,7 +269,7 @@ fn rule(out: &mut String, tools: &str, narrowing: &[(&str, Vec<String>)]) {
     }
 }
 
-/// A YAML double-quoted text, or the bare word where that is safe.
+/// A YAML double-quoted string, or the plain word where that is safe.
 fn quote(text: &str) -> String {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let begins = text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic);
@@ -287,7 +290,7 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Exact paths, or `DIR/**` where there are many in one directory. Wildcards in names are escaped.
+/// Exact paths, or `DIR/**` for many files in one directory. Wildcards in names are escaped.
 fn patterns(paths: &BTreeSet<String>) -> Vec<String> {
     let mut by_dir: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for path in paths {

@@ -1,4 +1,4 @@
-//! What a policy means, in plain words. Judges nothing.
+//! Describes a policy in plain words.
 
 use super::model::{Effect, Policy, PolicySet, Rule, RuleRuns, RuleWrites, SHELL, ToolPattern};
 use crate::base::budget::Budget;
@@ -7,7 +7,7 @@ use crate::diag::render::escape;
 use crate::diag::units::show_duration;
 use std::fmt::Write as _;
 
-/// A paragraph a file: what it allows, what waits for a person, what is denied, and the frame around it.
+/// One paragraph per file: what it allows, what it suspends for a person, what it denies, and its sandbox and limits.
 pub fn describe(set: &PolicySet) -> String {
     let mut out = String::new();
     for policy in &set.files {
@@ -45,7 +45,7 @@ pub fn describe(set: &PolicySet) -> String {
     out
 }
 
-/// A heading and which rules stand below it.
+/// A heading and the rules that belong under it.
 type Section = (&'static str, fn(&Effect) -> bool);
 
 fn file(out: &mut String, policy: &Policy) {
@@ -74,7 +74,7 @@ fn file(out: &mut String, policy: &Policy) {
     });
 }
 
-/// One rule as a fragment.
+/// One rule as a phrase.
 pub fn sentence(rule: &Rule) -> String {
     let mut out = match (&rule.commands, &rule.hosts, &rule.paths) {
         (Some(commands), ..) => {

@@ -1,4 +1,5 @@
-//! One output of a command: redacted as it comes, its head and tail held, the whole kept in a file. Starts nothing.
+//! Captures one output of a command: redacts it as it arrives, keeps head and tail in memory and the complete output in
+//! a file.
 
 use super::Captured;
 use crate::base::secret::{RedactStream, Redactor};
@@ -8,16 +9,16 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes kept of the beginning, and of the end, of one output.
+/// Bytes kept of the beginning and of the end of one output.
 const KEEP_SIDE: u64 = 16 << 20;
-/// Bytes that the outputs in one directory may have together.
+/// Bytes that all output files in one directory may have together.
 const KEEP_ALL: u64 = 64 << 20;
-/// How much of an output tells whether it is text.
+/// Bytes of the beginning that decide whether an output is text.
 const SNIFF: usize = 4096;
-/// Bytes that no text has, from which on an output can be binary.
+/// The number of non-text bytes from which an output can count as binary.
 const FEW: usize = 8;
 
-/// Told each piece of text, redacted, as it comes; must not block.
+/// Called with each piece of text, redacted, as it arrives; must not block.
 pub type OnOutput = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Takes an output piece by piece.
@@ -37,7 +38,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Holds at most `shown` bytes; keeps the whole at `keep` when there are more.
+    /// Keeps at most `shown` bytes in memory; writes the complete output to `keep` if there are more.
     pub fn new(redactor: &Redactor, shown: usize, keep: Option<PathBuf>, on_output: Option<OnOutput>) -> Self {
         Self {
             redact: redactor.stream(),
@@ -86,7 +87,7 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// Nothing follows.
+    /// Ends the capture.
     pub fn finish(mut self) -> Captured {
         let last = self.redact.finish();
         self.take(&last);
@@ -115,7 +116,7 @@ impl Capture {
     }
 }
 
-/// Head and tail with a notice between; a character cut in two is left out on either side.
+/// Head and tail with a notice between them; a character cut at either side is left out.
 fn join_cut(head: &[u8], missing: u64, tail: &[u8]) -> String {
     let head = &head[..head.len() - unfinished(head)];
     let skip = tail
@@ -128,7 +129,7 @@ fn join_cut(head: &[u8], missing: u64, tail: &[u8]) -> String {
     format!("{}\n[... {missing} bytes left out ...]\n{}", shown(head), shown(tail))
 }
 
-/// As text, with a replacement character for each NUL byte and each part that is no UTF-8.
+/// As text, with a replacement character for each NUL byte and each invalid UTF-8 sequence.
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     match text.contains('\0') {
@@ -137,12 +138,12 @@ fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes of an output that no text has.
+/// Counts of the bytes that do not occur in text.
 #[derive(Default)]
 struct Odd {
     nuls: u64,
     not_utf8: u64,
-    /// The beginning of a character whose rest is still to come.
+    /// The beginning of a UTF-8 sequence that is still incomplete.
     carry: Vec<u8>,
 }
 
@@ -170,8 +171,8 @@ impl Odd {
     }
 }
 
-/// Whether an output that begins so is no text: mostly NUL bytes, or many control characters or bytes that are no UTF-8. A list
-/// with NUL bytes between its names, or a few bytes in another encoding, is text.
+/// Whether an output with this beginning is binary: mostly NUL bytes, or many control characters or invalid UTF-8. A
+/// NUL-separated list, or a few bytes in another encoding, still counts as text.
 fn is_binary(begin: &[u8]) -> bool {
     let count = |odd: fn(u8) -> bool| begin.iter().filter(|byte| odd(**byte)).count();
     let nuls = count(|byte| byte == 0);
@@ -182,7 +183,7 @@ fn is_binary(begin: &[u8]) -> bool {
     many(nuls, 50) || many(control, 10) || many(invalid, 30) || many(control + invalid, 20)
 }
 
-/// Bytes at the end that begin a character and do not finish it.
+/// Number of bytes at the end that form an incomplete UTF-8 sequence.
 fn unfinished(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for (at, byte) in bytes.iter().enumerate().skip(from).rev() {
@@ -212,7 +213,7 @@ fn pass_on(tell: &OnOutput, carry: &mut Vec<u8>, piece: &[u8], last: bool) {
     }
 }
 
-/// The file of the whole: its first part in order, then a ring for its last part.
+/// The file with the complete output: its first part in order, then a ring buffer for its last part.
 enum Keep {
     Nowhere,
     Ready(PathBuf),
@@ -221,17 +222,17 @@ enum Keep {
         side: u64,
         written: u64,
     },
-    /// The disk refused: what is held in memory is all there is.
+    /// Writing failed: only what is in memory is kept.
     Failed,
 }
 
 impl Keep {
-    /// Opens the file on the first byte too many, with what was held so far.
+    /// Opens the file when the memory limit is exceeded, and writes what was kept so far.
     fn open(&mut self, head: &[u8], tail: &VecDeque<u8>) {
         let Keep::Ready(path) = self else { return };
         let room = KEEP_ALL.saturating_sub(beside(path)) / 2;
         if let Some(dir) = path.parent() {
-            // A directory that cannot be made shows in the next line.
+            // If the directory cannot be created, opening the file below fails.
             let _ = std::fs::create_dir_all(dir);
         }
         let file = File::options()
@@ -262,7 +263,8 @@ impl Keep {
         }
     }
 
-    /// Puts the ring in order. Gives how many bytes are not in the file; `None` when there is no file.
+    /// Rotates the ring buffer into order. Returns how many bytes are missing from the file; `None` when there is no
+    /// file.
     fn close(self) -> Option<u64> {
         let Keep::Open {
             mut file,
@@ -308,7 +310,7 @@ fn unroll(file: &mut File, side: u64, written: u64, lost: u64) -> io::Result<()>
     file.write_all(&ring)
 }
 
-/// Bytes of the other files in the directory of `path`.
+/// Total size of the other files in the directory of `path`.
 fn beside(path: &Path) -> u64 {
     let Some(Ok(dir)) = path.parent().map(std::fs::read_dir) else {
         return 0;

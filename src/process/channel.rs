@@ -1,4 +1,5 @@
-//! What a confined child says to its parent while it runs: progress of the sandbox, the proxy's socket, how the command ended.
+//! The parent's end of the connection to a confined child: sandbox status, descriptors that the child passes, and how
+//! the command ended.
 
 use super::confine::spec::Message;
 use super::exec_witness::{Order, Record, Witness};
@@ -19,37 +20,38 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Both ends of the talk with a confined child, until theirs is closed.
+/// Both ends of the connection to a confined child, until the child's end is closed here.
 pub(super) struct Channel {
     ours: UnixStream,
     theirs: Option<(OwnedFd, OwnedFd)>,
     text: Vec<u8>,
     pub messages: Vec<Message>,
-    /// What the proxy may let through, until its socket comes.
+    /// What the proxy may connect to, until its listening socket arrives.
     hosts: Option<(Vec<String>, Rules)>,
-    /// Set once the child has said that its whole tree is gone.
+    /// Set when the child reports that its whole tree has ended.
     all_gone: Arc<AtomicBool>,
     /// The proxy; ends with the channel.
     serving: JoinSet<io::Result<()>>,
-    /// Descriptors that came, in the order of the messages that they belong to.
+    /// Received descriptors, in the order of the messages that they belong to.
     came: VecDeque<OwnedFd>,
     witness: Watching,
     /// Cancelled when the tree must die at once.
     halt: CancellationToken,
 }
 
-/// The judge of the tree's execs.
+/// The state of judging the tree's execs.
 enum Watching {
-    /// Nobody judges them.
+    /// Execs are not judged.
     No,
-    /// The listener has not come yet.
+    /// The listener has not arrived yet.
     Wanted(Order),
     Runs(Witness),
-    /// It could not be started; why.
+    /// It could not be started, and why.
     Failed(String),
 }
 
 impl Channel {
+    /// A channel to a child that is about to be started. `hosts` makes it serve the proxy, `witness` judge execs.
     pub fn new(order: OwnedFd, hosts: Option<(Vec<String>, Rules)>, witness: Option<Order>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -67,7 +69,7 @@ impl Channel {
         })
     }
 
-    /// The numbers of the descriptors that go to the child: order, channel.
+    /// The descriptors that the child inherits: order, channel.
     pub fn handed(&self) -> Vec<i32> {
         self.theirs
             .as_ref()
@@ -75,12 +77,12 @@ impl Channel {
             .unwrap_or_default()
     }
 
-    /// The child has its own copies; while we hold ours the channel never ends.
+    /// Closes the child's ends here: while this process holds them too, the channel never reaches end of file.
     pub fn close_theirs(&mut self) {
         self.theirs = None;
     }
 
-    /// Whether the child has said that nothing of its tree is left.
+    /// Whether the child has reported that no process of its tree is left.
     pub fn all_gone(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.all_gone)
     }
@@ -90,7 +92,7 @@ impl Channel {
         self.halt.clone()
     }
 
-    /// What was seen of the tree's execs. Whole once the tree is gone.
+    /// The record of the tree's execs. Complete once the tree has ended.
     pub fn witnessed(&self) -> Option<Record> {
         match &self.witness {
             Watching::Runs(witness) => Some(witness.take()),
@@ -98,7 +100,7 @@ impl Channel {
         }
     }
 
-    /// Takes what the child says until it has nothing more to say.
+    /// Handles the child's messages until it closes the channel.
     pub async fn listen(&mut self) {
         let mut buffer = vec![0; 4096];
         loop {
@@ -143,7 +145,7 @@ impl Channel {
         }
     }
 
-    /// Without a witness the listener closes here, and no exec of the tree succeeds.
+    /// If no witness can be started, the listener is closed, and every exec of the tree fails.
     fn watch_execs(&mut self) {
         let Some(listener) = self.came.pop_front() else { return };
         if let Watching::Wanted(order) = std::mem::replace(&mut self.witness, Watching::No) {
@@ -154,7 +156,10 @@ impl Channel {
         }
     }
 
-    /// How the command ended, in the child's words; the helper's own end means nothing unless it was killed.
+    /// How the command ended, as the child reported it; the helper's own exit status matters only if it was killed.
+    ///
+    /// # Errors
+    /// [`SpawnError`], if the sandbox could not be built, the program could not be executed, or no witness could judge it.
     pub fn judge(mut self, program: &str, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         self.judged(exit).map_err(|error| match error {
             SpawnError::NotFound { .. } => SpawnError::NotFound {
@@ -168,7 +173,7 @@ impl Channel {
         })
     }
 
-    /// A judge was given and nothing can have been asked: nothing was run.
+    /// Whether execs should be judged but no witness is running: then nothing was run.
     fn waits_for_listener(&self) -> bool {
         matches!(
             self.witness,
@@ -176,6 +181,7 @@ impl Channel {
         )
     }
 
+    /// Like [`Channel::judge`], without the name of the program in errors. Sets how the command ended in `exit`.
     pub fn judged(&mut self, exit: &mut ExitInfo) -> Result<(), SpawnError> {
         let mut ended = false;
         if let Watching::Failed(why) = &self.witness {
@@ -209,7 +215,7 @@ impl Channel {
             return Err(SpawnError::Sandbox(why.to_owned()));
         }
         if self.halt.is_cancelled() {
-            // The command's own end may have come first, when a process that it left behind was denied.
+            // The command's own end may have been reported before a process that it left behind was denied.
             (exit.code, exit.signal) = (None, Some(libc::SIGKILL));
         }
         if ended || exit.signal.is_some() {
@@ -222,7 +228,7 @@ impl Channel {
     }
 }
 
-/// One piece of text, and a descriptor that came with it.
+/// Receives one piece of text, and a descriptor if one came with it.
 fn receive(from: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

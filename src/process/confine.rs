@@ -1,13 +1,14 @@
-//! The child's side of the sandbox: what this program does when it is started again as `overnight __confine`. Judges nothing.
+//! The child's side of the sandbox: what this program does when it is started as `overnight __confine`.
 //!
 //! ```text
 //! overnight ─ spawns ─> outer ─ clone ─> init ─ fork ─> command
 //!                       waits            pid 1          limits, Landlock, seccomp, then exec
 //! ```
-//! At `full` the outer process stays where it was, maps the users and waits; `init` builds the view of files in new namespaces.
-//! At the other levels there is no outer process and `init` is an ordinary one that adopts orphans. Whoever is `init` ends every
-//! process of the tree before it tells how the command ended. When the parent dies, its end of the channel closes and the same
-//! happens. Nothing is run when a step fails: the failure goes back through the channel.
+//! At `full` the outer process stays in the original namespaces, maps the users and waits; `init` builds the view of
+//! the file system in new namespaces. At the other levels there is no outer process, and `init` is an ordinary process
+//! that adopts orphans. In both cases `init` kills every process of the tree before it reports how the command ended.
+//! When the parent dies, its end of the channel closes, and `init` does the same. If a step fails, nothing is run, and
+//! the failure is reported through the channel.
 
 pub(crate) mod cgroup;
 mod filter;
@@ -35,15 +36,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
-/// The first argument that leads here.
+/// The first argument that selects this mode.
 pub const ARGUMENT: &str = "__confine";
 
-/// All that the hidden command does. Must be called by a program that has one thread.
+/// The entry point of the hidden command. Must be called while the program has one thread.
 pub fn entry() -> ExitCode {
     let Some((spec, channel)) = inherited() else {
         return ExitCode::from(2);
     };
-    // Made where groups can be seen; the command enters through open files.
+    // Created while the cgroup file systems are still visible; the command enters through open files.
     let groups = match (spec.level, &spec.task) {
         (super::Level::Full | super::Level::Landlock, spec::Task::Run { .. }) => {
             cgroup::Groups::make(spec.processes, spec.memory)
@@ -64,7 +65,7 @@ pub fn entry() -> ExitCode {
     }
 }
 
-/// The order and the channel: two open descriptors, whose numbers are the arguments after `ARGUMENT`.
+/// Takes over the order and the channel: two open descriptors whose numbers are the arguments after `ARGUMENT`.
 #[expect(
     unsafe_code,
     reason = "descriptors that were left open through exec have no owner yet"
@@ -90,7 +91,7 @@ fn inherited() -> Option<(Spec, OwnedFd)> {
     Some((serde_json::from_str(&text).ok()?, channel))
 }
 
-/// Sends one message; a parent that is gone needs none.
+/// Sends one message. Errors are ignored: they mean that the parent has ended.
 fn tell(channel: &OwnedFd, message: &Message) {
     let Ok(copy) = channel.try_clone() else { return };
     if let Ok(mut line) = serde_json::to_vec(message) {
@@ -111,7 +112,7 @@ fn tell_with(channel: &OwnedFd, message: &Message, fd: &impl AsFd) -> io::Result
     Ok(())
 }
 
-/// Which step failed, and how.
+/// Adds the name of the failed step to an error.
 fn step<T, E: std::fmt::Display>(what: impl std::fmt::Display, result: Result<T, E>) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error}"))
 }
@@ -146,7 +147,7 @@ fn outer(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups) -> Result<(), 
         PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty()),
     ];
     let _ = poll(&mut watched, None);
-    // Either it has ended, or our parent has and it must.
+    // Either it has ended, or the parent has and it must end.
     let _ = kill_process(inner, Signal::KILL);
     let _ = waitpid(Some(inner), WaitOptions::empty());
     Ok(())
@@ -164,7 +165,7 @@ fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl 
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)),
     )
     .and_then(|()| view::build(spec, channel))
-    // What the view holds is let go when the last process of the tree has ended.
+    // Resources of the view are released when the last process of the tree has ended.
     .and_then(|_held| init::run(spec, channel, groups));
     match done {
         Ok(()) => 0,
@@ -175,7 +176,7 @@ fn inside(spec: &Spec, channel: &OwnedFd, groups: &cgroup::Groups, mut go: impl 
     }
 }
 
-/// Like fork, into new namespaces. `None` in the child.
+/// Like `fork`, into new namespaces. `None` in the child.
 #[expect(unsafe_code, reason = "no safe call makes a process in new namespaces")]
 fn clone(flags: i32) -> io::Result<Option<Pid>> {
     let flags = i64::from(flags | libc::SIGCHLD);
@@ -187,14 +188,14 @@ fn clone(flags: i32) -> io::Result<Option<Pid>> {
     Ok(i32::try_from(pid).ok().and_then(Pid::from_raw))
 }
 
-/// Ends a forked child without what the parent's memory would do at its end.
+/// Ends a forked child without running the parent's exit handlers.
 #[expect(unsafe_code, reason = "a forked copy must not run the exit handlers of its original")]
 fn leave(code: i32) -> ! {
     // SAFETY: ends the process; touches nothing.
     unsafe { libc::_exit(code) }
 }
 
-/// Every user keeps its number. A privileged caller maps all that it has itself; any other only itself.
+/// Maps every user id to itself. A privileged caller maps all ids that it has; any other only its own.
 fn map_users(inner: Pid) -> io::Result<()> {
     let at = |name: &str| format!("/proc/{}/{name}", inner.as_raw_nonzero());
     let same = |own: &str| -> io::Result<String> {

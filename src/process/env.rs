@@ -1,6 +1,6 @@
-//! What children find in their environment when nothing is granted: empty, then a few harmless names. Reads no variable itself.
+//! The base environment of children: nothing is inherited except harmless fixed names and what the policy passes.
 
-/// Names that are never passed on, whatever a policy says: they make a program load or run something.
+/// Names that are never passed on, whatever a policy says: they make a program load or run code.
 const NEVER: [&str; 9] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
@@ -13,11 +13,12 @@ const NEVER: [&str; 9] = [
     "PS4",
 ];
 
-/// The directories in which children look for programs, before those of toolchains.
+/// The directories in which children look for programs, after those of toolchains.
 pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The environment of children: fixed names, `HOME` and `TMPDIR` as given, then of `parent` the names that the policy
-/// passes. A name in `pass` is whole, or ends in `*`; a name that looks secret goes through only when it is written whole.
+/// The environment of children: fixed names, `HOME` and `TMPDIR` as given, then those variables of `parent` that the
+/// policy passes. A name in `pass` is complete or ends in `*`; a name that looks secret passes only when it is written
+/// in full.
 pub fn base_env(
     home: &str,
     tmp: &str,
@@ -35,7 +36,7 @@ pub fn base_env(
         ("NO_COLOR", "1"),
         ("PAGER", "cat"),
         ("GIT_PAGER", "cat"),
-        // Compiled files beside the sources would pass for changes of the run.
+        // Compiled files beside the sources would count as changes made by the run.
         ("PYTHONDONTWRITEBYTECODE", "1"),
         ("OVERNIGHT", "1"),
     ];
@@ -52,12 +53,12 @@ pub fn base_env(
     env
 }
 
-/// Git that takes nothing from the machine and runs nothing that the repository's configuration names.
+/// Variables that make git ignore the machine's settings and run nothing that the repository's configuration names.
 pub fn git_env() -> Vec<(String, String)> {
     super::plain::neutral()
 }
 
-/// Sets a name; the later value counts.
+/// Sets a variable, replacing an earlier value.
 pub fn set(env: &mut Vec<(String, String)>, name: &str, value: &str) {
     match env.iter_mut().find(|(have, _)| have == name) {
         Some((_, old)) => value.clone_into(old),

@@ -1,8 +1,9 @@
-//! Judging each program of one command at the moment it is executed: a thread that takes the kernel's questions, reads what would be
-//! executed, asks the judge and answers. One thread a command, because who asks is learned from the order of the questions.
+//! Judges each program of one command at its exec: a thread receives seccomp notifications, reads what would be
+//! executed, calls the judge and answers. One thread per command, because the caller's identity is derived from the
+//! order of the notifications.
 //!
-//! The thread may end early in any way (an error, a panic): the listener closes, every later exec of the tree fails, and the command
-//! is ended as one whose sandbox has failed.
+//! If the thread ends early for any reason (an error, a panic), the listener closes, every later exec of the tree
+//! fails, and the command is reported as one whose sandbox failed.
 
 mod file;
 mod image;
@@ -29,30 +30,31 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use wanted::{Nothing, Wanted, wanted};
 
-/// When the images of programs are looked for after the last exec, in milliseconds.
+/// Delays in milliseconds after the last exec at which the memory images of programs are read.
 const LOOKS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What is asked of a listener when it comes.
+/// What to do with a listener when it arrives.
 pub(super) enum Order {
-    /// Whether judging works at all: one question and two answers.
+    /// Test whether judging works at all: one notification and two answers.
     Trial,
     Judge {
         judge: Arc<dyn ExecJudge>,
         workspace: PathBuf,
-        /// Level `landlock`: where the calls of `mediate::calls` may be aimed at, which wait for an answer here too.
+        /// Level `landlock`: the places in which the calls of `mediate::calls` may make changes; these calls are
+        /// answered here too.
         places: Option<Places>,
     },
 }
 
-/// A running witness; its thread ends when this is dropped.
+/// A running witness; dropping it ends its thread.
 pub(super) struct Witness {
     record: Arc<Mutex<Record>>,
     _stop: OwnedFd,
 }
 
 impl Witness {
-    /// Answers the questions that come through `listener`. `halt` is cancelled when the whole tree must die at once: after a denial,
-    /// and when the witness fails.
+    /// Answers the notifications of `listener`. Cancels `halt` when the whole tree must be killed at once: after a
+    /// denial, and when the witness fails.
     pub fn start(listener: OwnedFd, order: Order, halt: CancellationToken) -> io::Result<Self> {
         let (listener, stop) = Listener::new(listener)?;
         let record = Arc::new(Mutex::new(Record::default()));
@@ -84,18 +86,18 @@ impl Witness {
         Ok(Self { record, _stop: stop })
     }
 
-    /// What was seen until now. Whole when the tree is gone: everything is noted before it is answered.
+    /// The record so far. Complete when the tree has ended: everything is recorded before it is answered.
     pub fn take(&self) -> Record {
         std::mem::take(&mut lock(&self.record))
     }
 }
 
-/// A panic elsewhere while the lock was held is told by the guard.
+/// Ignores a poisoned lock: the guard reports a panic of the thread.
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells when the thread ends otherwise than it should.
+/// Reports if the thread ends in an unexpected way.
 struct Guard {
     record: Arc<Mutex<Record>>,
     halt: CancellationToken,
@@ -149,14 +151,14 @@ fn trial(listener: &Listener) -> Result<(), String> {
     }
 }
 
-/// Whether more questions are taken.
+/// Whether to take further notifications.
 enum Next {
     More,
-    /// The command was denied: nothing is answered any more, the tree dies.
+    /// The command was denied: nothing is answered any more, and the tree is killed.
     Denied,
 }
 
-/// One command's witness at work.
+/// The state of the thread of one command.
 struct Work<'a> {
     listener: &'a Listener,
     judge: &'a dyn ExecJudge,
@@ -176,7 +178,7 @@ impl Work<'_> {
                 Event::Asked(asked) => {
                     looks = LOOKS.iter();
                     if let Next::Denied = self.answer(&asked)? {
-                        // Whoever asked stays in its call until it is killed: no fallback of a shell runs.
+                        // The caller stays in its call until it is killed, so that no fallback of a shell runs.
                         self.guard.halt.cancel();
                         self.listener.hold();
                         return Ok(());
@@ -235,7 +237,7 @@ impl Work<'_> {
         self.go_on(asked)
     }
 
-    /// A call that changes modes, owners, times or attributes is carried out here, or refused.
+    /// Carries out a call that changes modes, owners, times or attributes, or refuses it.
     fn mediate(&self, asked: &Asked) -> Result<Next, String> {
         let waits = || self.listener.waits(asked);
         let process = asked.thread.unsigned_abs();
@@ -251,7 +253,7 @@ impl Work<'_> {
         Ok(Next::More)
     }
 
-    /// What cannot be read is denied, unless its process is gone.
+    /// Denies an exec that cannot be read, unless its process has ended.
     fn unreadable(&mut self, asked: &Asked, caller: Starts, why: Unread) -> Result<Next, String> {
         if !self.listener.waits(asked) {
             return Ok(Next::More);

@@ -1,5 +1,5 @@
-//! Git processes of ours on data that others may have written: they read and start nothing, or write in named places only.
-//! Landlock and a system-call filter as far as the kernel has them, whatever level commands run at. Knows no tree.
+//! Runs git on data that others may have written, with Landlock and a seccomp filter as far as the kernel has them, at
+//! every sandbox level: git may read, or also write only below named directories.
 
 use super::plain::{GIT_TIME, Printed, run_git};
 use landlock::{ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr};
@@ -12,31 +12,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-/// The newest rules that we know; an older kernel takes what it has.
+/// The newest Landlock ABI that is requested; an older kernel applies what it supports.
 const NEWEST: ABI = ABI::V6;
-/// Requests that are on their way at once: their lines fit into a pipe, so that writing them never waits.
+/// Requests in flight: their lines fit into a pipe, so that writing them never blocks.
 const AHEAD: usize = 256;
 
-/// What a git process may do beside reading.
+/// What a git process may do besides reading.
 #[derive(Clone, Copy, Debug)]
 pub enum May<'a> {
     /// Nothing.
     Read,
     /// Write below these directories.
     Write(&'a [PathBuf]),
-    /// Write below these directories, and start programs, which are held likewise.
+    /// Write below these directories and start programs, which are restricted in the same way.
     WriteAndStart(&'a [PathBuf]),
-    /// As [`May::WriteAndStart`], and reach servers: for git's own transports.
+    /// Like [`May::WriteAndStart`], and also connect to servers: for git's own transports.
     Reach(&'a [PathBuf]),
 }
 
-/// What stands in `HEAD` of a directory that [`lay_out`] has made.
+/// The content of `HEAD` in a directory made by [`lay_out`].
 pub const HEAD: &str = "ref: refs/heads/none\n";
 
-/// Runs `git` as [`super::plain::git`] does, held to what it `may`.
+/// Runs `git` like [`super::plain::git`], restricted to `may`.
 ///
 /// # Errors
-/// One sentence: it cannot be started or held, or takes longer than [`GIT_TIME`].
+/// One sentence, if it cannot be started or restricted, or takes longer than [`GIT_TIME`].
 pub async fn git(
     args: &[&str],
     dir: &Path,
@@ -49,18 +49,18 @@ pub async fn git(
     run_git(command, args, dir, env, stdin).await
 }
 
-/// Makes the process that `command` starts bound itself before its exec.
+/// Makes the child that `command` starts restrict itself before its exec.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
 pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be held: {error}"))?;
     let filter = filter(may).map_err(|error| format!("git cannot be held: {error}"))?;
-    // Rules and filter live as long as the command does.
+    // Ruleset and filter must live as long as the command.
     let held = Arc::new((rules, filter));
     let hook = move || {
         let (rules, filter) = held.as_ref();
         // SAFETY: only system calls on plain numbers, which are safe after a fork.
         unsafe {
-            // A program that waits on something that somebody put in its way ends by itself.
+            // Ends a program that blocks forever, for example on a FIFO in its way.
             libc::alarm(GIT_TIME.as_secs() as u32);
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             if let Some(rules) = rules
@@ -69,7 +69,7 @@ pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
                 return Err(std::io::Error::last_os_error());
             }
         }
-        // A kernel without filters still has the neutral settings to hold git.
+        // If the kernel has no seccomp filters, the neutral settings still restrict git.
         let _ = seccompiler::apply_filter(filter);
         Ok(())
     };
@@ -101,7 +101,7 @@ fn rules(may: May<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     Ok(ruleset.into())
 }
 
-/// Refuses sockets where no server may be reached, and new processes where nothing may be started.
+/// Denies sockets unless servers may be reached, and new processes unless programs may be started.
 fn filter(may: May<'_>) -> Result<BpfProgram, String> {
     let mut refused = vec![libc::SYS_ptrace, libc::SYS_mount, libc::SYS_unshare];
     if !matches!(may, May::Reach(_)) {
@@ -119,17 +119,17 @@ fn filter(may: May<'_>) -> Result<BpfProgram, String> {
     BpfProgram::try_from(filter).map_err(|error| error.to_string())
 }
 
-/// A git directory of our own in a private temporary place: no index, no hooks, no settings but ours. Gone with the value.
+/// A private temporary git directory: no index, no hooks, only settings from this program. Removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     dir: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// An empty one for objects of this form.
+    /// An empty directory for objects of this hash format.
     ///
     /// # Errors
-    /// One sentence: the temporary directory cannot be written.
+    /// One sentence, if the temporary directory cannot be written.
     pub fn make(sha256: bool) -> Result<Self, String> {
         let made = || -> std::io::Result<Self> {
             let dir = tempfile::Builder::new().prefix("overnight-git-").tempdir()?;
@@ -144,24 +144,24 @@ impl Scratch {
         self.dir.path()
     }
 
-    /// Makes it the store of a history that is cut off at these commits: the text of a repository's `shallow` file.
+    /// Marks the history as shallow at these commits; `commits` is the text of a repository's `shallow` file.
     ///
     /// # Errors
-    /// One sentence: the temporary directory cannot be written.
+    /// One sentence, if the temporary directory cannot be written.
     pub fn set_shallow(&self, commits: &str) -> Result<(), String> {
         std::fs::write(self.path().join("shallow"), commits).map_err(|error| format!("no temporary directory: {error}"))
     }
 
-    /// The environment under which git uses it.
+    /// The environment that makes git use it.
     pub fn env(&self) -> Vec<(String, String)> {
         vec![("GIT_DIR".to_owned(), self.path().to_string_lossy().into_owned())]
     }
 }
 
-/// Writes what makes `dir` a bare git directory; its objects are left alone.
+/// Writes the files that make `dir` a bare git directory; leaves its objects alone.
 ///
 /// # Errors
-/// Those of the file system.
+/// I/O errors.
 pub fn lay_out(dir: &Path, sha256: bool) -> std::io::Result<()> {
     for name in ["info", "objects/info", "objects/pack", "refs"] {
         std::fs::create_dir_all(dir.join(name))?;
@@ -172,16 +172,17 @@ pub fn lay_out(dir: &Path, sha256: bool) -> std::io::Result<()> {
         config.push_str("[extensions]\n\tobjectformat = sha256\n");
     }
     std::fs::write(dir.join("config"), config)?;
-    // Highest precedence: whatever attributes a tree has, bytes are shown as they are.
+    // `info/attributes` has the highest precedence: whatever attributes a tree has, bytes are shown unchanged.
     let attributes = "* -text !eol -filter -ident !working-tree-encoding !diff !merge\n";
     std::fs::write(dir.join("info/attributes"), attributes)?;
-    // Last and whole, because its presence says that all of the above is there. A branch without commits.
+    // Written last and atomically, because its presence means that all of the above exists. Names a branch without
+    // commits.
     std::fs::write(dir.join("HEAD.lock"), HEAD)?;
     std::fs::rename(dir.join("HEAD.lock"), dir.join("HEAD"))
 }
 
-/// One `git cat-file --batch` on an object directory that others write: it reads objects and does nothing else. What it says is
-/// to be held against the ids.
+/// A `git cat-file --batch` process on an object directory that others write. It can only read; callers must check its
+/// output against the object ids.
 #[derive(Debug)]
 pub struct Batch {
     child: Child,
@@ -190,25 +191,26 @@ pub struct Batch {
     _scratch: Scratch,
 }
 
-/// What an object is.
+/// An object's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its id, in hexadecimal.
+    /// Its object id in hexadecimal.
     pub id: String,
     /// `blob`, `tree`, `commit` or `tag`.
     pub kind: String,
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
 }
 
-/// What takes the objects of [`Batch::each`]: the number of the name, what it is (`None` when it is not there), its content.
+/// Callback of [`Batch::each`]: the index of the name, the header (`None` when the object does not exist), and its
+/// content.
 pub type Take<'a> = &'a mut dyn FnMut(usize, Option<&Header>, &mut dyn Read) -> Result<(), String>;
 
 impl Batch {
-    /// Starts it on the directory `objects` of a repository.
+    /// Starts the process on a repository's `objects` directory.
     ///
     /// # Errors
-    /// One sentence: git cannot be started or held.
+    /// One sentence, if git cannot be started or restricted.
     pub fn open(objects: &Path, sha256: bool) -> Result<Self, String> {
         let scratch = Scratch::make(sha256)?;
         let mut command = Command::new("git");
@@ -238,10 +240,10 @@ impl Batch {
         })
     }
 
-    /// Reads the objects of these names (ids, or `ID^{tree}`) one after the other.
+    /// Reads the objects with these names (ids, or `ID^{tree}`) one after the other.
     ///
     /// # Errors
-    /// One sentence: git ended, or `take` failed.
+    /// One sentence, if git ended or `take` failed.
     pub fn each(&mut self, names: &[String], take: Take<'_>) -> Result<(), String> {
         let mut asked = 0;
         for done in 0..names.len() {
@@ -284,7 +286,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is waited for.
+        // It may have ended already; it is reaped either way.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

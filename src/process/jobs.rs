@@ -1,4 +1,4 @@
-//! Commands that go on in the background of a run, and their end. Knows no tool.
+//! The background commands of a run.
 
 use super::spawn::{SpawnError, run};
 use super::{Confinement, Frozen, Spawn};
@@ -9,20 +9,20 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of the latest output that are held for each job.
+/// Bytes of the latest output that are kept for each job.
 const HELD: usize = 64 << 10;
-/// Jobs that are remembered, the ended ones included.
+/// The most jobs of a run, including those that have ended.
 const MOST: usize = 100;
 
-/// The background commands of one run, named `job1`, `job2`, … in the order of starting. All are killed when it is closed
-/// or dropped. Clones share the list.
+/// The background commands of one run, named `job1`, `job2`, … in the order in which they were started. All are killed
+/// when this is closed or dropped. Clones share the list.
 #[derive(Clone, Default)]
 pub struct Jobs {
     list: Arc<Mutex<Vec<Job>>>,
     closing: Closing,
 }
 
-/// Cancels all when the last owner goes.
+/// Cancels all jobs when the last owner is dropped.
 #[derive(Clone, Default)]
 struct Closing(Arc<CancelOnDrop>);
 
@@ -44,7 +44,7 @@ struct Job {
 #[derive(Default)]
 struct Shared {
     output: String,
-    /// Bytes that were produced before those in `output`.
+    /// Bytes of output that came before those in `output`.
     dropped: u64,
     end: Option<End>,
 }
@@ -54,7 +54,7 @@ struct Shared {
 pub enum End {
     Exited {
         exit: ExitInfo,
-        /// Protected paths that it changed; each was put back.
+        /// Protected paths that it changed; each was restored.
         undone: Vec<Undone>,
         /// Programs that were judged at their exec, as in [`super::Finished`].
         execs: Vec<JudgedExec>,
@@ -62,11 +62,11 @@ pub enum End {
         /// The exec that was denied; the command was killed for it.
         denied: Option<Box<(JudgedExec, ExecDenial)>>,
     },
-    /// It could not be started; the reason.
+    /// It could not be started, and why.
     NotStarted(String),
 }
 
-/// One job as it stands.
+/// The current state of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobState {
     /// Counted from 1.
@@ -76,12 +76,12 @@ pub struct JobState {
     pub end: Option<End>,
     /// The latest output, at most 64 KiB, redacted.
     pub output: String,
-    /// Bytes produced before `output`.
+    /// Bytes of output that came before `output`.
     pub dropped: u64,
 }
 
 impl JobState {
-    /// The name that models are told.
+    /// The name that the model sees.
     pub fn name(&self) -> String {
         format!("job{}", self.number)
     }
@@ -91,7 +91,7 @@ impl Jobs {
     /// Starts a command and waits `delay` for its first output or its end. `spawn.on_output`, `spawn.keep` and
     /// `spawn.cancel` are not used: a job outlives the call that started it.
     ///
-    /// Errors: 100 jobs were started already, or the command could not be started within `delay`.
+    /// Errors if 100 jobs were started already, or the command failed to start within `delay`.
     pub async fn start(
         &self,
         command: &str,
@@ -141,7 +141,7 @@ impl Jobs {
         })
     }
 
-    /// Gives the job `delay` to end, then leaves it alone.
+    /// Waits `delay` for the job to end, then lets it run on.
     async fn settle(&self, number: usize, mut task: JoinHandle<()>, delay: Duration) -> JobState {
         let ended = tokio::time::timeout(delay, &mut task).await.is_ok();
         let mut list = lock(&self.list);
@@ -160,7 +160,7 @@ impl Jobs {
         }
     }
 
-    /// All jobs in the order of starting.
+    /// All jobs in the order in which they were started.
     pub fn list(&self) -> Vec<JobState> {
         let list = lock(&self.list);
         list.iter().enumerate().map(|(at, job)| state(at + 1, job)).collect()
@@ -172,18 +172,19 @@ impl Jobs {
         Some(state(number, list.get(number.checked_sub(1)?)?))
     }
 
-    /// Stops all commands of this process that may write the workspace, these among them, until what is returned is dropped: for
-    /// comparing a tree, or taking a picture of it, that stands still.
+    /// Stops all commands of this process that may write the workspace, including these, until the returned value is
+    /// dropped: for comparing or snapshotting a tree that must not change meanwhile.
     pub fn freeze(&self) -> Frozen {
         super::live::freeze()
     }
 
-    /// Whether one still runs.
+    /// Whether some job is still running.
     pub fn any_running(&self) -> bool {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
     }
 
-    /// Kills all that still run and waits for their end, a second at most. Gives how many ran. None can be started after.
+    /// Kills all running jobs and waits for their end, at most one second. Returns how many were running. No job can be
+    /// started afterwards.
     pub async fn kill_all(&self) -> usize {
         self.closing.0.0.cancel();
         let (tasks, running) = {
@@ -232,7 +233,7 @@ fn state(number: usize, job: &Job) -> JobState {
     }
 }
 
-/// A panic elsewhere while the lock was held leaves at worst a shorter output.
+/// After a panic in another thread that held the lock, the output is at worst shorter; so the poison is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

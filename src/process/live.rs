@@ -1,4 +1,5 @@
-//! The commands of this process that live, so that one that has ended can be compared while the others stand still. Starts nothing.
+//! The registry of live commands of this process, so that they can be stopped while the changes of a finished command
+//! are compared.
 
 use super::tree::{living_below, send};
 use crate::base::grant::Writes;
@@ -8,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long processes may take to stand still: one that waits for a disk or a network file system does so late.
+/// The time that processes get to stop: one that waits for a disk or a network file system stops late.
 const STOP_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Registry {
     next: u64,
     commands: BTreeMap<u64, Command>,
-    /// Processes that are stopped, each with how many hold it so.
+    /// Stopped processes, each with the number of holds on it.
     stopped: BTreeMap<i32, usize>,
 }
 
@@ -23,12 +24,13 @@ struct Registry {
 struct Command {
     workspace: PathBuf,
     writes: Writes,
-    /// What those may write that lived at some time together with it in the same place.
+    /// Write grants of the commands that lived at some time together with it in the same workspace.
     seen: Vec<Writes>,
     tree: Option<Signs>,
 }
 
-/// How the processes of a command are found: the first one, the mark, and how many generations from the first are our own helpers.
+/// How the processes of a command are found: PID of the first one, the tree's mark, and how many generations from the
+/// first are helper processes.
 type Signs = (i32, u64, u8);
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
@@ -37,11 +39,11 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     stopped: BTreeMap::new(),
 });
 
-/// One command in the list; it leaves when this is dropped.
+/// One command in the registry; dropping it removes the command.
 #[derive(Debug)]
 pub(super) struct Lived(u64);
 
-/// Puts a command that may write into the list.
+/// Registers a command that may write.
 pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
     let mut registry = lock();
     registry.next += 1;
@@ -78,28 +80,28 @@ fn add(seen: &mut Vec<Writes>, writes: &Writes) {
 }
 
 impl Lived {
-    /// Its processes. Helpers of ours are never stopped: they end the tree when this process is gone.
+    /// Sets its processes. Helper processes are never stopped: they must be able to kill the tree if this process dies.
     pub fn is(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(command) = lock().commands.get_mut(&self.0) {
             command.tree = Some((root, mark, helpers));
         }
     }
 
-    /// Its processes have ended.
+    /// Records that its processes have ended.
     pub fn is_gone(&self) {
         if let Some(command) = lock().commands.get_mut(&self.0) {
             command.tree = None;
         }
     }
 
-    /// What others may write that lived at some time together with it in the same place.
+    /// Write grants of other commands that lived at some time together with it in the same workspace.
     pub fn seen(&self) -> Vec<Writes> {
         let registry = lock();
         let command = registry.commands.get(&self.0);
         command.map(|command| command.seen.clone()).unwrap_or_default()
     }
 
-    /// Stops the others that may write in the same place.
+    /// Stops other commands that may write in the same workspace.
     pub fn freeze_others(&self) -> Frozen {
         let workspace = lock()
             .commands
@@ -116,7 +118,7 @@ impl Drop for Lived {
     }
 }
 
-/// While this lives, the processes that it holds do not run. Holds add up; the last one lets a process go on.
+/// Keeps processes stopped while it lives. Holds are counted; dropping the last one lets a process continue.
 #[derive(Debug)]
 pub struct Frozen {
     held: Vec<i32>,
@@ -124,7 +126,7 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Whether all stood still within two seconds.
+    /// Whether all processes stopped within two seconds.
     #[must_use]
     pub fn all(&self) -> bool {
         self.all
@@ -145,8 +147,8 @@ impl Drop for Frozen {
     }
 }
 
-/// Stops every process of every command of this process that may write the workspace: background commands, servers, and commands
-/// that run beside this one. Costs nothing when there is none, else some milliseconds.
+/// Stops every process of every command of this process that may write the workspace: background commands, servers, and
+/// parallel commands. Free when there is none, otherwise some milliseconds.
 #[must_use]
 pub fn freeze() -> Frozen {
     hold(|_| true)
@@ -167,7 +169,7 @@ fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
     Frozen { held, all }
 }
 
-/// Stops until nobody new appears and nobody runs. What somebody else stopped, but not we, is left to them.
+/// Repeats until no new process appears and none runs. Processes stopped by somebody else are left alone.
 fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (Vec<i32>, bool) {
     let mut held: Vec<i32> = Vec::new();
     if trees.is_empty() {
@@ -199,7 +201,7 @@ fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (Vec<i32>, bool) {
     }
 }
 
-/// Whether every thread of a process is stopped or gone.
+/// Whether every thread of a process is stopped or has ended.
 fn stands_still(pid: i32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return true;

@@ -1,4 +1,4 @@
-//! The door to processes. The only room that starts one; the only room that confines one.
+//! Child processes: the only module that starts and confines them.
 
 #![expect(
     clippy::disallowed_methods,
@@ -44,35 +44,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How children of a run are confined and what they see. Made once a run; pure data.
+/// How the children of a run are confined and what they can see. Built once per run; pure data.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     pub level: Level,
-    /// The only tree that may be written, but for the private directories that we make.
+    /// The only tree that children may write, apart from the run's private directories.
     pub workspace: PathBuf,
-    /// Further directories that may be read (tool caches, `toolchains`).
+    /// Further directories that children may read (tool caches, `toolchains`).
     pub readable: Vec<PathBuf>,
-    /// Further directories that may be written (caches of `toolchains`).
+    /// Further directories that children may write (caches of `toolchains`).
     pub writable: Vec<PathBuf>,
-    /// What commands see elsewhere than it lies; at level `full` only.
+    /// What commands see at another path than the real one; only at level `full`.
     pub placed: Arc<placed::Placed>,
-    /// Never readable: run directories. Landlock cannot take a place out of one that it grants, so at that level this holds only
-    /// for places outside `workspace`, `readable` and `writable`.
+    /// Never readable: run directories. Landlock cannot exclude a path below a granted directory, so at that level this
+    /// works only for places outside `workspace`, `readable` and `writable`.
     pub hidden: Vec<PathBuf>,
-    /// Paths of the workspace that no command may write, whatever it was granted.
+    /// Paths of the workspace that no command may write, whatever its grant.
     pub closed: Arc<dyn ClosedPaths>,
-    /// Bytes of memory that the processes of one command may use together; `None` for three quarters of what this machine, or
-    /// the control group of this process, has.
+    /// Bytes of memory that the processes of one command may use together; `None` means three quarters of the memory of
+    /// this machine or of the control group of this process.
     pub memory: Option<u64>,
     pub network: Network,
-    /// Whether programs can be judged at their exec here: whether a [`Spawn`] may have a judge.
+    /// Whether this system can judge programs at their exec, that is, whether a [`Spawn`] may have a judge.
     pub witness: bool,
-    /// The whole environment of children.
+    /// The complete environment of children.
     pub env: Vec<(String, String)>,
 }
 
 impl Confinement {
-    /// No sandbox and an empty environment: for what starts no program, or must show what it does on its own.
+    /// No sandbox and an empty environment: for code that starts no program, or that sets the other fields
+    /// itself.
     pub fn unconfined(workspace: &Path) -> Self {
         Self {
             level: Level::None,
@@ -97,7 +98,7 @@ pub enum Level {
     Full,
     /// Landlock and seccomp.
     Landlock,
-    /// Nothing; must have been asked for by name.
+    /// No sandbox; only on explicit request.
     None,
 }
 
@@ -112,84 +113,86 @@ impl Level {
     }
 }
 
-/// What children may reach.
+/// What children may reach over the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
     None,
-    /// Hosts (exact or `*.suffix`), through a loopback proxy in this process.
+    /// These hosts (exact or `*.suffix`), through a loopback proxy in this process.
     Hosts(Vec<String>),
-    /// Everything; only together with `Level::None`.
+    /// Everything; only with `Level::None`.
     Open,
 }
 
-/// One command to run to its end.
+/// A command to run to completion.
 pub struct Spawn {
     pub program: Program,
     pub dir: PathBuf,
     /// Added to `Confinement::env`.
     pub env: Vec<(String, String)>,
-    /// Bytes for its stdin; closed (`/dev/null`) when `None`.
+    /// Bytes for its stdin; `None` connects stdin to `/dev/null`.
     pub stdin: Option<Vec<u8>>,
     pub timeout: Duration,
     pub cancel: CancellationToken,
-    /// Told each piece of output (redacted) as it comes; must not block.
+    /// Called with each piece of output, redacted, as it arrives; must not block.
     pub on_output: Option<OnOutput>,
-    /// Where the whole output is kept (first and last 16 MiB, redacted) when it is longer than `shown` bytes.
+    /// File for the complete output (first and last 16 MiB, redacted), written when it is longer than `shown` bytes.
     pub keep: Option<PathBuf>,
-    /// Bytes of head and tail together that are held in memory and returned.
+    /// Bytes of head and tail together that are kept in memory and returned.
     pub shown: usize,
     pub redactor: Arc<Redactor>,
     /// What the command may write in the workspace.
     pub writes: Writes,
-    /// Judges each program at its exec; `None` for commands of a recipe's author, which are only confined. At level `none` nobody
-    /// is asked; elsewhere it is an error when programs cannot be judged (see [`Confinement::witness`]), and nothing runs.
+    /// Judges each program at its exec; `None` for commands of a recipe's author, which are confined but not judged.
+    /// Ignored at level `none`. At other levels it is an error, and nothing runs, if programs cannot be judged (see
+    /// [`Confinement::witness`]).
     pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
 /// What to run.
 pub enum Program {
-    /// `bash -c TEXT`, without start-up files.
+    /// `bash -c TEXT`, without startup files.
     Shell(String),
-    /// A program and its arguments, no shell.
+    /// A program and its arguments, without a shell.
     Argv(Vec<String>),
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     pub exit: ExitInfo,
     pub stdout: Captured,
-    /// Empty when the two were captured together (`Program::Shell`).
+    /// Empty when both streams were captured together (`Program::Shell`).
     pub stderr: Captured,
-    /// Changes that were not granted; each was put back where that was possible.
+    /// Changes without a grant; each was undone where possible.
     pub undone: Vec<Undone>,
-    /// Programs that were judged at their exec, in order; at most 1,000, of each at most 100 words and 8 KiB. What programs below
-    /// [`crate::base::grant::Starts::Anything`] execute is not among them.
+    /// Programs that were judged at their exec, in order: at most 1,000, each with at most 100 words and 8 KiB. Does
+    /// not include what programs below [`crate::base::grant::Starts::Anything`] execute.
     pub execs: Vec<JudgedExec>,
-    /// Judged programs that are not in `execs`.
+    /// Number of judged programs that are missing from `execs`.
     pub execs_omitted: u64,
-    /// The exec that was denied; the whole tree was killed for it.
+    /// The exec that was denied, and for which the whole tree was killed.
     pub denied: Option<(JudgedExec, ExecDenial)>,
-    /// Places that answers to execs granted, in addition to `Spawn::writes`; each once.
+    /// Places granted by exec judgements in addition to `Spawn::writes`, without duplicates.
     pub granted: Vec<WritePath>,
     pub took: Duration,
 }
 
-/// A bounded part of an output.
+/// A bounded part of a command's output.
 #[derive(Clone, Debug, Default)]
 pub struct Captured {
-    /// Whole when it fits `shown`; else head, a notice that says how much is missing, and tail. Lossy UTF-8.
+    /// The complete output if it fits into `shown` bytes; otherwise head, a notice with the number of missing bytes,
+    /// and tail. Lossy UTF-8.
     pub text: String,
     /// Bytes produced.
     pub bytes: u64,
-    /// Whether `text` is not the whole.
+    /// Whether `text` is incomplete.
     pub cut: bool,
     /// Bytes that are neither in `keep` nor in `text`.
     pub omitted: u64,
-    /// Whether the first 4 KiB are no text.
+    /// Whether the first 4 KiB look like binary data.
     pub binary: bool,
-    /// NUL bytes; each is a replacement character in `text`.
+    /// Number of NUL bytes; each is a replacement character in `text`.
     pub nuls: u64,
-    /// Bytes that are no UTF-8.
+    /// Number of bytes that are not valid UTF-8.
     pub not_utf8: u64,
 }

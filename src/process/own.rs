@@ -1,13 +1,13 @@
-//! This process itself: closed to others that run as the same user. Starts nothing.
+//! Protects this process against other processes of the same user.
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
 
-/// Closes `/proc/PID/environ` and `/proc/PID/mem` of this process, and tracing, to other processes of the same user: keys of model
-/// services lie there. A program that is executed later begins open again.
+/// Makes this process undumpable (`PR_SET_DUMPABLE`), so that other processes of the same user cannot trace it or read
+/// its `/proc/PID/environ` and `/proc/PID/mem`, which hold keys of model services. An exec resets this.
 ///
 /// # Errors
-/// The kernel refused it.
+/// The kernel refused the call.
 pub fn close_to_others() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }

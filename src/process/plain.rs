@@ -1,4 +1,5 @@
-//! Programs of our own choosing (git): neutral environment, bounded time, no sandbox. Not for anything a model or recipe names.
+//! Runs trusted programs without a sandbox: git with a neutral environment, and commands from the user's own
+//! environment. Every call has a time limit. Not for programs that a model or a recipe names.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// The longest that git may take for one step of ours.
+/// The longest that one call of git may take.
 pub const GIT_TIME: Duration = Duration::from_secs(300);
 
-/// What a program of ours printed, and whether it ended with 0.
+/// What a program printed, and whether its exit code was 0.
 #[derive(Debug)]
 pub struct Printed {
     pub ok: bool,
@@ -17,12 +18,15 @@ pub struct Printed {
     pub stderr: String,
 }
 
-/// Runs `git` with `args` in `dir` with an environment of `PATH` and `env` only.
+/// Runs `git` with `args` in `dir` with an environment of only `PATH`, the settings of [`neutral`], and `env`.
+///
+/// # Errors
+/// One sentence, if git cannot be started or takes longer than [`GIT_TIME`]; it is killed then.
 pub async fn git(args: &[&str], dir: &Path, env: &[(String, String)], stdin: Option<&[u8]>) -> Result<Printed, String> {
     run_git(std::process::Command::new("git"), args, dir, env, stdin).await
 }
 
-/// As [`git`], with a command that was prepared before.
+/// Like [`git`], with a prepared command.
 pub(super) async fn run_git(
     command: std::process::Command,
     args: &[&str],
@@ -35,7 +39,7 @@ pub(super) async fn run_git(
     run_git_under(command, args, dir, &all, stdin).await
 }
 
-/// As [`run_git`], with nothing in its environment but `env`, `PATH` and what keeps its messages in English.
+/// Like [`run_git`], with an environment of only `env`, `PATH` and the variable that keeps git's messages in English.
 pub(super) async fn run_git_under(
     command: std::process::Command,
     args: &[&str],
@@ -60,7 +64,7 @@ pub(super) async fn run_git_under(
     let pipe = child.stdin.take();
     let feed = async {
         if let (Some(bytes), Some(mut pipe)) = (stdin, pipe) {
-            // What it needs of its input, its result tells.
+            // If git needed the input, its exit code reports the failure.
             let _ = pipe.write_all(bytes).await;
         }
     };
@@ -75,7 +79,7 @@ pub(super) async fn run_git_under(
     })
 }
 
-/// Settings under which a repository's own configuration cannot run programs or change bytes.
+/// Settings with which a repository's own configuration can neither run programs nor change bytes.
 pub fn neutral() -> Vec<(String, String)> {
     let settings = [
         ("core.fsmonitor", "false"),
@@ -84,7 +88,7 @@ pub fn neutral() -> Vec<(String, String)> {
         ("core.attributesFile", "/dev/null"),
         ("core.quotePath", "true"),
         ("safe.directory", "*"),
-        // A directory that only looks like a repository brings its own settings.
+        // A directory that only looks like a bare repository would bring its own settings.
         ("safe.bareRepository", "explicit"),
         ("core.pager", "cat"),
         ("core.editor", "false"),
@@ -120,11 +124,11 @@ pub fn neutral() -> Vec<(String, String)> {
     env
 }
 
-/// Runs `git` on a repository of our own making with the user's settings and credentials: to fetch from where the user says.
-/// Hooks, filters and prompts stay off.
+/// Runs `git` on a repository that this program made, with the user's settings and credentials, to fetch from a URL
+/// that the user names. Hooks, filters and prompts stay off.
 ///
 /// # Errors
-/// One sentence: git cannot be started, or takes longer than `time`; it is killed then.
+/// One sentence, if git cannot be started or takes longer than `time`; it is killed then.
 pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, String> {
     let overrides = [
         "core.hooksPath=/dev/null",
@@ -163,15 +167,15 @@ pub async fn git_as_user(args: &[&str], time: Duration) -> Result<Printed, Strin
     })
 }
 
-/// Runs a shell command that the user's own environment names (a search), with that environment, `input` on stdin.
+/// Runs a shell command that the user's own environment names (a search), with that environment and `input` on stdin.
 ///
 /// # Errors
-/// One sentence: it cannot be started, or takes longer than `time`; it is killed then.
+/// One sentence, if it cannot be started or takes longer than `time`; it is killed then.
 pub async fn own_command(text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
     own_command_in(Path::new("."), text, input, time).await
 }
 
-/// As [`own_command`], in this directory.
+/// Like [`own_command`], in this directory.
 ///
 /// # Errors
 /// As [`own_command`].
@@ -188,7 +192,7 @@ pub async fn own_command_in(dir: &Path, text: &str, input: &[u8], time: Duration
     let mut pipe = child.stdin.take();
     let feed = async {
         if let Some(mut pipe) = pipe.take() {
-            // A command that does not read its input is none the worse for it.
+            // It is no error if a command does not read its input.
             let _ = pipe.write_all(input).await;
         }
     };

@@ -1,5 +1,5 @@
-//! The directories of one run that its children may write beside the workspace, and the whole confinement made from a policy's
-//! wishes. Runs nothing.
+//! The private directories of one run (home, temporary files, cache layers), and the complete [`Confinement`] built
+//! from a policy's wishes.
 
 use super::env::{SYSTEM_PATH, base_env, set};
 use super::placed::{Layer, Placed};
@@ -15,48 +15,53 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Runs in one repository at the same time that each have a home at a place of its own. A further one has a random place.
+/// The most runs in one repository at the same time that get a home at a fixed path. Further ones get a random path.
 const MOST_RUNS: u32 = 64;
 
-/// What kept caches of one repository may hold. More is thrown away before the next run.
+/// The most bytes that the kept caches of one repository may hold. If they hold more, they are deleted before the next
+/// run.
 const MOST_KEPT: u64 = 20 << 30;
-/// Names that are counted for it.
+/// The most directory entries that are counted for this.
 const MOST_COUNTED: usize = 1_000_000;
 
-/// Where commands see their home at level `full` when the user's own place cannot be theirs.
+/// The home that commands see at level `full` if the user's own path cannot be used.
 const ELSEWHERE: &str = "/home/overnight";
 
-/// A home, a directory for temporary files and the written parts of caches, empty at first; emptied when dropped.
+/// A private home, a directory for temporary files and the upper directories of cache layers: empty at first, emptied
+/// again on drop.
 ///
-/// They lie at the same place in every run in a repository, since build tools make paths part of what they compare; a lock tells
-/// runs apart that live at the same time.
+/// Their paths are the same in every run in a repository, since build tools include paths in their fingerprints; a lock
+/// separates concurrent runs.
 #[derive(Debug)]
 pub struct Private {
     dir: PathBuf,
-    /// What other runs in this repository find again, when the policy says so.
+    /// Cache layers that stay for later runs in this repository, if the policy says so.
     kept: Option<PathBuf>,
-    /// Directories of the original tree that commands of an isolated run see in theirs.
+    /// Directories of the original tree that commands of an isolated run see in their own tree.
     pub brought: Vec<Brought>,
-    /// The tree that an isolated workspace stands for.
+    /// The tree that an isolated workspace was made from.
     pub origin: Option<PathBuf>,
     _lock: Option<OwnedFd>,
     _random: Option<TempDir>,
 }
 
-/// A directory of the user's tree that stands in an isolated one, below a private layer.
+/// A directory of the user's tree that appears in an isolated one, below a private layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brought {
     /// Relative to both trees.
     pub path: PathBuf,
-    /// Where it lies.
+    /// Its real path.
     pub from: PathBuf,
-    /// Whether commands see it there below a layer of their own; else it was copied.
+    /// Whether commands see it through a layer of their own; otherwise it was copied.
     pub layered: bool,
 }
 
 impl Private {
-    /// Makes them in `cache`, a directory of this user for this repository; where that cannot be, at a random place below the
+    /// Creates them in `cache`, a directory of this user for this repository; if that fails, at a random path in the
     /// machine's directory for temporary files.
+    ///
+    /// # Errors
+    /// I/O errors, if neither place can be used.
     pub fn create(cache: Option<&Path>) -> io::Result<Self> {
         let held = cache.and_then(|cache| Self::stable(cache).ok().flatten());
         let private = match held {
@@ -88,7 +93,7 @@ impl Private {
                 _lock: Some(lock),
                 _random: None,
             };
-            // A run that was killed has left its own behind.
+            // A killed run may have left its files behind.
             private.clear()?;
             return Ok(Some(private));
         }
@@ -114,7 +119,7 @@ impl Private {
         Ok(())
     }
 
-    /// `HOME` of the children; at level `full` they see it elsewhere.
+    /// `HOME` of the children; at level `full` they see it at another path.
     pub fn home(&self) -> PathBuf {
         self.dir.join("home")
     }
@@ -124,12 +129,12 @@ impl Private {
         self.dir.join("tmp")
     }
 
-    /// Where the written parts of caches lie.
+    /// The directory of the upper directories of cache layers.
     fn layers(&self, keep: bool) -> PathBuf {
         match &self.kept {
             Some(kept) if keep => {
                 if size(kept) > MOST_KEPT {
-                    // What cannot be removed now is met again by the next run.
+                    // What cannot be removed now is removed by the next run.
                     let _ = remove(kept);
                 }
                 kept.clone()
@@ -141,7 +146,7 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        // Whoever has the place next clears it again.
+        // If this fails, the next run at this path clears it.
         let _ = self.clear();
     }
 }
@@ -150,7 +155,8 @@ fn make(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Removes a tree that commands have made; nothing of them lives. A directory that its owner may not enter is opened first.
+/// Removes a tree that commands have made; none of them is alive. Directories whose mode denies access to their owner
+/// are opened first.
 fn remove(dir: &Path) -> io::Result<()> {
     let gone = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -175,7 +181,7 @@ fn open_up(dir: &Path) {
     }
 }
 
-/// Bytes of the files below a directory, as far as they are counted.
+/// The size in bytes of the files below a directory, up to the counting limit.
 fn size(dir: &Path) -> u64 {
     let (mut left, mut bytes, mut seen) = (vec![dir.to_path_buf()], 0, 0);
     while let Some(dir) = left.pop() {
@@ -194,14 +200,14 @@ fn size(dir: &Path) -> u64 {
     bytes
 }
 
-/// What a policy and a run want of the sandbox.
+/// What a policy and a run request from the sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
-    /// As `choose` found it.
+    /// As returned by `choose`.
     pub level: Level,
     /// Canonical.
     pub workspace: &'a Path,
-    /// Absolute: run directories.
+    /// Absolute paths of run directories.
     pub hidden: &'a [PathBuf],
     pub closed: &'a Arc<dyn ClosedPaths>,
     pub network: &'a Network,
@@ -209,15 +215,15 @@ pub struct Wishes<'a> {
     pub witness: bool,
     /// Names of `toolchains::NAMES`.
     pub toolchains: &'a [String],
-    /// Whether what commands add to caches stays for the next run in this repository.
+    /// Whether additions to caches stay for the next run in this repository.
     pub keep_caches: bool,
-    /// Names of variables that the policy passes on.
+    /// Names of variables that the policy passes to commands.
     pub pass: &'a [String],
     /// The environment of this program.
     pub parent: &'a [(String, String)],
 }
 
-/// The confinement of one run. An error names a toolchain that is none, or a link that could not be made.
+/// The confinement of one run. Returns an error for an unknown toolchain, or a link that could not be created.
 pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
     let full = wishes.level == Level::Full;
     let user_home = user_home(wishes.parent);
@@ -260,8 +266,8 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     })
 }
 
-/// The directories in which commands look for programs, as far as that is known before the level is; for telling what is missing.
-/// `None` for a toolchain that is none.
+/// The directories in which commands will look for programs, as far as they are known before the level is chosen; used
+/// to report missing programs. `None` for an unknown toolchain.
 pub fn program_dirs(
     toolchains: &[String],
     pass: &[String],
@@ -303,7 +309,7 @@ fn ground<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> Gr
     }
 }
 
-/// Where commands see their home at level `full`: where the user has the own one, so that no path differs from a build by hand.
+/// The home that commands see at level `full`: the user's own path, so that no path differs from a build by hand.
 fn seen_home(user: &Path, workspace: &Path) -> PathBuf {
     let plain =
         user.is_absolute() && user.components().count() > 1 && user.canonicalize().is_ok_and(|real| real == user);
@@ -311,7 +317,7 @@ fn seen_home(user: &Path, workspace: &Path) -> PathBuf {
         .iter()
         .chain(&["/etc", "/proc", "/dev", "/sys", "/tmp", "/var/tmp"]);
     let taken = system.map(Path::new).any(|dir| user == dir || dir.starts_with(user));
-    // The home of a user may hold the workspace, but not lie in it.
+    // The user's home may contain the workspace but must not be inside it.
     match plain && !taken && !user.starts_with(workspace) {
         true => user.to_path_buf(),
         false => PathBuf::from(ELSEWHERE),
@@ -332,7 +338,8 @@ fn placed(
         alone: false,
         of_tree: true,
     });
-    // Programs that commands find by their names are written by none of them, in what was brought along too.
+    // Directories that are searched for programs are read-only for every command, including those brought into an
+    // isolated tree.
     let read_only = active.programs.iter().filter_map(|dir| {
         let below = |brought: &&Brought| dir.starts_with(wishes.workspace.join(&brought.path));
         let brought = layered().find(below)?;
@@ -353,7 +360,7 @@ fn placed(
 
 fn search_path(granted: &Grant, active: &venv::Active) -> String {
     let own = active.programs.iter().map(|dir| dir.display().to_string());
-    // One that is not there could be made by a command, and would then hide programs of the system.
+    // A command could create a missing directory and so shadow programs of the system.
     let tools = granted.path.iter().filter(|dir| Path::new(dir).is_dir()).cloned();
     own.chain(tools)
         .chain([SYSTEM_PATH.to_owned()])
@@ -384,7 +391,7 @@ fn environment(
     env
 }
 
-/// Puts into the private home what must be there from the beginning. Links that lead nowhere are left out.
+/// Puts the initial files into the private home. Links to missing targets are left out.
 fn fill(granted: &Grant, home: &Path, offline: bool) -> io::Result<()> {
     for (name, target) in granted.links.iter().filter(|(_, target)| target.exists()) {
         let at = home.join(name);

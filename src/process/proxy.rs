@@ -1,5 +1,5 @@
-//! The way from a confined command to the hosts that a policy grants: a CONNECT proxy on the command's own loopback. Reads nothing of
-//! what goes through.
+//! A CONNECT proxy on the loopback interface of a confined command: its only way to the hosts that a policy grants. It
+//! relays bytes without inspecting them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +12,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Connections of one command at once.
+/// Concurrent connections of one command.
 const CONNECTIONS: usize = 64;
-/// Bytes of a request before its empty line.
+/// Bytes of a request up to and including its empty line.
 const HEAD: usize = 8 << 10;
-/// For the request, the resolver and the connection, each.
+/// Time limit for each of: reading the request, resolving the name, connecting.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the proxy must ask, since rules for hosts and addresses live elsewhere.
+/// The checks that the proxy applies. Passed in because rules on hosts and addresses are defined elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Whether one of the patterns grants a host at a port.
@@ -30,18 +30,18 @@ pub struct Rules {
 
 static RULES: OnceLock<Rules> = OnceLock::new();
 
-/// Names the rules. To be called once, early; without it no host can be granted.
+/// Sets the rules. Call it once, early; without it no host can be granted.
 pub fn use_rules(rules: Rules) {
-    // A second caller means the same rules.
+    // A second call passes the same rules.
     let _ = RULES.set(rules);
 }
 
-/// The rules, when they were named.
+/// The rules, if they were set.
 pub(super) fn rules() -> Option<Rules> {
     RULES.get().copied()
 }
 
-/// The variables by which programs find the proxy.
+/// The environment variables by which programs find the proxy.
 pub(super) fn variables(port: u16) -> Vec<(String, String)> {
     let proxy = format!("http://127.0.0.1:{port}");
     let names = [
@@ -59,7 +59,7 @@ pub(super) fn variables(port: u16) -> Vec<(String, String)> {
     variables
 }
 
-/// Serves a listening socket until the future is dropped; its connections end with it.
+/// Serves a listening socket until the future is dropped; its connections end then too.
 pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: Rules) -> io::Result<()> {
     let listener = std::net::TcpListener::from(listener);
     listener.set_nonblocking(true)?;
@@ -74,7 +74,7 @@ pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: Rules) -
         let (client, _) = listener.accept().await?;
         let hosts = Arc::clone(&hosts);
         open.spawn(async move {
-            // A connection that breaks is the command's own affair.
+            // A connection that fails concerns only the command.
             let _ = talk(client, &hosts, rules).await;
             drop(permit);
         });
@@ -105,7 +105,8 @@ async fn talk(mut client: TcpStream, hosts: &[String], rules: Rules) -> io::Resu
     Ok(())
 }
 
-/// The lines of a request up to the empty one, and the bytes after it. `None` when there is no end in sight.
+/// The lines of a request up to the empty one, and the bytes after it. `None` when the request ends early or is too
+/// long.
 async fn read_head(client: &mut TcpStream) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 1024];
@@ -141,7 +142,8 @@ fn target(head: &str) -> Result<(String, u16), &'static str> {
     Ok((host.to_ascii_lowercase(), port))
 }
 
-/// A plain name: no address, no dot at either end, nothing that a resolver and a comparison could read differently.
+/// A plain DNS name: no IP address, no dot at either end, nothing that a resolver and the comparison could read
+/// differently.
 fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
@@ -158,7 +160,7 @@ fn is_name(host: &str) -> bool {
             .is_some_and(|last| last.bytes().any(|byte| byte.is_ascii_alphabetic()))
 }
 
-/// Resolves once, refuses a name with any address that is not public, and connects to what was checked.
+/// Resolves the name once, refuses it if any address is not public, and connects to the addresses that were checked.
 async fn reach(host: &str, port: u16, rules: Rules) -> Result<TcpStream, String> {
     let found = timeout(PATIENCE, lookup_host((host, port))).await;
     let addresses: Vec<SocketAddr> = match found {

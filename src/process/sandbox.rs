@@ -1,4 +1,5 @@
-//! The parent's side of the sandbox: what can be had here, whether it holds, and the order for one confined child.
+//! The parent's side of the sandbox: probes which levels this machine supports, tests that the chosen one holds, and
+//! starts confined children.
 
 use super::channel::Channel;
 use super::confine::ARGUMENT;
@@ -21,20 +22,21 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// Processes and threads of one command, and how many more for each processor of a large machine.
+/// Processes and threads that one command may have, and how many more for each CPU of a large machine.
 const PROCESSES: u64 = 512;
 const PROCESSES_EACH: u64 = 64;
 
 /// The longest that building a sandbox may take.
 const BUILD_TIME: Duration = Duration::from_secs(10);
 
-/// This program, as `exec` finds it.
+/// The path of this program, for `exec`.
 static HELPER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Names the program that becomes a confined child: this one, which answers `confine::ARGUMENT` with `confine::entry`. To be
-/// called once, early. Without it only level `none` can be had, and a killed parent leaves its commands running.
+/// Sets the program that is started as the confined child: this one, which runs `confine::entry` when its first
+/// argument is `confine::ARGUMENT`. Call it once, early. Without it only level `none` is available, and if the parent
+/// is killed, its commands keep running.
 pub fn use_helper(program: impl Into<PathBuf>) {
-    // A second caller means the same program.
+    // A second call passes the same program.
     let _ = HELPER.set(program.into());
 }
 
@@ -42,19 +44,19 @@ pub(super) fn has_helper() -> bool {
     HELPER.get().is_some()
 }
 
-/// What can be had on this machine.
+/// What this machine supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Why `full` cannot be had; `Ok` says what it rests on.
+    /// Why `full` is not available; `Ok` names the mechanisms that it uses.
     pub full: Result<String, String>,
     pub landlock: Result<String, String>,
-    /// Why programs cannot be judged at their exec at each of the levels; found by a real trial.
+    /// Why programs cannot be judged at their exec, for each level; found by trying it.
     pub witness_full: Result<(), String>,
     pub witness_landlock: Result<(), String>,
 }
 
 impl Probe {
-    /// The strongest level, `None` when there is none.
+    /// The strongest available level; `None` if there is none.
     pub fn best(&self) -> Option<Level> {
         match (&self.full, &self.landlock) {
             (Ok(_), _) => Some(Level::Full),
@@ -63,8 +65,8 @@ impl Probe {
         }
     }
 
-    /// Whether programs can be judged at their exec at this level, and why not. Never without a sandbox: there a command's
-    /// processes can change each other's memory.
+    /// Whether programs can be judged at their exec at this level, and if not, why. Never without a sandbox, where the
+    /// processes of a command can change each other's memory.
     pub fn witness(&self, level: Level) -> Result<(), String> {
         match level {
             Level::Full => self.witness_full.clone(),
@@ -74,7 +76,7 @@ impl Probe {
     }
 }
 
-/// Tries each level on an empty directory. Looked at once a process; some 10 ms.
+/// Tries each level on an empty directory. Done once per process; takes some 10 ms.
 pub async fn probe() -> &'static Probe {
     static PROBE: tokio::sync::OnceCell<Probe> = tokio::sync::OnceCell::const_new();
     PROBE
@@ -103,7 +105,8 @@ pub async fn probe() -> &'static Probe {
         .await
 }
 
-/// The level for a run: `None` asks for the best. An error says what to change; the run ends with code 8.
+/// Chooses the level for a run: `None` asks for the strongest. An error says what to change; the run ends with exit
+/// code 8.
 pub fn choose(probe: &Probe, wanted: Option<Level>, network: &Network) -> Result<Level, String> {
     let hosts = matches!(network, Network::Hosts(_));
     let cannot = |level: &str, why: &str| {
@@ -131,7 +134,7 @@ pub fn choose(probe: &Probe, wanted: Option<Level>, network: &Network) -> Result
     }
 }
 
-/// The version of Landlock that the kernel offers; 0 for none.
+/// The Landlock ABI version of the kernel; 0 if it has none.
 #[expect(
     unsafe_code,
     reason = "the version is asked for by a system call without a safe form"
@@ -149,7 +152,7 @@ fn landlock_abi() -> i64 {
     .max(0)
 }
 
-/// Whether the level can be had, and then whether programs can be judged at exec there.
+/// Whether the level is available, and then whether programs can be judged at exec there.
 async fn try_level(level: Level) -> Result<Result<(), String>, String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let confinement = Confinement {
@@ -165,8 +168,8 @@ async fn try_level(level: Level) -> Result<Result<(), String>, String> {
     Ok(witness.unwrap_or_else(|| Err("the trial gave no answer".to_owned())))
 }
 
-/// Lets a confined child try six forbidden acts. An error names those that worked, or why it could not be tried: nothing may
-/// be run then.
+/// Lets a confined child try six forbidden acts. An error names those that succeeded, or why they could not be tried;
+/// nothing may be run then.
 pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
     if confinement.level == Level::None {
         return Ok(());
@@ -199,7 +202,7 @@ pub async fn self_test(confinement: &Confinement) -> Result<(), String> {
     }
 }
 
-/// Runs a task that is not a command.
+/// Runs a task that is not a command in a confined child.
 async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, String> {
     let fail = |error: io::Error| error.to_string();
     let (mut command, mut channel) = self::command(
@@ -226,8 +229,8 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<Message>, Stri
     Ok(channel.messages)
 }
 
-/// The helper with an order, and our end of the channel to it. The caller sets its outputs. A judge is asked about every exec of
-/// the command, but for level `none`.
+/// The helper command with its order, and the parent's end of its channel. The caller sets its outputs. If there is a
+/// judge, it decides every exec of the command, except at level `none`.
 pub(super) fn command(
     confinement: &Confinement,
     reach: Reach,
@@ -252,7 +255,7 @@ pub(super) fn command(
             return Err(SpawnError::Sandbox("an open network needs level `none`".to_owned()));
         }
     };
-    // Where processes can change each other's memory, words could differ after they were judged.
+    // If processes can change each other's memory, arguments could change after they were judged.
     let asks = confinement.level != Level::None && (matches!(task, Task::Probe) || judge.is_some());
     let spec = Spec {
         level: confinement.level,
@@ -287,7 +290,7 @@ pub(super) fn command(
     Ok((command, channel))
 }
 
-/// `TMPDIR` of the children, where it is one of the directories that they may write.
+/// `TMPDIR` of the children, if it is one of the directories that they may write.
 fn private_tmp(confinement: &Confinement) -> Option<PathBuf> {
     let (_, tmp) = confinement.env.iter().find(|(name, _)| name == "TMPDIR")?;
     let tmp = PathBuf::from(tmp);
@@ -303,14 +306,15 @@ fn processes() -> u64 {
     PROCESSES.max(PROCESSES_EACH * processors)
 }
 
-/// Whether the kernel itself can bound the memory of a command's tree here, by a control group; else it is looked at ten times a
-/// second. Found by making a group, which is removed.
+/// Whether the kernel can limit the memory of a command's tree by a control group here; otherwise the memory is polled
+/// ten times a second. Creates a group to find out, and removes it.
 #[must_use]
 pub fn memory_is_bounded_by_kernel() -> bool {
     super::confine::cgroup::memory_can_be_grouped()
 }
 
-/// Three quarters of the memory that this process could use. Read once: a control group seldom changes.
+/// Three quarters of the memory that this process could use. Read once, because the limit of a control group seldom
+/// changes.
 fn memory() -> u64 {
     static MEMORY: OnceLock<u64> = OnceLock::new();
     *MEMORY.get_or_init(|| {
@@ -322,7 +326,7 @@ fn memory() -> u64 {
     })
 }
 
-/// The limit of one line of `/proc/self/cgroup`.
+/// The memory limit that one line of `/proc/self/cgroup` leads to.
 fn group_memory(line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -332,13 +336,13 @@ fn group_memory(line: &str) -> Option<u64> {
         _ => return None,
     };
     let inside = PathBuf::from(root).join(path.trim_start_matches('/'));
-    // Inside a container the path is that of the machine and the own group lies at the root.
+    // Inside a container the path may be the host's, and the container's own group is mounted at the root.
     let limits = [inside.join(file), PathBuf::from(root).join(file)];
     let read = |path: &PathBuf| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     limits.iter().filter_map(read).min()
 }
 
-/// The order in a file that has no name.
+/// The order in an anonymous file.
 fn order(spec: &Spec) -> io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create("order", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(spec)?)?;

@@ -1,5 +1,4 @@
-//! A program that is talked with for as long as a run lasts: its pipes, its end, and its whole tree gone afterwards. Knows no
-//! protocol.
+//! Long-running child programs (such as MCP servers): their pipes, their end, and killing their whole process tree.
 
 use super::capture::Capture;
 use super::channel::Channel;
@@ -18,7 +17,7 @@ use tokio::process::{Child, ChildStdin};
 use tokio::sync::watch as hold;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of its error output that are remembered, first and last together.
+/// Bytes of its stderr that are kept, head and tail together.
 const STDERR: usize = 8 << 10;
 
 /// What to start.
@@ -29,31 +28,31 @@ pub struct Serve {
     /// Added to `Confinement::env`.
     pub env: Vec<(String, String)>,
     pub redactor: Arc<Redactor>,
-    /// What it may write in the workspace for as long as it runs.
+    /// What it may write in the workspace while it runs.
     pub writes: Writes,
 }
 
-/// A program that runs. When this and its clones of `Served` are gone, it is killed with its tree.
+/// A running program. When this and all clones of its `Served` are dropped, it is killed with its tree.
 pub struct Serving {
-    /// Its input; closing it asks it to end.
+    /// Its stdin; closing it asks the program to end.
     pub stdin: ChildStdin,
     pub stdout: Receiver,
     pub served: Served,
 }
 
-/// How it went.
+/// How the program ended.
 #[derive(Clone, Debug, Default)]
 pub struct End {
     pub exit: ExitInfo,
-    /// Head and tail of its error output, redacted.
+    /// Head and tail of its stderr, redacted.
     pub stderr: String,
-    /// Protected paths that it changed; each was put back.
+    /// Protected paths that it changed; each was restored.
     pub undone: Vec<Undone>,
     /// Why it never ran.
     pub failed: Option<String>,
 }
 
-/// The hold on a running program.
+/// A handle to a running program.
 #[derive(Clone)]
 pub struct Served {
     end: hold::Receiver<Option<End>>,
@@ -69,24 +68,24 @@ impl Drop for KillOnDrop {
 }
 
 impl Served {
-    /// Its end, if it comes within `patience`.
+    /// Its end, if it ends within `patience`.
     pub async fn wait(&self, patience: Duration) -> Option<End> {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
         ended.ok()?.ok()?.clone()
     }
 
-    /// Kills its tree and waits for the end; two seconds at most.
+    /// Kills its tree and waits for its end, at most two seconds.
     pub async fn kill(&self) -> Option<End> {
         self.kill.0.cancel();
         self.wait(Duration::from_secs(2)).await
     }
 }
 
-/// Starts a program that stays. Must be called on a runtime.
+/// Starts a long-running program. Must be called within a Tokio runtime.
 ///
 /// # Errors
-/// [`SpawnError`]; that the program is not there may show only as the end, with [`End::failed`].
+/// [`SpawnError`]. A missing program may be reported only at the end, in [`End::failed`].
 pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnError> {
     if !what.dir.is_dir() {
         return Err(SpawnError::NoDirectory(what.dir.display().to_string()));
@@ -96,7 +95,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         program: Program::Argv(what.words),
         dir: what.dir,
         env: what.env,
-        // Anything but `None` makes it a pipe; the bytes are written by whoever talks.
+        // Any value but `None` makes stdin a pipe; the caller writes to it.
         stdin: Some(Vec::new()),
         timeout: Duration::MAX,
         cancel: kill.clone(),
@@ -126,7 +125,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
     let (tell, end) = hold::channel(None);
     tokio::spawn(async move {
         let ended = see_through(spawn, guard, running, stderr).await;
-        // Nobody may wait any more.
+        // It is no error if nobody waits any more.
         let _ = tell.send(Some(ended));
     });
     let served = Served {

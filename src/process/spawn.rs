@@ -1,4 +1,5 @@
-//! Starting one command and seeing it to its end: output, time limit, cancellation, and its whole tree gone afterwards.
+//! Runs one command to completion: captures its output, enforces its time limit and cancellation, and kills its whole
+//! process tree at the end.
 
 use super::capture::{Capture, OnOutput};
 use super::channel::Channel;
@@ -21,7 +22,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio_util::sync::CancellationToken;
 
-/// Between the polite signal and the last one.
+/// Time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_millis(200);
 /// How long outputs may stay open after the command has ended, for filters that are about to end too.
 const PIPE_GRACE: Duration = Duration::from_millis(200);
@@ -29,35 +30,39 @@ const PIPE_GRACE: Duration = Duration::from_millis(200);
 /// Why a command did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// The caller named a program that is not there.
+    /// The program does not exist.
     #[error("cannot start `{program}`: no such program")]
     NotFound { program: String },
-    /// The directory to start in is not there.
+    /// The working directory does not exist.
     #[error("cannot start in `{0}`: no such directory")]
     NoDirectory(String),
     #[error("cannot start `{program}`: {source}")]
     Start { program: String, source: io::Error },
-    /// The sandbox that was asked for cannot be had: nothing was run. The run ends with code 8.
+    /// The requested sandbox is not available; nothing was run. The run ends with exit code 8.
     #[error("sandbox: {0}")]
     Sandbox(String),
-    /// What it may write could not be recorded within the limits for comparing: nothing was run. Begins with the limit's name.
+    /// The limits for comparing were reached while recording what the command may write; nothing was run. Begins with
+    /// the limit's name.
     #[error("{0}")]
     Limit(String),
-    /// A run remembers so many background commands and no more.
+    /// The limit on background commands of a run was reached.
     #[error("{0} background commands were started already")]
     TooMany(usize),
-    /// A background command did not start; the reason.
+    /// A background command did not start, and why.
     #[error("{0}")]
     Background(String),
 }
 
-/// Runs a command to its end. Nothing of its tree lives when this returns, or when the future is dropped.
+/// Runs a command to completion. When this returns or the future is dropped, no process of its tree is alive.
+///
+/// # Errors
+/// [`SpawnError`], if the command did not start or its sandbox failed. A command that fails, times out or is killed is no error.
 pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, SpawnError> {
     let started = Instant::now();
     if !spawn.dir.is_dir() {
         return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
     }
-    // Declared first, so dropped last: a tree that is given up is dead before it is compared.
+    // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
     let mut running = start(&spawn, confinement, reach)?;
     running.tell(&guard, confinement);
@@ -81,12 +86,12 @@ pub(super) struct Running {
     pub stdin: Option<ChildStdin>,
     pub stdout: Receiver,
     pub stderr: Option<Receiver>,
-    /// The confined child's own words; `None` when the command is our direct child.
+    /// Messages from the confined child; `None` when the command is a direct child of this process.
     pub channel: Option<Channel>,
 }
 
 impl Running {
-    /// Lets other comparisons know which processes to stop.
+    /// Registers the command's processes, so that comparisons for other commands can stop them.
     pub fn tell(&self, guard: &Guarded, confinement: &Confinement) {
         let helpers = match (&self.channel, confinement.level) {
             (None, _) => 0,
@@ -115,7 +120,7 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: Reach) -> R
     };
     let piped = Pipes::connect(&mut command, spawn).map_err(fail)?;
     let (child, tree) = launch(&mut command, channel.as_ref()).map_err(fail)?;
-    // The command holds our writing ends until it is dropped: a reader would never see the end.
+    // The command holds the write ends of the pipes until it is dropped: a reader would never see end of file.
     drop(command);
     let mut child = child;
     let stdin = child.stdin.take();
@@ -154,7 +159,7 @@ pub(super) fn start_error(program: &str, source: io::Error) -> SpawnError {
     }
 }
 
-/// Our ends of the outputs.
+/// The read ends of the outputs.
 struct Pipes {
     stdout: Receiver,
     stderr: Option<Receiver>,
@@ -187,7 +192,7 @@ impl Pipes {
     }
 }
 
-/// The words to execute. A text that begins with a dash stays a text.
+/// The argument vector. A shell text that begins with a dash is not taken for an option.
 pub(crate) fn argv(program: &Program) -> Vec<String> {
     match program {
         Program::Shell(text) => ["bash", "--noprofile", "--norc", "-c", "--", text]
@@ -198,7 +203,8 @@ pub(crate) fn argv(program: &Program) -> Vec<String> {
     }
 }
 
-/// The whole environment; of two values of one name the later one counts. A shell gets no start-up file by a variable.
+/// The complete environment; if a name occurs twice, the later value wins. For a shell, variables that
+/// name startup files are left out.
 pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(String, String)> {
     let shell = matches!(spawn.program, Program::Shell(_));
     let proxy = match (&confinement.network, confinement.level) {
@@ -215,8 +221,8 @@ pub(crate) fn environment(spawn: &Spawn, confinement: &Confinement) -> Vec<(Stri
         .collect()
 }
 
-/// What the child does between fork and exec: own session, mark, no core file, nothing open but the standard three and what
-/// is handed over.
+/// Runs between fork and exec in the child: new session, mark, no core file, and no open descriptors except 0 to 2 and
+/// those that are passed on.
 #[expect(
     unsafe_code,
     reason = "only a hook between fork and exec can set these for the child alone"
@@ -287,7 +293,8 @@ async fn see_through(spawn: Spawn, running: &mut Running) -> Finished {
     }
 }
 
-/// Waits for the end, the time limit, the cancellation or (third) the order to die at once while `pump` runs; then nothing lives.
+/// Waits for the end, the time limit, the cancellation or (third) a request to kill at once while `pump` runs; on
+/// return no process of the tree is alive.
 pub(super) async fn watch(
     child: &mut Child,
     tree: &mut Tree,
@@ -318,14 +325,14 @@ pub(super) async fn watch(
     tree.settle().await;
     exit.leftovers = u32::try_from(tree.end().await).unwrap_or(u32::MAX);
     if !pumped {
-        // The writers are dead: what is in the pipe is read in no time, and nothing can hold it open.
+        // The writers are dead: what is left in the pipe is read at once, and nothing can keep it open.
         let _ = tokio::time::timeout(PIPE_GRACE, pump.as_mut()).await;
     }
     set_status(&mut exit, status);
     exit
 }
 
-/// Asks the tree to end, then makes it.
+/// Sends SIGTERM to the tree, then SIGKILL.
 async fn kill(
     child: &mut Child,
     tree: &mut Tree,
@@ -352,7 +359,7 @@ pub(super) fn set_status(exit: &mut ExitInfo, status: Option<ExitStatus>) {
     exit.signal = status.and_then(|status| status.signal());
 }
 
-/// Feeds the input and takes both outputs until they are closed.
+/// Writes the input and reads both outputs until they are closed.
 async fn pump(
     (stdin, input): (Option<ChildStdin>, Option<&[u8]>),
     (stdout, out): (&mut Receiver, &mut Capture),
@@ -360,7 +367,7 @@ async fn pump(
 ) {
     let feed = async {
         if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // A program that does not read its input is its own affair.
+            // It is no error if a program does not read its input.
             let _ = stdin.write_all(input).await;
             let _ = stdin.shutdown().await;
         }

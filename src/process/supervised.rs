@@ -1,4 +1,4 @@
-//! Our own program as a child that ends with us: for a supervisor of many runs. Confines nothing; the child does that itself.
+//! Starts this program as a child that the kernel kills when the parent ends, for a supervisor of several runs.
 
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
@@ -16,10 +16,11 @@ pub struct SupervisedChild {
     child: Child,
 }
 
-/// Starts `program` in a process group of its own, without stdin and stdout; stderr goes to `log`. The child has our whole
-/// environment and `env`.
+/// Starts `program` in its own process group, without stdin and stdout; stderr goes to `log`. The child gets the
+/// complete environment of this process and `env`.
 ///
-/// To be called on a thread that lives as long as the process: the kernel sends SIGKILL when that thread ends.
+/// Call this on a thread that lives as long as the process: the kernel sends SIGKILL when that thread ends
+/// (`PR_SET_PDEATHSIG`).
 ///
 /// # Errors
 /// The program cannot be started.
@@ -31,7 +32,7 @@ pub fn start(program: &Path, args: &[OsString], env: &[(String, String)], log: F
     let parent = getpid();
     let hook = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have ended before the line above.
+        // The parent may have died before the line above took effect.
         match getppid() == Some(parent) {
             true => Ok(()),
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
@@ -56,7 +57,7 @@ pub fn start(program: &Path, args: &[OsString], env: &[(String, String)], log: F
 }
 
 impl SupervisedChild {
-    /// Its process id, while it has not been waited for.
+    /// Its PID, while it has not been reaped.
     pub fn pid(&self) -> Option<i32> {
         self.child.id().and_then(|pid| i32::try_from(pid).ok())
     }
@@ -64,16 +65,16 @@ impl SupervisedChild {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Those of the system.
+    /// I/O errors of `waitpid`.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 }
 
-/// Asks a supervised child, by its process id, to end (SIGTERM), or ends its process group (SIGKILL).
+/// Sends SIGTERM to a supervised child, given by its PID, or with `kill` SIGKILL to its process group.
 pub fn signal_child(pid: i32, kill: bool) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // One that has ended already needs no signal.
+        // A child that has ended already needs no signal.
         let _ = match kill {
             true => kill_process_group(pid, Signal::KILL),
             false => kill_process(pid, Signal::TERM),

@@ -1,8 +1,9 @@
-//! What builds need outside the workspace: places to read, variables, caches. Looks at no file but to see whether it is there.
+//! What builds need outside the workspace: readable places, environment variables, caches.
 //!
-//! At level `full` a tool finds its cache at its real path, so that nothing is built again only because a path differs: the
-//! machine's own below, and above it a layer that takes what a command adds. The layer goes with the run unless the policy keeps it
-//! for the repository. At the other levels nothing can be layered, and what is shared is not writable:
+//! At level `full` a tool sees its cache at the real path, so that nothing is rebuilt just because a path differs: the
+//! machine's own cache as the lower layer of an overlay, and above it a layer with what a command adds. The upper layer
+//! is deleted after the run unless the policy keeps it for the repository. At the other levels there are no overlays,
+//! and shared caches are not writable:
 //!
 //! | name | read | cache at `full` | cache at `landlock` and `none` |
 //! | --- | --- | --- | --- |
@@ -12,8 +13,9 @@
 //! | `go` | toolchain, programs | modules and builds | modules as a file proxy, builds private |
 //! | `java` | sdkman | Maven's repository, Gradle's home | Maven's repository tail, Gradle's read-only cache |
 //!
-//! Settings of cargo that name a token or a password are not shown to commands; they find no such file at `full`, and a private
-//! `CARGO_HOME` elsewhere. So does level `none`, where everything could be written and fetched.
+//! Cargo settings that name a token or a password are not shown to commands: at `full` the file is missing, elsewhere
+//! commands get a private `CARGO_HOME`. Level `none` uses a private one too, because commands could write and fetch
+//! anything there.
 
 use super::placed::Layer;
 use std::path::{Path, PathBuf};
@@ -24,31 +26,31 @@ pub const NAMES: [&str; 5] = ["rust", "node", "python", "go", "java"];
 /// What one or more toolchains add to a confinement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Places that may be read and executed. One that is not there grants nothing.
+    /// Places that may be read and executed. A place that does not exist grants nothing.
     pub readable: Vec<PathBuf>,
-    /// Directories of programs, before those of the system.
+    /// Directories of programs, searched before those of the system.
     pub path: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Links in the private home: its name there, and where it leads.
+    /// Links in the private home: name and target.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Caches at their real paths; only where the ground can be layered.
+    /// Caches at their real paths; only where overlays are available.
     pub layers: Vec<Layer>,
 }
 
-/// Where the user's own things lie, and the private home that children get.
+/// Where the user's files are, and the private home of the children.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground<'a> {
-    /// The user's home; children never see it.
+    /// The user's home; not visible to children.
     pub home: &'a Path,
-    /// As children see it.
+    /// The path that children see.
     pub private_home: &'a Path,
     /// The environment of this program.
     pub parent: &'a [(String, String)],
     /// Whether any host is granted.
     pub network: bool,
-    /// Whether caches can be layered.
+    /// Whether overlays are available.
     pub layered: bool,
-    /// Canonical; whose virtual environments are looked at.
+    /// Canonical path; its virtual environments are examined.
     pub workspace: &'a Path,
 }
 
@@ -58,7 +60,7 @@ impl Ground<'_> {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The place that a variable names, or its default in the home.
+    /// The path that a variable names, or its default in the home.
     fn place(&self, name: &str, default: &str) -> PathBuf {
         self.var(name).map_or_else(|| self.home.join(default), PathBuf::from)
     }
@@ -67,15 +69,15 @@ impl Ground<'_> {
         self.private_home.join(name).display().to_string()
     }
 
-    /// The parent's own program directories below any of `roots`.
+    /// Entries of the parent's `PATH` below any of `roots`.
     fn programs_below(&self, roots: &[PathBuf]) -> Vec<String> {
         let dirs = self.var("PATH").unwrap_or_default().split(':');
         let below = dirs.filter(|dir| roots.iter().any(|root| Path::new(dir).starts_with(root)));
         below.map(str::to_owned).collect()
     }
 
-    /// A cache with a layer above it. Nothing in or around the workspace is layered: that has its own rules. A cache that is not
-    /// there needs a place that we may make.
+    /// A cache with a writable layer above it. `None` for a cache in or around the workspace, which has its own rules,
+    /// and for a missing cache outside the private home.
     fn layer(&self, name: &str, place: PathBuf, alone: bool) -> Option<Layer> {
         let apart = !place.starts_with(self.workspace) && !self.workspace.starts_with(&place);
         let possible = place.is_dir() || place.starts_with(self.private_home);
@@ -110,7 +112,7 @@ pub fn grant(names: &[String], ground: &Ground<'_>) -> Result<Grant, String> {
     Ok(all)
 }
 
-/// The toolchain that brings a program, for advice.
+/// The toolchain that provides a program, for advice.
 pub fn bringing(program: &str) -> Option<&'static str> {
     match program {
         "cargo" | "rustc" | "rustup" | "rustfmt" | "rustdoc" | "cargo-clippy" | "cargo-fmt" => Some("rust"),
@@ -124,8 +126,9 @@ pub fn bringing(program: &str) -> Option<&'static str> {
     }
 }
 
-/// Variables under which package managers do not try the network, so that what is missing is told at once instead of after the
-/// retries of a name that nothing resolves. For commands without network, whatever toolchains are named; those may say it better.
+/// Variables that make package managers work offline, so that a missing package is reported at once instead of after
+/// retries of a name that cannot be resolved. For commands without network, whichever toolchains are named; toolchains
+/// may override them.
 pub fn offline() -> Vec<(String, String)> {
     [
         ("CARGO_NET_OFFLINE", "true"),
@@ -143,7 +146,7 @@ pub fn offline() -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// Gradle has no variable for it; it reads this from `init.d` in its home.
+/// Gradle has no variable for offline mode; it reads this file from `init.d` in its home.
 pub const GRADLE_OFFLINE: (&str, &str) = (
     ".gradle/init.d/overnight-offline.gradle",
     "gradle.startParameter.offline = true\n",
@@ -165,7 +168,8 @@ fn rust(ground: &Ground<'_>) -> Grant {
         .into_iter()
         .filter(|path| std::fs::symlink_metadata(path).is_ok());
     let (open, secret): (Vec<PathBuf>, Vec<PathBuf>) = there.partition(|path| names_no_secret(path));
-    // Where files cannot be hidden, cargo would fail at one that it may not read; where it has network, it would write the user's own.
+    // If files cannot be hidden, cargo would fail on a file that it may not read; if it has network, it would write the
+    // user's own files.
     let private = !ground.layered && (ground.network || !secret.is_empty());
     let home = match private {
         true => ground.private_home.join(".cargo"),
@@ -175,7 +179,8 @@ fn rust(ground: &Ground<'_>) -> Grant {
         pair("CARGO_HOME", shown(&home)),
         pair("RUSTUP_HOME", shown(&rustup)),
         pair("CARGO_TERM_COLOR", "never"),
-        // A wrapper in the user's settings is a program outside of what commands see; its name is in no fingerprint.
+        // A compiler wrapper in the user's settings is a program that commands cannot see; cargo's fingerprints do not
+        // include its name.
         pair("RUSTC_WRAPPER", ""),
     ];
     env.extend(
@@ -207,7 +212,7 @@ fn rust(ground: &Ground<'_>) -> Grant {
     }
 }
 
-/// Whether settings can be shown to commands: nothing in them looks like a secret.
+/// Whether a settings file can be shown to commands: nothing in it looks like a secret.
 fn names_no_secret(path: &Path) -> bool {
     let Ok(text) = std::fs::read_to_string(path) else {
         return false;
@@ -355,7 +360,7 @@ fn go(ground: &Ground<'_>) -> Grant {
             ]
         }
     };
-    // What lies in a read-only directory could not be taken away after the run.
+    // Files in a read-only directory could not be removed after the run.
     env.extend([pair("GOFLAGS", "-modcacherw"), pair("GOTOOLCHAIN", "local")]);
     if !ground.network {
         env.push(pair("GOSUMDB", "off"));
@@ -478,7 +483,7 @@ mod tests {
             assert_eq!(full.readable.contains(&config), open, "{text}");
             let landlock = granted(&["rust"], &[], (home, false)).unwrap();
             assert_eq!(landlock.readable.contains(&config), open, "{text}");
-            // Cargo must not come upon a file that it may not read.
+            // Cargo must not find a file that it may not read.
             assert_eq!(landlock.env.contains(&pair("CARGO_HOME", "/p/.cargo")), !open, "{text}");
             assert_eq!(landlock.links.is_empty(), open, "{text}");
         }

@@ -1,9 +1,10 @@
-//! One command's whole tree of processes: found through marks that a daemon keeps, ended to the last one. Starts nothing.
+//! Finds, signals and kills all processes of one command, including daemons that detach themselves from it.
 //!
-//! A tree is found again by three signs, since any one of them can be lost: the process that we started, its session, and a
-//! number in the soft limit `RLIMIT_LOCKS` (which no kernel of this century acts on). The number goes through `fork`, `exec`
-//! and `setsid` alike and does not show in the environment. This program is a subreaper, so a process whose parent has
-//! died is our own child: it can be seen, and no zombie stays.
+//! Three marks identify a tree, since a process can lose any one of them: descent from the process that was started,
+//! its session, and a random number in the soft limit `RLIMIT_LOCKS` (which only Linux 2.4.0 to 2.4.24 enforced; see
+//! getrlimit(2)). The number survives `fork`, `exec` and `setsid` and does not show in the environment. This program is a
+//! subreaper (`PR_SET_CHILD_SUBREAPER`), so a process whose parent has died becomes its child: it stays visible and can
+//! be reaped.
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::BTreeSet;
@@ -17,11 +18,11 @@ pub(crate) struct Entry {
     pub pid: i32,
     pub parent: i32,
     session: i32,
-    /// Ended, but not yet asked after by its parent.
+    /// A zombie: ended, but not yet waited for by its parent.
     pub zombie: bool,
 }
 
-/// All processes that can be seen. Empty when `/proc` cannot be read.
+/// All visible processes. Empty when `/proc` cannot be read.
 pub(crate) fn table() -> Vec<Entry> {
     let Ok(dir) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -32,7 +33,7 @@ pub(crate) fn table() -> Vec<Entry> {
         .collect()
 }
 
-/// The fields after the name, which is in brackets and may hold anything.
+/// Parses the fields after the name, which is in parentheses and may contain any bytes.
 fn parse_stat(pid: i32, stat: &[u8]) -> Option<Entry> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
@@ -48,7 +49,7 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Entry> {
     })
 }
 
-/// The processes below `roots`, these included, in the order of the table.
+/// The processes below `roots`, including these, in the order of the table.
 pub(crate) fn below(table: &[Entry], roots: impl IntoIterator<Item = i32>) -> Vec<Entry> {
     let mut inside: BTreeSet<i32> = roots.into_iter().collect();
     loop {
@@ -69,7 +70,7 @@ pub(crate) fn below(table: &[Entry], roots: impl IntoIterator<Item = i32>) -> Ve
         .collect()
 }
 
-/// The living processes of the tree of `root` with this mark, without its first `helpers` generations.
+/// The live processes of the tree of `root` with this mark, without its first `helpers` generations.
 pub(crate) fn living_below(root: i32, mark: u64, helpers: u8) -> Vec<i32> {
     let me = getpid().as_raw_nonzero().get();
     let table = table();
@@ -85,39 +86,39 @@ pub(crate) fn living_below(root: i32, mark: u64, helpers: u8) -> Vec<i32> {
         .collect()
 }
 
-/// Sends a signal; a process that is gone is no error.
+/// Sends a signal; a process that no longer exists is no error.
 pub(crate) fn send(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // The only failures are "gone" and "not ours": neither leaves anything to do.
+        // The only errors are ESRCH and EPERM: in neither case is there anything left to do.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// A mark that no other command of this machine has.
+/// A mark that no other command on this machine has.
 pub(crate) fn new_mark() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     static SUBREAPER: Once = Once::new();
     SUBREAPER.call_once(|| {
-        // Without it orphans go to the machine's init, which reaps them; marks still find ours below another parent.
+        // If this fails, orphans go to the machine's init, which reaps them; the marks still identify them.
         let _ = set_child_subreaper(Some(getpid()));
     });
     let count = NEXT.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
     (1 << 61) | (u64::from(getpid().as_raw_nonzero().get().unsigned_abs()) << 24) | count
 }
 
-/// A running tree. Dropped before it was ended, it kills what is left.
+/// A running tree. Dropping it before it has ended kills what is left.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: i32,
     mark: u64,
     root_reaped: bool,
     ended: bool,
-    /// Set by a helper below that has ended the whole tree itself.
+    /// Set when a helper process reports that it has ended the whole tree itself.
     all_gone: Arc<AtomicBool>,
 }
 
 impl Tree {
-    /// The tree of `root`, which was started with `mark`, as the leader of a new session.
+    /// The tree of `root`, which was started with `mark` as the leader of a new session.
     pub fn new(root: i32, mark: u64, all_gone: Arc<AtomicBool>) -> Self {
         Self {
             root,
@@ -128,17 +129,17 @@ impl Tree {
         }
     }
 
-    /// The number of the first process, and the mark of all.
+    /// The PID of the first process, and the mark of the tree.
     pub fn signs(&self) -> (i32, u64) {
         (self.root, self.mark)
     }
 
-    /// Somebody has waited for the first process: its number means nothing any more.
+    /// Records that the first process was reaped: its PID may now belong to another process.
     pub fn root_is_reaped(&mut self) {
         self.root_reaped = true;
     }
 
-    /// The living processes of the tree. Reaps those that have ended and are ours.
+    /// The live processes of the tree. Reaps children of this process that have ended.
     pub fn living(&self) -> Vec<i32> {
         let me = getpid().as_raw_nonzero().get();
         let table = table();
@@ -166,7 +167,7 @@ impl Tree {
             || mark_of(entry.pid) == Some(self.mark)
     }
 
-    /// Sends a signal to all; gives how many there were.
+    /// Sends a signal to all live processes; returns how many there were.
     pub fn signal(&self, signal: Signal) -> usize {
         let living = self.living();
         for pid in &living {
@@ -175,7 +176,8 @@ impl Tree {
         living.len()
     }
 
-    /// One blow at all that live; gives how many there were. A large tree is stopped first, so that it cannot outrun us.
+    /// Sends SIGKILL to every live process; returns how many there were. A large tree is stopped first, so that it
+    /// cannot fork faster than it is killed.
     fn strike(&self) -> usize {
         let mut living = self.living();
         if living.len() > 24 {
@@ -196,12 +198,12 @@ impl Tree {
         living.len()
     }
 
-    /// Nothing is left, by the word of a helper that saw its last child end and is gone itself.
+    /// Whether the tree is gone because the helper reported that its last child ended and the helper itself has ended.
     fn is_gone(&self) -> bool {
         self.root_reaped && self.all_gone.load(Ordering::Acquire)
     }
 
-    /// Gives those that have closed their outputs a moment to be gone too.
+    /// Gives processes that have closed their outputs a moment to exit.
     pub async fn settle(&self) {
         for _ in 0..10 {
             if self.is_gone() || self.living().is_empty() {
@@ -211,13 +213,13 @@ impl Tree {
         }
     }
 
-    /// Kills all without asking first; `child` is its first process. How that ended.
+    /// Kills all processes immediately; `child` is the first one. Returns its exit status.
     pub async fn end_at_once(&mut self, child: &mut tokio::process::Child) -> Option<std::process::ExitStatus> {
         self.end().await;
         child.wait().await.ok()
     }
 
-    /// Kills all that is left and waits until it is gone, at most two seconds. Gives how many were found first.
+    /// Kills what is left and waits until it is gone, at most two seconds. Returns how many processes were found first.
     pub async fn end(&mut self) -> usize {
         if self.is_gone() {
             self.ended = true;
@@ -255,7 +257,7 @@ impl Drop for Tree {
     }
 }
 
-/// The soft limit that carries the mark.
+/// The soft limit that holds the mark.
 fn mark_of(pid: i32) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = limits.lines().find(|line| line.starts_with("Max file locks"))?;

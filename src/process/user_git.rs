@@ -1,13 +1,13 @@
-//! Git under the user's own configuration and identity: signing, credentials, proxies, `ssh`. It works in a git directory of ours,
-//! so no configuration, hook or attribute of a repository takes part.
+//! Runs git under the user's own configuration and identity (signing, credentials, proxies, `ssh`) in a git directory
+//! made by this program, so that no configuration, hook or attribute of a repository takes effect.
 
 use super::held::{May, hold};
 use super::plain::{Printed, run_git_under};
 use std::path::Path;
 use std::process::Command;
 
-/// Variables of git that name an identity, a transport or a configuration of the user. All other `GIT_*` are left out: they would
-/// name another repository, or log what is sent.
+/// Git variables that name an identity, a transport or a configuration of the user. All other `GIT_*` are left out:
+/// they would select another repository or log what is sent.
 const KEPT: [&str; 11] = [
     "GIT_ASKPASS",
     "GIT_AUTHOR_EMAIL",
@@ -22,14 +22,14 @@ const KEPT: [&str; 11] = [
     "GIT_SSH_VARIANT",
 ];
 
-/// Settings that hold whatever the user's configuration says: nothing runs by being in a repository, nobody is asked, and nothing
-/// goes to another server than the one that was named.
+/// Settings that override the user's configuration: nothing in a repository gets executed, nobody is prompted, and only
+/// the named server is contacted.
 const OURS: [(&str, &str); 18] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.autocrlf", "false"),
     ("core.attributesFile", "/dev/null"),
-    // Asking a borrowed object directory for its references would read the configuration of its repository.
+    // Listing the refs of an alternate object directory would read that repository's configuration.
     ("core.alternateRefsCommand", "true"),
     ("core.askPass", ""),
     ("credential.interactive", "false"),
@@ -46,8 +46,8 @@ const OURS: [(&str, &str); 18] = [
     ("submodule.recurse", "false"),
 ];
 
-/// The environment of git under the user's configuration. `vars` is the user's whole environment; `settings` are added last and so
-/// win. What `secret` says yes to is left out, as are the keys of model services.
+/// The environment for git under the user's configuration. `vars` is the user's complete environment; `settings` come
+/// last and so win. Variables for which `secret` returns true and the keys of model services are left out.
 pub fn environment(
     vars: &[(String, String)],
     settings: &[(String, String)],
@@ -84,11 +84,11 @@ pub fn environment(
     env
 }
 
-/// Runs `git` under this whole environment. `may`: what bounds it; `None` where it must reach what the user's signing program needs
-/// (agents, key files) and reads nothing that others wrote.
+/// Runs `git` with exactly this environment. `may` restricts it; `None` where git needs what the user's signing program
+/// needs (agents, key files) and reads nothing that others wrote.
 ///
 /// # Errors
-/// One sentence: it cannot be started or held, or takes longer than [`super::plain::GIT_TIME`].
+/// One sentence, if it cannot be started or restricted, or takes longer than [`super::plain::GIT_TIME`].
 pub async fn git(
     args: &[&str],
     dir: &Path,

@@ -1,19 +1,21 @@
-//! Virtual environments and program directories of the workspace: what of the user's own environment holds for commands too. Runs
-//! nothing.
+//! Virtual environments and program directories in the workspace that the user's own environment has activated, so that
+//! commands use them too. Starts no process.
 
 use std::path::{Component, Path, PathBuf};
 
-/// What the user's shell has set that leads into the workspace.
+/// Settings of the user's shell that point into the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Active {
     /// `VIRTUAL_ENV`.
     pub environment: Option<PathBuf>,
-    /// Entries of `PATH`, in their order. What lies there is found by its name alone, so it must not be written by a run.
+    /// Entries of `PATH` in their order. Programs there are found by name alone, so a run must not write these
+    /// directories.
     pub programs: Vec<PathBuf>,
 }
 
-/// What of `parent` leads into the workspace. `origin` is the tree that an isolated workspace stands for: what leads there means
-/// the same place in the workspace. Only directories that are there, no links on the way, and never the workspace itself.
+/// The settings of `parent` that point into the workspace. `origin` is the tree that an isolated workspace was made
+/// from: a path there stands for the same path in the workspace. Includes only existing directories that are reached
+/// without links, and never the workspace itself.
 pub fn active(workspace: &Path, origin: Option<&Path>, parent: &[(String, String)]) -> Active {
     let origin = origin.and_then(|origin| origin.canonicalize().ok());
     let var = |name: &str| {
@@ -30,7 +32,7 @@ pub fn active(workspace: &Path, origin: Option<&Path>, parent: &[(String, String
         let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
         let there = workspace.join(&below);
         let real = there.canonicalize().is_ok_and(|real| real == there);
-        // A colon would be two entries.
+        // A colon would split the entry in two.
         let sayable = there.to_str().is_some_and(|text| !text.contains(':'));
         (path.is_absolute() && plain && below.components().next().is_some() && real && there.is_dir() && sayable)
             .then_some(there)
@@ -53,8 +55,9 @@ pub fn active(workspace: &Path, origin: Option<&Path>, parent: &[(String, String
     Active { environment, programs }
 }
 
-/// Directories outside the workspace that its virtual environments stand on: the Python that each was made with. What a file of the
-/// workspace names is only believed where a Python installation lies, and only its own directories are meant.
+/// Directories outside the workspace that its virtual environments depend on: the Python installation that each was
+/// made with. A path named by a file of the workspace counts only if a Python installation is there, and only that
+/// installation's own directories are returned.
 pub fn bases(workspace: &Path) -> Vec<PathBuf> {
     let mut bases = Vec::new();
     for name in [".venv", "venv"] {
@@ -76,7 +79,7 @@ pub fn bases(workspace: &Path) -> Vec<PathBuf> {
     bases
 }
 
-/// The installation that a program is the Python of.
+/// The Python installation that a program belongs to.
 fn installation(program: &Path) -> Option<PathBuf> {
     let name = program.file_name()?.to_str()?;
     let prefix = program.parent().filter(|bin| bin.ends_with("bin"))?.parent()?;
@@ -90,7 +93,7 @@ fn installation(program: &Path) -> Option<PathBuf> {
         named && entry.path().join("os.py").is_file()
     });
     let is_python = name.starts_with("python") && program.is_file();
-    // A home that someone put a library into is no installation.
+    // A home directory with a library in it is no installation.
     (is_python && library && prefix.components().count() > 2).then_some(prefix)
 }
 

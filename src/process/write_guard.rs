@@ -1,4 +1,5 @@
-//! What a command may write, before and after it: the view that it gets, what is recorded of the tree, and what is put back.
+//! Restricts what a command may write in the workspace: its mounts and write rights before it runs, and afterwards
+//! comparing the tree and undoing changes without a grant.
 //!
 //! | grant | level `full` | level `landlock` | compared afterwards |
 //! |---|---|---|---|
@@ -6,9 +7,9 @@
 //! | paths | the granted files and directories are mounted writable, all else in those directories read-only | write rights on the directories | new names; at `landlock` all below the directories |
 //! | tree | closed paths are mounted read-only | write rights on the workspace | closed paths |
 //!
-//! At level `none` every grant counts as tree. Looking and putting back go through directory handles and follow no link, with
-//! other commands of the run stopped meanwhile. Every limit is named; a command whose surroundings cannot be recorded within
-//! them is not started, and a limit that is reached afterwards ends the run. Starts nothing.
+//! At level `none` every grant counts as tree. Comparing and restoring use directory handles and follow no link, while
+//! other commands of the run are stopped. Every limit has a name: if the surroundings of a command cannot be recorded
+//! within the limits, the command is not started, and a limit that is reached afterwards ends the run.
 
 pub(crate) mod at;
 mod compare;
@@ -29,23 +30,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use walk::{Over, Walk};
 
-/// Entries whose state is held. Reached before a command: it is not started (`limit:guard_entries`).
+/// The most entries whose state is recorded. If reached, the command is not started (`limit:guard_entries`).
 const MOST_HELD: usize = 200_000;
-/// Places of the workspace that are mounted on their own for one command; what is more is compared.
+/// The most separate mounts for one command; places beyond that are compared instead.
 const MOST_MOUNTS: usize = 1_000;
 
-/// What guards the tree of one command.
+/// The recorded state and the checks for one command.
 #[derive(Debug)]
 pub(super) struct Guard {
     root: OwnedFd,
     closed: Arc<dyn ClosedPaths>,
-    /// Run directories, relative: this program writes them itself while a command runs.
+    /// Run directories, relative: this program writes them while a command runs.
     own: Vec<PathBuf>,
     allowed: Allowed,
     areas: Vec<Area>,
-    /// Closed paths that mounts hold: they cannot have changed.
+    /// Closed paths that read-only mounts protect: they cannot have changed.
     mounted: BTreeSet<PathBuf>,
-    /// Each entry that is compared, relative to the workspace.
+    /// Every entry to compare, relative to the workspace.
     before: BTreeMap<PathBuf, Node>,
     held: Held,
     taken: SystemTime,
@@ -53,14 +54,14 @@ pub(super) struct Guard {
     lived: Lived,
 }
 
-/// What is looked at when the command has ended.
+/// What is examined when the command has ended.
 #[derive(Debug)]
 enum Area {
-    /// Closed paths below this directory, and what is known of it.
+    /// Closed paths below this directory, and what the first walk recorded of it.
     Closed(PathBuf, walk::Known),
     /// Everything below this directory.
     Whole(PathBuf),
-    /// The names of this directory that are new, with the numbers of those that were there.
+    /// New names in this directory, given the names and inode numbers that it had.
     Names(PathBuf, BTreeMap<Vec<u8>, u64>),
 }
 
@@ -71,11 +72,11 @@ struct Allowed {
     paths: Vec<WritePath>,
 }
 
-/// What a grant says of one path.
+/// How a path relates to a grant.
 enum Word {
-    /// It and, for a directory, all below it that is not closed.
+    /// The path is granted, and for a directory everything below it that is not closed.
     Granted,
-    /// A directory that leads to a granted path.
+    /// A directory above a granted path.
     OnTheWay,
     Not(String, Option<String>),
 }
@@ -87,7 +88,7 @@ impl Allowed {
             Writes::Tree => self.tree = true,
             Writes::Paths { paths, maybe } => {
                 self.paths.extend(paths.iter().cloned());
-                // Another command's guard undoes what it was not granted there.
+                // Another command's guard undoes changes there that it was not granted.
                 self.paths.extend(maybe.iter().map(|dir| WritePath {
                     path: dir.clone(),
                     kind: WriteKind::Entry,
@@ -113,14 +114,14 @@ impl Allowed {
     }
 }
 
-/// A guard that is compared even when nobody waits for the command any more.
+/// A guard that is compared on drop if it was not compared before.
 pub(super) struct Guarded(Option<Guard>);
 
 impl Guarded {
-    /// The guard of one command, and what it may reach. Looks at the tree only as far as the grant needs it.
+    /// The guard of one command, and what the command may reach. Examines the tree only as far as the grant requires.
     ///
     /// # Errors
-    /// A limit was reached: its name and what to do. The command must not be started.
+    /// The name of a limit that was reached, and what to do. The command must not be started.
     pub fn take(confinement: &Confinement, writes: &Writes) -> Result<(Self, Reach), String> {
         if confinement.level != Level::None && *writes == Writes::Nothing {
             return Ok((Self(None), Reach::default()));
@@ -129,14 +130,14 @@ impl Guarded {
         Ok((Self(guard), reach))
     }
 
-    /// The processes of the command, so that another command's comparison can stop them.
+    /// Registers the processes of the command, so that comparisons for other commands can stop them.
     pub fn lives_as(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(guard) = &self.0 {
             guard.lived.is(root, mark, helpers);
         }
     }
 
-    /// Compares and puts back. `at_exec` is granted beside what was known at the beginning. Call it when the tree is dead.
+    /// Compares and restores. `at_exec` holds grants that were added at exec. Call it when the tree is dead.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         self.0.take().map(|guard| guard.compare(at_exec)).unwrap_or_default()
     }
@@ -148,8 +149,8 @@ impl Drop for Guarded {
     }
 }
 
-/// Run directories and other hidden places that lie in the workspace and so within reach of commands: Landlock cannot take a
-/// place out of one that it grants. Empty at level `full`, where they are covered.
+/// The hidden places (run directories) that commands can reach nevertheless: none at level `full`, where mounts cover
+/// them; at `landlock` those in granted directories, since Landlock cannot exclude a place below one; at `none` all.
 #[must_use]
 pub fn within_reach(confinement: &Confinement) -> Vec<PathBuf> {
     let granted = |dir: &&PathBuf| {
@@ -194,7 +195,7 @@ impl Guard {
     }
 }
 
-/// What the caller is told when a limit keeps a command from starting.
+/// The message when a limit keeps a command from starting.
 fn told(over: &Over) -> String {
     let at = match over.path.as_os_str().is_empty() {
         true => String::new(),

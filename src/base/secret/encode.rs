@@ -1,4 +1,4 @@
-//! The forms in which a secret value may stand in a text. Searches nothing.
+//! The encodings in which a secret value may appear in a text: plain, URL, JSON, hex, base64 and others.
 
 use super::MIN_BYTES;
 use super::wraps::{self, Breaks};
@@ -9,31 +9,31 @@ use std::ops::Range;
 
 pub(super) mod rare;
 
-/// Longer values are looked for in parts, so that patterns stay short.
+/// Bytes of a part: longer values are searched for in parts, so that patterns stay short.
 const PART: usize = 160;
-/// The most parts of one value that are looked for.
+/// The most parts of one value that are searched for.
 const MAX_PARTS: usize = 512;
 
-/// One form of a value.
+/// One encoding of a value, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pattern {
     pub bytes: Vec<u8>,
     /// Index of the secret's name.
     pub name: usize,
-    /// Base64: whether the character before also holds bits of the value.
+    /// For base64: whether the character before also contains bits of the value.
     bits_before: bool,
-    /// Base64: whether the character behind also holds bits of the value.
+    /// For base64: whether the character after also contains bits of the value.
     bits_behind: bool,
 }
 
 impl Pattern {
-    /// As it stands in a text without line breaks, where that is another and still long enough.
+    /// The pattern as it appears in a text without line breaks, if that is different and still long enough.
     pub fn joined(&self, breaks: Breaks) -> Option<Pattern> {
         let bytes = wraps::join(&self.bytes, breaks).bytes;
         (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| Pattern { bytes, ..self.clone() })
     }
 
-    /// A hit with the characters of base64 that it shares with its neighbours, and the padding.
+    /// A hit extended by the base64 characters that it shares with its neighbours, and by the padding.
     pub fn widened(&self, text: &[u8], hit: Range<usize>) -> Range<usize> {
         let of_base64 = |at: usize| {
             text.get(at)
@@ -54,7 +54,8 @@ impl Pattern {
     }
 }
 
-/// What of a value is looked for: each of its lines, and each part of a long line. Empty for a value too short.
+/// The pieces of a value that are searched for: each of its lines, and each part of a long line. Empty for a value that
+/// is too short.
 pub(super) fn pieces(value: &str) -> Vec<&str> {
     let mut pieces: Vec<&str> = Vec::new();
     if value.len() < MIN_BYTES {
@@ -68,7 +69,7 @@ pub(super) fn pieces(value: &str) -> Vec<&str> {
         }
     }
     if pieces.is_empty() {
-        // Short lines only: then the value as a whole.
+        // If all lines are short, the value as a whole.
         pieces.extend(parts(value));
     }
     pieces.dedup();
@@ -76,7 +77,7 @@ pub(super) fn pieces(value: &str) -> Vec<&str> {
     pieces
 }
 
-/// Every common form of a piece.
+/// Every common encoding of a piece.
 pub(super) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
     let mut all: Vec<Pattern> = texts(piece)
         .into_iter()
@@ -102,12 +103,12 @@ fn plain(bytes: Vec<u8>, name: usize) -> Pattern {
     }
 }
 
-/// `-----BEGIN …-----`: the same for everybody.
+/// `-----BEGIN …-----`: the same in every file, hence no secret.
 fn is_armour(line: &str) -> bool {
     line.trim().starts_with("-----") && line.trim().ends_with("-----")
 }
 
-/// The line in parts of about equal length, each whole characters.
+/// Splits a line into parts of about equal length at character boundaries.
 fn parts(line: &str) -> Vec<&str> {
     let count = line.len().div_ceil(PART).max(1);
     let mut found = Vec::new();
@@ -123,13 +124,13 @@ fn parts(line: &str) -> Vec<&str> {
     found
 }
 
-/// All forms but base64.
+/// All encodings except base64.
 fn texts(piece: &str) -> Vec<String> {
     let bytes = piece.as_bytes();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut forms = vec![piece.to_owned(), piece.chars().rev().collect(), hex.to_uppercase(), hex];
     for upper in [true, false] {
-        // As URLs, as components of URLs, as forms, and everything.
+        // URL encoding for URLs, URL components and forms, and of every byte.
         let kept: [fn(u8) -> bool; 3] = [
             |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte),
             |byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte),
@@ -143,7 +144,7 @@ fn texts(piece: &str) -> Vec<String> {
         forms.push(percent(bytes, upper, |_| false));
     }
     let escaped = escapes(piece);
-    // JSON within JSON.
+    // JSON inside JSON.
     let twice: Vec<String> = escaped.iter().map(|text| json(text, &|_| false, false)).collect();
     forms.extend(escaped);
     forms.extend(twice);
@@ -164,8 +165,8 @@ fn percent(bytes: &[u8], upper: bool, kept: impl Fn(u8) -> bool) -> String {
     out
 }
 
-/// The ways in which JSON writers escape: only what they must, `/` too, what HTML must not see, all that is not
-/// ASCII, and everything.
+/// The ways in which JSON writers escape: only what is required, `/` too, characters special to HTML, everything
+/// outside ASCII, and every character.
 fn escapes(piece: &str) -> Vec<String> {
     let html = |c: char| matches!(c, '<' | '>' | '&' | '\'');
     let wide = |c: char| !c.is_ascii();
@@ -211,14 +212,14 @@ fn json(text: &str, as_code: &dyn Fn(char) -> bool, upper: bool) -> String {
     out
 }
 
-/// What base64 of any text around the value must hold, whatever stands before and behind it.
+/// The base64 characters that any text around the value contains, whatever precedes and follows it.
 fn base64s(piece: &[u8], name: usize) -> Vec<Pattern> {
     let mut found = Vec::new();
     for before in 0..3 {
         let mut bytes = vec![0; before];
         bytes.extend_from_slice(piece);
         let bits = bytes.len() * 8;
-        // Characters that hold no bit of what stands before, and none of what stands behind.
+        // Characters that contain no bits of what precedes or follows the value.
         let whole = (before * 8).div_ceil(6)..bits / 6;
         for encoded in [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)] {
             found.push(Pattern {

@@ -1,29 +1,30 @@
-//! Whether one of many patterns may begin somewhere in a text, found by looking at few of its bytes: the shifts of Wu and Manber
-//! ("A fast algorithm for multi-pattern searching", 1994) over blocks of three bytes. Finds no hits itself.
+//! A fast test whether one of many patterns may begin somewhere in a text: the shift table of Wu and Manber ("A fast
+//! algorithm for multi-pattern searching", 1994) over blocks of three bytes. May report false positives, never false
+//! negatives.
 
 /// Bytes of a block.
 const BLOCK: usize = 3;
-/// Bits of the number of a block; blocks that share one make the filter slower, never wrong.
+/// Bits of a block's hash; blocks with equal hashes make the filter slower, but not wrong.
 const BITS: u32 = 16;
 /// Bytes of a pattern's beginning that are compared.
 const BEGINNING: usize = 8;
 /// The longest window; a shift must fit a byte.
 const MOST_WINDOW: usize = 64;
-/// Blocks that the table holds at most before the window is made smaller: with more, few shifts would be long.
+/// The most blocks in the table before the window is made smaller: with more blocks few shifts would be long.
 const MOST_BLOCKS: usize = 1 << 13;
 
-/// Says no for most texts.
+/// Rules out most texts.
 pub(super) struct Filter {
-    /// Bytes of each pattern that are looked at.
+    /// Bytes of each pattern that are used.
     window: usize,
-    /// By the number of a block: how far the window may move when it ends in this block.
+    /// By a block's hash: how far the window may move if it ends in this block.
     shifts: Vec<u8>,
     /// The first eight bytes of each pattern, sorted.
     beginnings: Vec<u64>,
 }
 
 impl Filter {
-    /// `None` when a pattern is too short for it, or there is none.
+    /// `None` if there is no pattern, or one is too short.
     pub fn new<'a>(patterns: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
         let shortest = patterns.clone().map(<[u8]>::len).min()?;
         if shortest < BEGINNING {
@@ -51,7 +52,7 @@ impl Filter {
         })
     }
 
-    /// Whether a pattern may stand in the text. Never says no when one does.
+    /// Whether a pattern may occur in the text. No false negatives.
     pub fn may_hold(&self, text: &[u8]) -> bool {
         let mut end = self.window;
         while let Some(block) = text.get(end - BLOCK..end) {
@@ -74,7 +75,7 @@ impl Filter {
 #[inline]
 fn number(block: &[u8]) -> usize {
     let bytes = block.iter().fold(0_u32, |bytes, byte| bytes << 8 | u32::from(*byte));
-    // A multiplication spreads neighbouring letters over the table (Knuth, 6.4).
+    // Multiplicative hashing spreads similar blocks over the table (Knuth, The Art of Computer Programming, 6.4).
     (bytes.wrapping_mul(0x9e37_79b1) >> (32 - BITS)) as usize
 }
 
@@ -82,15 +83,16 @@ fn beginning(text: &[u8]) -> Option<u64> {
     text.first_chunk::<BEGINNING>().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// With which bytes patterns begin, for a quick no.
+/// A fast test with which bytes patterns begin.
 pub(super) struct Starts {
-    /// One bit for each first byte.
+    /// One bit for each possible first byte.
     singles: [u64; 4],
-    /// One bit for each first two bytes.
+    /// One bit for each possible pair of first bytes.
     pairs: Vec<u64>,
 }
 
 impl Starts {
+    /// Records the beginnings of these patterns.
     pub fn new<'a>(patterns: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut starts = Self {
             singles: [0; 4],
@@ -111,7 +113,7 @@ impl Starts {
         starts
     }
 
-    /// Whether a pattern may begin with these bytes. Never says no when one does.
+    /// Whether a pattern may begin with these bytes. No false negatives.
     pub fn may_be(&self, bytes: &[u8]) -> bool {
         let word = match (pair(bytes), bytes.first()) {
             (Some(pair), _) => self.pairs.get(usize::from(pair >> 6)).map(|word| word >> (pair & 63)),

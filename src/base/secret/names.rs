@@ -1,8 +1,8 @@
-//! Which variables of an environment hold secrets. Reads no environment.
+//! Decides which environment variables hold secrets, by their names.
 
 use super::MIN_BYTES;
 
-/// Words that make a name a secret's wherever they stand in it.
+/// Words that mark a name as secret anywhere in it.
 const ANYWHERE: [&str; 7] = [
     "TOKEN",
     "SECRET",
@@ -12,23 +12,23 @@ const ANYWHERE: [&str; 7] = [
     "KEY",
     "CREDENTIAL",
 ];
-/// Words that do so only between underscores: `AUTH`, but not `AUTHOR`.
+/// Words that do so only as a whole part between underscores: `AUTH`, but not `AUTHOR`.
 const WHOLE: [&str; 7] = ["AUTH", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
-/// Endings of variables that name a place, not a secret.
+/// Suffixes of variables that name a place, not a secret.
 const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
-/// Keys of the model services, as the services' own clients name them. They are for this program alone.
+/// The API keys of model services, as the services' own clients name them. Only this program may use them.
 pub const MODEL_KEYS: [&str; 5] = [
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
-    // Not a key of a service, but as secret: with it a record could be forged.
+    // Not a service's key, but equally secret: with it somebody could forge a journal.
     "OVERNIGHT_JOURNAL_KEY",
 ];
-/// Words that are settings even where a secret is looked for.
+/// Values that are settings even in a variable with a secret name.
 const COMMON: [&str; 6] = ["disabled", "required", "optional", "password", "undefined", "changeme"];
 
-/// Whether a variable's name says that its value is secret.
+/// Whether a variable's name suggests that its value is secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     if matches!(name.as_str(), "PWD" | "OLDPWD") {
@@ -42,7 +42,7 @@ pub fn is_model_key(name: &str) -> bool {
     MODEL_KEYS.contains(&name)
 }
 
-/// The secrets among the variables: values of secret-looking names, and passwords inside URLs of any.
+/// The secrets among the variables: values of variables with secret names, and passwords in URLs in any variable.
 pub(super) fn secrets(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, value) in vars {
@@ -64,7 +64,7 @@ fn is_secret_value(name: &str, value: &str) -> bool {
     value.len() >= MIN_BYTES && !(place && path) && !COMMON.contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// `word` of `scheme://user:word@host`.
+/// The password in `scheme://user:password@host`.
 fn url_password(value: &str) -> Option<&str> {
     let (scheme, rest) = value.split_once("://")?;
     let sound = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));

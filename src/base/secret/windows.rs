@@ -1,5 +1,5 @@
-//! The second search: rarer forms of secrets, in the few stretches of a text that could hold one. Most text is passed over by
-//! looking at one byte in ten or twenty.
+//! The second search: rare encodings of secrets, searched for only in the few ranges of a text that could contain one.
+//! Skips most text by looking at one byte in ten or twenty.
 
 use super::encode::{Pattern, rare};
 use super::filter::{Filter, Starts};
@@ -7,26 +7,26 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// The rarer forms of all secrets; made when the first stretch is found that could hold one.
+/// The rare encodings of all secrets; built when the first range is found that could contain one.
 pub(super) struct Rare {
     pieces: Vec<(String, usize)>,
-    /// For each class: no pattern is shorter.
+    /// For each class: the length of its shortest pattern, or less.
     least: [usize; 2],
     made: OnceLock<Made>,
 }
 
 struct Made {
-    /// What most stretches are passed over by. `None`: every one is searched.
+    /// A fast test that rules out most ranges. `None`: every range is searched.
     filter: Option<Filter>,
     starts: Starts,
-    /// Made when the first stretch passes the filter; `None` in it when it cannot be made.
+    /// Built when the first range passes the filter; contains `None` if it cannot be built.
     automaton: OnceLock<Option<AhoCorasick>>,
-    /// In byte order, as the automaton numbers them.
+    /// In byte order; indices are the automaton's pattern ids.
     patterns: Vec<Pattern>,
 }
 
 impl Rare {
-    /// Of these pieces, each with the index of its secret's name.
+    /// From these pieces, each with the index of its secret's name.
     pub fn new(pieces: Vec<(String, usize)>) -> Self {
         let shortest = pieces
             .iter()
@@ -59,7 +59,7 @@ impl Rare {
         self.made.get_or_init(make)
     }
 
-    /// Each place of `text` where a pattern stands.
+    /// Calls `found` for each place of `text` where a pattern occurs.
     pub fn each<'a>(&'a self, text: &[u8], mut found: impl FnMut(Range<usize>, &'a Pattern)) {
         for (class, least) in rare::Class::ALL.into_iter().zip(self.least) {
             let mut from = 0;
@@ -80,7 +80,7 @@ impl Rare {
         }
     }
 
-    /// Whether a pattern begins with these bytes and goes on.
+    /// Whether some pattern starts with these bytes and is longer.
     pub fn may_go_on(&self, bytes: &[u8]) -> bool {
         let in_class = |class: rare::Class| bytes.iter().rev().all(|byte| class.has(*byte));
         if !rare::Class::ALL.into_iter().any(in_class) {
@@ -95,7 +95,7 @@ impl Rare {
         patterns.get(at).is_some_and(|pattern| pattern.bytes.starts_with(bytes))
     }
 
-    /// Length of the longest pattern that a piece of this many bytes has, at most.
+    /// An upper bound for the length of a pattern.
     pub fn longest(&self) -> usize {
         let longest = self.pieces.iter().map(|(piece, _)| piece.len()).max();
         // `&#x1f600;` is nine bytes for the four of one character, `0x61, ` six for one.
@@ -118,13 +118,13 @@ impl Made {
     }
 }
 
-/// The next run of at least `least` bytes of a class; as long as it goes.
+/// The next run of at least `least` bytes of a class, extended as far as possible.
 fn next_run(text: &[u8], from: usize, class: rare::Class, least: usize) -> Option<Range<usize>> {
     let mut begin = from;
     loop {
         let all = text.get(begin..begin.checked_add(least)?)?;
         match all.iter().rposition(|byte| !class.has(*byte)) {
-            // No run of this length begins before the byte behind it.
+            // No run of this length can begin at or before this byte.
             Some(other) => begin += other + 1,
             None => {
                 let rest = text.get(begin + least..).unwrap_or_default();

@@ -1,13 +1,14 @@
-//! Text without its line breaks, and the way back to where each byte stood. Knows no secrets.
+//! Removes the line breaks of a text, and maps positions back to the original.
 
 use std::ops::Range;
 
-/// What goes with a line break: blanks behind it and backslashes before it may belong to the wrapping or to the text.
+/// What is removed together with a line break: blanks after it and backslashes before it may belong to the wrapping or
+/// to the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Breaks {
-    /// Nothing else; of a written `\\n` these two characters.
+    /// Only the break; of a written `\\n` only these two characters.
     Bare,
-    /// The blanks behind it too.
+    /// Also the blanks after it.
     Indented,
     /// The blanks, and all backslashes before it.
     Escaped,
@@ -16,10 +17,11 @@ pub(super) enum Breaks {
 impl Breaks {
     pub const ALL: [Breaks; 3] = [Breaks::Bare, Breaks::Indented, Breaks::Escaped];
 
-    /// Those that read this text in different ways: most has no blanks behind a break, or no backslash.
+    /// The variants that give different results for this text: most texts have no blanks after a break, or no
+    /// backslash.
     pub fn of(text: &[u8]) -> impl Iterator<Item = Breaks> {
         let slashes = memchr::memchr(b'\\', text).is_some();
-        // Behind a written break too, which has backslashes.
+        // Also after a written break, which has backslashes.
         let blanks = slashes
             || memchr::memchr2_iter(b'\n', b'\r', text).any(|at| matches!(text.get(at + 1), Some(b' ' | b'\t')));
         let differs = move |breaks: &Breaks| match breaks {
@@ -40,7 +42,7 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// As [`join`], in the memory of the text that was joined before.
+    /// Like [`join`], reusing the memory of the previous text.
     pub fn join(&mut self, text: &[u8], breaks: Breaks) {
         self.bytes.clear();
         self.bytes.reserve(text.len());
@@ -54,7 +56,7 @@ impl Joined {
             at += plain.len();
             let length = break_at(rest, breaks);
             if length == 0 {
-                // A backslash that breaks nothing.
+                // A backslash that is no part of a break.
                 self.bytes.extend(rest.first());
                 at += 1;
                 continue;
@@ -67,7 +69,7 @@ impl Joined {
         }
     }
 
-    /// Where the bytes of a stretch of the joined text stood, breaks between them included.
+    /// The source range of a range of the joined text, including the breaks in it.
     pub fn source(&self, joined: Range<usize>) -> Range<usize> {
         let last = joined.end.saturating_sub(1).max(joined.start);
         self.place(joined.start)..self.place(last) + 1
@@ -84,13 +86,13 @@ impl Joined {
     }
 }
 
-/// Whether there is a line break, real or written as `\n`.
+/// Whether there is a line break, either real or written as `\n`.
 pub(super) fn has_break(text: &[u8]) -> bool {
     let real = memchr::memchr2(b'\n', b'\r', text).is_some();
     real || memchr::memchr_iter(b'\\', text).any(|at| matches!(text.get(at + 1), Some(b'n' | b'r')))
 }
 
-/// Takes out every line break.
+/// Removes every line break.
 ///
 /// Breaks are newline, CR LF, CR, and the same written as `\n`, `\r\n` (also `\\n`, as in JSON within JSON).
 pub(super) fn join(text: &[u8], breaks: Breaks) -> Joined {
@@ -99,7 +101,7 @@ pub(super) fn join(text: &[u8], breaks: Breaks) -> Joined {
     joined
 }
 
-/// The length of the break that `rest` begins with; 0 for none.
+/// The length of the break at the start of `rest`; 0 if there is none.
 fn break_at(rest: &[u8], breaks: Breaks) -> usize {
     match rest {
         [b'\r', b'\n', ..] => 2,
@@ -116,7 +118,7 @@ fn break_at(rest: &[u8], breaks: Breaks) -> usize {
     }
 }
 
-/// Where a text may end if what stands last is the beginning of a break: at its end, and before trailing backslashes.
+/// Where a text may end if its last bytes are the beginning of a break: at its end, and before trailing backslashes.
 pub(super) fn possible_ends(joined: &[u8]) -> Vec<usize> {
     let slashes = joined.iter().rev().take_while(|byte| **byte == b'\\').count();
     let mut ends = vec![joined.len()];

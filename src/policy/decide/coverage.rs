@@ -1,4 +1,4 @@
-//! Whether the allow rules of one file cover every access of a call. Knows no deny rule.
+//! Whether the allow rules of one file cover every access of a call.
 
 use super::{Judge, entry, keep_nearest, launched_as};
 use crate::base::call::Origin;
@@ -102,7 +102,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a person who approves by a suspend rule approves this access too: it, or the command that it belongs to.
+    /// Whether approving a suspend rule also approves this access: the suspended one, or one of the same command.
     fn awaits(&self, rule: &Rule, need: &Need<'_>) -> bool {
         let of_command = |simple: &Simple| forbids(rule, &Need::Command(simple), self.asked).is_ok();
         forbids(rule, need, self.asked).is_ok()
@@ -113,8 +113,8 @@ impl Judge<'_> {
     }
 }
 
-/// What needs no rule: reads of an allowed command, the shell's own state (where some rule allows commands at all), the
-/// tools that see only our own children.
+/// Accesses that need no rule: reads of an allowed command, the shell's own state (if some rule allows commands at
+/// all), and the tools that only show this run's own child processes.
 fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
     match need {
         Need::ShellRead(_) | Need::State(_) => true,
@@ -125,13 +125,14 @@ fn is_free(need: &Need<'_>, asked: &Asked<'_>) -> bool {
     }
 }
 
-/// Whether the call reads a kept result of this run, which touches nothing of the tree.
+/// Whether the call reads a stored result of this run, which touches nothing in the tree.
 fn reads_result(asked: &Asked<'_>) -> bool {
     let path = asked.args.get("file_path").or_else(|| asked.args.get("absolute_path"));
     asked.tool == "read_file" && path.and_then(serde_json::Value::as_str).is_some_and(is_result_name)
 }
 
-/// An uncounted rule before a counted one; among counted ones the one that sorts first, so that order never matters.
+/// Prefers a rule without `times`; among rules with `times`, the one that sorts first, so that the order of rules does
+/// not matter.
 fn better<'r>(so_far: Option<&'r Rule>, rule: &'r Rule) -> &'r Rule {
     match so_far {
         None => rule,

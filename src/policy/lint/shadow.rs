@@ -1,9 +1,10 @@
-//! Rules that decide nothing beside another one. Compares texts, tries no call.
+//! Warns about rules that have no effect because another rule covers them. Compares their texts.
 
 use crate::diag::Diagnostic;
 use crate::policy::model::{Effect, Policy, Rule, SHELL, ToolPattern};
 
-/// Warns when another rule makes this one idle: the same or a wider deny above an allow, or a wider allow beside it.
+/// Warns if another rule makes this one ineffective: an equal or wider deny next to an allow, or a wider rule with the
+/// same effect.
 pub fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     let others = policy.rules.iter().filter(|other| other.name != rule.name);
     for other in others {
@@ -26,7 +27,7 @@ pub fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether `wide` surely matches all that `narrow` matches, by its text.
+/// Whether, by its text, `wide` certainly matches everything that `narrow` matches.
 fn includes(wide: &Rule, narrow: &Rule) -> bool {
     let plain = wide.with.is_empty()
         && wide.except.paths.is_empty()
@@ -42,7 +43,7 @@ fn includes(wide: &Rule, narrow: &Rule) -> bool {
 
 fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
     if !wide.is_narrowed() {
-        // An allow without narrowing covers no file that a command writes; a rule with paths for commands does.
+        // An allow without narrowing covers no file that a command writes; one with `paths` for commands does.
         return !(narrow.paths.is_some() && narrow.is_about_builtin(SHELL) && wide.effect == Effect::Allow);
     }
     let paths = match (&wide.paths, &narrow.paths) {

@@ -1,5 +1,5 @@
-//! Argument profiles: which options and operands of a program are harmless, which name files, programs or hosts. `tables/*.yaml` hold those
-//! that are built in, `profiles:` in a policy adds more; `shell::operands` applies them.
+//! Argument profiles: which options and operands of a program are harmless, and which name files, programs or hosts.
+//! Built-in profiles are in `tables/*.yaml`, a policy adds more under `profiles:`, and `shell::operands` applies them.
 
 mod read;
 mod table;
@@ -15,16 +15,16 @@ use std::sync::OnceLock;
 
 pub use read::profile as read;
 
-/// What a value is to the program that takes it.
+/// The meaning of a value for the program that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Text that touches nothing.
+    /// Text without any effect.
     Free,
     /// A file or directory that is read.
     In,
-    /// A file that is written, made, changed or removed.
+    /// A file that is written, created, changed or removed.
     Out,
-    /// A directory that is made.
+    /// A directory that is created.
     Dir,
     /// A file to write, or a directory to write the other operands into.
     Into,
@@ -32,7 +32,7 @@ pub enum Class {
     Url,
     /// A host, or a URL of any scheme: a rule must grant the host.
     Host,
-    /// A revision of git, which may name a path after a colon, or a path.
+    /// A git revision, which may name a path after a colon, or a path.
     Rev,
     /// A sed program.
     Sed,
@@ -40,77 +40,77 @@ pub enum Class {
     Awk,
     /// A program or code: always a concern.
     Program,
-    /// A target of a build: no setting (`CC=…`).
+    /// A build target, not a setting (`CC=…`).
     Target,
-    /// Whatever: paths in it must lie inside.
+    /// Anything: paths in it must be inside the workspace.
     Loose,
-    /// The mode of `tar` that lists (`tzf`).
+    /// A mode of `tar` that lists (`tzf`).
     Listing,
     /// A format of `date` (`+%F`).
     Format,
-    /// A plain word, no path.
+    /// A plain word that is no path.
     Label,
     /// A jq program.
     Jq,
-    /// A remote of git: a name, no URL.
+    /// A git remote: a name, not a URL.
     Remote,
-    /// A header: no file (`@name`).
+    /// An HTTP header, not a file (`@name`).
     Header,
     /// A file that may only be standard output (`-`).
     Stdout,
     /// A command up to `;` or `+`, judged on its own.
     Command,
-    /// A pattern of file names: none of secret-like files.
+    /// A pattern of file names, which must not match secret-like files.
     Name,
-    /// A file that a formatter reads and may write, as far as it is not protected.
+    /// A file that a formatter reads, and may write unless it is protected.
     Formatted,
-    /// A revision of git, or a path that is written.
+    /// A git revision, or a path that is written.
     Change,
-    /// A format of git's log: nothing that makes git run a verifier (`%G?`).
+    /// A format of git's log that does not make git run a signature verifier (`%G?`).
     Show,
-    /// A mode without set-id or sticky bits.
+    /// A mode without set-user-ID, set-group-ID or sticky bits.
     Mode,
-    /// A file, and no other machine's (`host:file`).
+    /// A local file, not one on another machine (`host:file`).
     Archive,
-    /// What a build tool or formatter hands on behind `--`: a number of jobs, or how it talks.
+    /// A word after `--` that a build tool or formatter passes on: a number of jobs, or an output option.
     Behind,
-    /// The name of a setting of git that holds no credential.
+    /// The name of a git setting that holds no credential.
     Setting,
-    /// An argument of a test harness: no file to log to.
+    /// An argument of a test harness that names no log file.
     Harness,
-    /// The level of a lint or its name: no other option of the compiler.
+    /// A lint level or the name of a lint, but no other option of the compiler.
     Lint,
-    /// A package of Go: of this repository or already in its list, never fetched by version.
+    /// A Go package of this repository or one that it already requires; never one that is fetched by version.
     Module,
-    /// A package of a registry by its name: no URL, no file.
+    /// A package in a registry, by name: no URL, no file.
     Package,
-    /// `owner/name`, or a number: no other host.
+    /// `owner/name` or a number, without another host.
     Slug,
-    /// What is fetched or pushed of a remote.
+    /// A git refspec: what is fetched from or pushed to a remote.
     Refspec,
-    /// A phase or a well-known goal of Maven.
+    /// A Maven phase or a well-known goal.
     Goal,
-    /// A plugin that is switched off (`no:NAME`).
+    /// A plugin to turn off (`no:NAME`).
     Off,
-    /// What curl prints at the end: no file.
+    /// A format that curl prints at the end, without output to a file.
     Writeout,
-    /// `key=value` of dd: its files are read and written.
+    /// `key=value` of `dd`, whose files are read and written.
     Dd,
-    /// A jq program, or the only file when nothing else is named.
+    /// A jq program, or the only file if nothing else is named.
     JqOrFile,
-    /// SQL for a client: none of the client's own commands, which run programs and write files.
+    /// SQL for a client, without the client's own commands, which run programs and write files.
     Sql,
-    /// A database by its name, or by a URL or settings that name a host.
+    /// A database, by its name, or by a URL or settings that name a host.
     Database,
-    /// A file that is read, or one of another machine (`host:path`), which must be granted; `s3://…` is no file.
+    /// A file that is read, or one on another machine (`host:path`), which a rule must grant; `s3://…` is no file.
     Source,
-    /// Where such files are written.
+    /// The place where such files are written.
     Destination,
-    /// A flag of a compiler: no file, no plugin, nothing for its linker.
+    /// A compiler flag: no file, no plugin, nothing for the linker.
     CompilerFlag,
 }
 
-/// Every class: its name in tables, and what a value of it is.
+/// Every class: its name in tables, and a description of its values.
 pub const CLASSES: &[(&str, Class, &str)] = &[
     ("value", Class::Free, "text that touches nothing"),
     ("input", Class::In, "a file or directory that is read"),
@@ -243,7 +243,7 @@ pub const CLASSES: &[(&str, Class, &str)] = &[
     ),
 ];
 
-/// The package world of a program: which runners and directories hold installed programs of it.
+/// The package ecosystem of a program: determines which runners and directories provide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecosystem {
     /// `.venv/bin`, `python -m`, `uv run`, `poetry run`.
@@ -257,7 +257,7 @@ pub enum Ecosystem {
 }
 
 impl Ecosystem {
-    /// By its name in tables.
+    /// The ecosystem with this name in tables.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
             "python" => Self::Python,
@@ -269,15 +269,15 @@ impl Ecosystem {
     }
 }
 
-/// How an option takes its value.
+/// Whether and how an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     Flag,
-    /// The next word, or attached.
+    /// In the next word, or attached.
     Value(Class),
-    /// Attached only.
+    /// Only attached.
     Attached(Class),
-    /// A name, then a value.
+    /// Two words: a name, then a value.
     Pair(Class),
 }
 
@@ -287,48 +287,48 @@ pub struct Section {
     pub options: BTreeMap<String, Arity>,
     /// Classes of the first operands, in order.
     pub first: Vec<Class>,
-    /// Class of every operand after those.
+    /// Class of every further operand.
     pub more: Option<Class>,
-    /// Class of the last operand, when it is another.
+    /// Class of the last operand, if it is a different one.
     pub last: Option<Class>,
-    /// With one of these options the first operand class is left out.
+    /// If one of these options is given, the first operand class is skipped.
     pub unless: Vec<String>,
-    /// No option, known or not, runs a program or writes a file.
+    /// Whether no option, known or not, runs a program or writes a file.
     pub harmless: bool,
-    /// `-5` is an option.
+    /// Whether `-5` is an option.
     pub numbers: bool,
-    /// Long options have one dash; short ones are not joined.
+    /// Whether long options have one dash, so that short ones cannot be combined.
     pub single: bool,
     /// Class of all words after `--`.
     pub rest: Option<Class>,
-    /// Without operands it runs what comes in on standard input.
+    /// Whether it runs its standard input if there are no operands.
     pub runs_input: bool,
-    /// Flags with which the files that would be read are written (`sed -i`).
+    /// Flags that turn input operands into outputs (`sed -i`).
     pub in_place: Vec<String>,
-    /// One of these must be given.
+    /// Options of which one must be given.
     pub needs: Vec<String>,
-    /// With one of these the files that would be written are read.
+    /// Flags that turn output operands into inputs.
     pub reading: Vec<String>,
-    /// The first operand is a script, and all words behind it are its own.
+    /// Whether the first operand is a script that receives all following words.
     pub script: bool,
-    /// A rule grants it only when it spells the subcommand out.
+    /// Whether a rule grants it only if it spells out the subcommand.
     pub spelled: bool,
-    /// Words that begin with `+` are options.
+    /// Whether words that begin with `+` are options.
     pub plus: bool,
-    /// With fewer operands it writes files of its own choice.
+    /// With fewer operands than this it writes files with names of its own choice.
     pub least: usize,
-    /// Options that a rule's prefix passes over.
+    /// Options that a rule's prefix may skip.
     pub passed: Vec<String>,
-    /// It writes git's own directory: index, references, objects.
+    /// Whether it writes the git directory: index, refs, objects.
     pub repository: bool,
-    /// It writes wherever it likes in the workspace; `None` says what the program's own table says.
+    /// Whether it writes anywhere in the workspace; `None` means as the program's own table says.
     pub tree: Option<bool>,
-    /// What it may start; `None` says what the program's own table says.
+    /// What it may start; `None` means as the program's own table says.
     pub starts: Option<Starts>,
 }
 
 impl Section {
-    /// What the program does beside its operands.
+    /// The program's effects besides its operands.
     pub(crate) fn effect(&self) -> Effect {
         Effect {
             tree: self.tree.unwrap_or(false),
@@ -336,41 +336,41 @@ impl Section {
         }
     }
 
-    /// The same for a subcommand that has its own.
+    /// The same for a subcommand with its own settings.
     pub(crate) fn own_effect(&self) -> Option<Effect> {
         (self.tree.is_some() || self.starts.is_some()).then(|| self.effect())
     }
 }
 
-/// The arguments of a program.
+/// The profile of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Programs that share it, as the table names them; empty where a policy's own key does.
+    /// Programs that share it, as named in the table; empty for a policy's own profile, which its key names.
     pub names: Vec<String>,
-    /// Where it is written.
+    /// Where it is defined.
     pub span: Option<Span>,
     pub top: Section,
-    /// By the words of the subcommand.
+    /// The subcommands: their words, and their arguments.
     pub subs: Vec<(Vec<String>, Section)>,
-    /// Where it is installed as a package, so that a rule for it covers `npx NAME` or `.venv/bin/NAME`.
+    /// Ecosystems that install it as a package, so that a rule for it covers `npx NAME` or `.venv/bin/NAME`.
     pub installed_by: Vec<Ecosystem>,
     /// For a runner: programs that a rule naming only the runner covers (`python` covers `python -m pytest`).
     pub covers: Vec<String>,
-    /// It runs nothing but itself: no plugin, no configuration that is code, no script of the tree.
+    /// Whether it runs only its own code: no plugin, no configuration that is code, no script of the tree.
     pub only_itself: bool,
-    /// Further words that, alone, ask only for the version (`-V`, `version`); `--version` always does.
+    /// Further words that only ask for the version if given alone (`-V`, `version`); `--version` always does.
     pub version: Vec<String>,
 }
 
-/// Profiles that a policy file brings along, by program.
+/// A policy file's own profiles, by program.
 pub type Own = BTreeMap<String, Profile>;
 
-/// The profile of a program, by its bare name: the policy's own before the built-in one.
+/// The profile of a program, by its bare name: the policy's own one if there is one, otherwise the built-in one.
 pub fn of<'a>(own: Option<&'a Own>, program: &str) -> Option<&'a Profile> {
     own.and_then(|own| own.get(program)).or_else(|| builtin(program))
 }
 
-/// A table, read when it is first asked for.
+/// A table, parsed at first use.
 struct Table {
     file: &'static str,
     text: &'static str,
@@ -381,7 +381,7 @@ struct Table {
 pub fn builtin(program: &str) -> Option<&'static Profile> {
     let (tables, index) = all();
     let table = tables.get(*index.get(program)?)?;
-    // A table that is wrong (a test sees to it that none is) leaves a profile that accepts nothing.
+    // For an invalid table (a test ensures that there is none) the profile accepts nothing.
     Some(
         table
             .profile
@@ -394,7 +394,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().1.keys().copied()
 }
 
-/// All tables, and the one of each program. Names are taken from the `programs:` line, so that no table is parsed before it is needed.
+/// All tables, and the index of the table of each program. Names come from the `programs:` line, so that no table is
+/// parsed before it is needed.
 fn all() -> &'static (Vec<Table>, BTreeMap<&'static str, usize>) {
     static ALL: OnceLock<(Vec<Table>, BTreeMap<&'static str, usize>)> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -411,7 +412,7 @@ fn all() -> &'static (Vec<Table>, BTreeMap<&'static str, usize>) {
     })
 }
 
-/// The words behind `programs:`, on its line and on the indented ones below it.
+/// The words of `programs:`, on its line and on the indented lines below it.
 fn listed(text: &'static str) -> impl Iterator<Item = &'static str> {
     let mut lines = text.lines().skip_while(|line| !line.starts_with("programs:"));
     let first = lines
@@ -424,10 +425,10 @@ fn listed(text: &'static str) -> impl Iterator<Item = &'static str> {
         .filter(|word| *word != ">-")
 }
 
-/// Reads a built-in table.
+/// Parses a built-in table.
 ///
 /// # Errors
-/// Its problems, one a line.
+/// Its problems, one per line.
 fn parse(file: &str, text: &str) -> Result<Profile, String> {
     let mut files = Files::new();
     let id = files.add(file, text);

@@ -1,4 +1,5 @@
-//! Reads one argument profile from YAML: a built-in table or an entry of `profiles:` in a policy. All problems at once; applies nothing.
+//! Parses one argument profile from YAML: a built-in table or an entry of `profiles:` in a policy. Reports all problems
+//! at once.
 
 use super::{Arity, CLASSES, Class, Ecosystem, Profile, Section};
 use crate::base::grant::Starts;
@@ -6,13 +7,13 @@ use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{Diagnostic, Files, Node, Reader, Shape, Spanned, did_you_mean};
 use crate::policy::helpers;
 
-/// Options and subcommands of one profile; more are refused.
+/// The most options and subcommands of one profile.
 const MAX_WORDS: usize = 5_000;
 
 /// Lists under `options` whose entries take no value.
 pub(super) const FLAG_LISTS: [&str; 3] = ["harmless", "passed-over", "rewrites-input"];
 
-/// The words of `traits`.
+/// The values of `traits`.
 pub(super) const TRAITS: [&str; 7] = [
     "all-harmless",
     "numbers",
@@ -23,7 +24,7 @@ pub(super) const TRAITS: [&str; 7] = [
     "runs-input",
 ];
 
-/// Reads a profile. `what` names it in messages: "the profile of `psql`".
+/// Parses a profile. `what` names it in messages: "the profile of `psql`".
 pub fn profile(files: &Files, node: &Node, problems: &mut Problems) -> Option<Profile> {
     let mut reader = Reader::open(node, "this profile", problems)?;
     let names = reader
@@ -107,7 +108,7 @@ fn texts(words: Vec<Spanned<String>>) -> Vec<String> {
     words.into_iter().map(|word| word.value).collect()
 }
 
-/// The section that `like` names.
+/// A copy of the section that `like` names.
 fn copied(profile: &Profile, like: &Spanned<String>, problems: &mut Problems) -> Section {
     let wanted: Vec<&str> = like.value.split_whitespace().collect();
     let found = profile.subs.iter().find(|(name, _)| *name == wanted);
@@ -123,7 +124,7 @@ fn copied(profile: &Profile, like: &Spanned<String>, problems: &mut Problems) ->
     found.map(|(_, section)| section.clone()).unwrap_or_default()
 }
 
-/// The keys that a program and its subcommands share, added to `base`.
+/// Parses the keys that a program and its subcommands have in common, and adds them to `base`.
 fn section(files: &Files, reader: &mut Reader<'_>, base: Section, problems: &mut Problems) -> Section {
     let mut section = base;
     if let Some(node) = reader.node("options") {
@@ -223,7 +224,7 @@ fn unknown_word(what: &str, word: &Spanned<String>, known: &[&str]) -> Diagnosti
     Diagnostic::error("unknown-word", word.span, message).help(help)
 }
 
-/// `options`: lists of option names by what they, or their values, do.
+/// Parses `options`: lists of option names, by the effect of the option or of its value.
 fn options(files: &Files, node: &Node, section: &mut Section, problems: &mut Problems) {
     let Shape::Map(entries) = &node.shape else {
         problems
@@ -280,7 +281,7 @@ fn options(files: &Files, node: &Node, section: &mut Section, problems: &mut Pro
     }
 }
 
-/// `value input*`: first classes, then one that repeats, then perhaps a last one.
+/// Parses operand classes such as `value input*`: first classes, then a repeated one, then optionally a last one.
 fn operands(section: &mut Section, listed: &[Spanned<String>], problems: &mut Problems) {
     (section.first, section.more, section.last) = (Vec::new(), None, None);
     for word in listed {
@@ -315,7 +316,7 @@ fn class(word: &Spanned<String>, name: &str, problems: &mut Problems) -> Option<
     found.map(|(_, class, _)| *class)
 }
 
-/// The blank-separated words of a text, or of a list of texts, each with its place.
+/// The blank-separated words of a string, or of a list of strings, each with its position.
 fn words(files: &Files, node: &Node, key: &str, problems: &mut Problems) -> Vec<Spanned<String>> {
     let items = match &node.shape {
         Shape::List(items) => items.as_slice(),
@@ -327,7 +328,8 @@ fn words(files: &Files, node: &Node, key: &str, problems: &mut Problems) -> Vec<
             problems.push(wrong_type(item, &format!("`{key}`"), "words, separated by blanks"));
             continue;
         };
-        // The words stand in the source as they are, unless it escapes something: then the whole text is pointed at.
+        // The words appear literally in the source unless it escapes something; then the position of the whole string
+        // is used.
         let source = files.slice(item.span);
         let mut from = 0;
         for word in scalar.text.split_whitespace() {

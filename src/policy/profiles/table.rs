@@ -1,4 +1,4 @@
-//! The list of the built-in profile tables. Reads none of them.
+//! The list of the built-in profile tables.
 
 macro_rules! tables {
     ($($name:literal)*) => {

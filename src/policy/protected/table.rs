@@ -1,4 +1,4 @@
-//! The names that are never written unless a rule names them, each with its reason. The page `names.md` and the tests read it.
+//! The table of protected names with the reason for each. The page `names.md` and the tests are derived from it.
 
 use super::Entry;
 
@@ -37,7 +37,7 @@ const fn ends(entry: Entry) -> Entry {
     Entry { ending: true, ..entry }
 }
 
-/// The list, in the order in which it is documented.
+/// The list in the order of the documentation.
 pub const LIST: &[Entry] = &[
     any(
         ".git",

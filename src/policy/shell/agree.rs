@@ -1,12 +1,13 @@
-//! The second opinion: a parser of other descent must see the same command names and redirect targets. Judges nothing else.
+//! Compares two independent parsers: tree-sitter must find the same command names and redirection targets as the main
+//! parser.
 
 use super::Refusal;
 use tree_sitter::{Node, Parser};
 
-/// What tree-sitter finds in `text`. Asked first: it stands any text, and the parser of record does not.
+/// What tree-sitter finds in `text`. Runs first, because it handles any text and the main parser does not.
 ///
 /// # Errors
-/// `parse_error` when it cannot read the text without a repair.
+/// `parse_error` if it cannot parse the text without error recovery.
 pub fn look(text: &str) -> Result<Seen, Refusal> {
     let unreadable = || {
         Refusal::new(
@@ -28,7 +29,7 @@ pub fn look(text: &str) -> Result<Seen, Refusal> {
     Ok(seen)
 }
 
-/// Compares what the parser of record found with what was seen.
+/// Compares the main parser's results with tree-sitter's.
 ///
 /// # Errors
 /// `parse_disagree`.
@@ -45,19 +46,19 @@ pub fn check(seen: &Seen, names: &[String], targets: &[String]) -> Result<(), Re
     ))
 }
 
-/// Command names and redirect targets, as written.
+/// Command names and redirection targets, as written.
 #[derive(Default)]
 pub struct Seen {
     names: Vec<String>,
     targets: Vec<String>,
 }
 
-/// Tests are not commands to one of the two; `time` is a keyword to one of them.
+/// One of the parsers does not treat tests as commands, and one treats `time` as a keyword.
 fn is_name(name: &str) -> bool {
     !matches!(name, "[" | "[[" | "")
 }
 
-/// Descriptors are not files.
+/// Whether it is a file and not a descriptor.
 fn is_file(target: &str) -> bool {
     !target.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -81,7 +82,8 @@ fn collect(root: Node<'_>, text: &str, seen: &mut Seen) {
             "command" => seen.names.extend(name_of(node, &source)),
             "declaration_command" | "unset_command" => seen.names.push(source(node)),
             "file_redirect" => {
-                // Words behind the target (`echo >&2 "text"`) are arguments, though this parser hangs them on the redirect.
+                // Words after the target (`echo >&2 "text"`) are arguments, although tree-sitter attaches them to the
+                // redirection.
                 seen.targets.extend(
                     node.children_by_field_name("destination", &mut cursor)
                         .map(source)
@@ -95,7 +97,7 @@ fn collect(root: Node<'_>, text: &str, seen: &mut Seen) {
     }
 }
 
-/// The name; behind `time`, the word that is its command.
+/// The name; after `time`, the word that is its command.
 fn name_of(command: Node<'_>, source: &impl Fn(Node<'_>) -> String) -> Option<String> {
     let name = source(command.child_by_field_name("name")?);
     if name != "time" {

@@ -1,10 +1,10 @@
-//! Assignments: which names may be set, before a command and on their own, and to what. Keeps no state.
+//! Assignments: which variables may be set, before a command or on their own, and to which values.
 
 use super::scope::{State, Walk};
 use super::{Refusal, Word, words};
 use brush_parser::ast::{Assignment, AssignmentName, AssignmentValue};
 
-/// Names that change how a program talks, not what it does.
+/// Variables that change how a program presents its output, not what it does.
 const HARMLESS: [&str; 24] = [
     "LANG",
     "LANGUAGE",
@@ -32,7 +32,7 @@ const HARMLESS: [&str; 24] = [
     "PROPTEST_CASES",
 ];
 
-/// Names that no policy can grant: they choose programs, libraries or start-up files.
+/// Variables that no policy can grant: they select programs, libraries or startup files.
 const NEVER: [&str; 40] = [
     "PATH",
     "IFS",
@@ -98,7 +98,7 @@ const NEVER_TAILS: [&str; 11] = [
     "PAGER", "EDITOR", "_WRAPPER", "VISUAL", "BROWSER", "_proxy", "_PROXY", "_COMMAND", "_OPTS", "_OPTIONS", "_PATH",
 ];
 
-/// Whether no policy can let a command set this name.
+/// Whether no policy can let a command set this variable.
 pub fn is_never(name: &str) -> bool {
     NEVER.contains(&name)
         || NEVER_HEADS.iter().any(|head| name.starts_with(head))
@@ -150,14 +150,15 @@ pub fn before(walk: &mut Walk<'_>, name: &str, value: &Word) -> Result<(), Refus
     Ok(())
 }
 
-/// What is known of a variable whose value decides.
+/// What is known of a variable that is accepted only with certain values.
 enum Known {
     Harmless,
-    /// A search path for code, in the workspace: only before programs that run code of the tree anyway.
+    /// A search path for code that leads into the workspace: accepted only before programs that run code of the tree
+    /// anyway.
     LeadsCode,
 }
 
-/// Variables that are refused but for some values that models and CI scripts write every day.
+/// Accepts some common values (of models and CI scripts) of variables that are refused otherwise.
 fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
     let value = value?;
     let relative = |part: &str| !part.starts_with(['/', '~', '-']) && !part.split('/').any(|part| part == "..");
@@ -187,7 +188,7 @@ fn known_value(name: &str, value: Option<&str>) -> Option<Known> {
     fine.then_some(Known::Harmless)
 }
 
-/// Why a search path for code stands in front of the wrong program.
+/// The refusal of a search path for code before any other program.
 pub fn leads_code(program: &str) -> Refusal {
     Refusal::new(
         "assignment:PYTHONPATH",
@@ -211,7 +212,7 @@ fn refused(name: &str) -> Refusal {
     )
 }
 
-/// Whether a shell variable of this name may be set on its own: lower case, so that no program reads it.
+/// Whether a shell variable of this name may be set on its own: only lower case, so that no program reads it.
 pub fn may_be_set(name: &str) -> bool {
     let lower = name.starts_with(|first: char| first == '_' || first.is_ascii_lowercase())
         && name
@@ -220,10 +221,10 @@ pub fn may_be_set(name: &str) -> bool {
     lower && !is_never(name) && name != "_" && name != "histchars" && name != "auto_resume"
 }
 
-/// `name=value` on its own.
+/// Checks `name=value` on its own.
 ///
 /// # Errors
-/// `assignment:NAME`, and refusals of what the value runs.
+/// `assignment:NAME`, and refusals of commands in the value.
 pub fn alone(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Result<(), Refusal> {
     let (name, _) = parts(walk, state, assignment)?;
     if !may_be_set(&name) {
@@ -240,7 +241,7 @@ pub fn alone(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Res
 /// The name, and the value as a word.
 ///
 /// # Errors
-/// `refused_construct:array`, and refusals of what the value runs.
+/// `refused_construct:array`, and refusals of commands in the value.
 pub fn parts(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Result<(String, Word), Refusal> {
     let array = || Refusal::construct("array", "use plain variables");
     match (&assignment.name, &assignment.value) {
@@ -252,7 +253,8 @@ pub fn parts(walk: &mut Walk<'_>, state: &State, assignment: &Assignment) -> Res
     }
 }
 
-/// Whether `env -u` may remove a variable: one that chooses programs, libraries or settings must stay as it was set for commands.
+/// Whether `env -u` may remove a variable: variables that select programs, libraries or settings must keep the values
+/// that commands get.
 ///
 /// # Errors
 /// `assignment:NAME`.
@@ -263,7 +265,7 @@ pub fn may_be_removed(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Why a variable may not be removed.
+/// The refusal of removing a variable.
 pub fn removed(name: &str) -> Refusal {
     Refusal::new(
         format!("assignment:{name}"),

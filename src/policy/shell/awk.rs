@@ -1,6 +1,6 @@
-//! Reads an awk program far enough to know that it runs nothing, reads no other file and writes none. Runs nothing.
+//! Checks that an awk program runs nothing, reads no other file and writes none.
 
-/// Words that reach outside the program.
+/// Words that access something outside the program.
 const REFUSED: [&str; 11] = [
     "system",
     "getline",
@@ -15,12 +15,13 @@ const REFUSED: [&str; 11] = [
     "namespace",
 ];
 
-/// Accepts programs of patterns and actions on the input's lines.
+/// Accepts programs of patterns and actions on the lines of the input.
 ///
 /// # Errors
-/// What is not accepted, as a part of a sentence.
+/// What is not accepted, as part of a sentence.
 pub fn check(program: &str) -> Result<(), String> {
-    // Looked for in the raw text too: whether a slash divides or begins a pattern is not always plain, and a wrong guess could hide a name.
+    // Also searched in the raw text: it is not always clear whether a slash divides or begins a regular expression, and
+    // a wrong guess could hide a name.
     if let Some(word) = REFUSED.iter().find(|word| program.contains(**word)) {
         return Err(format!("`{word}`"));
     }
@@ -32,7 +33,7 @@ pub fn check(program: &str) -> Result<(), String> {
     let mut depth = 0_usize;
     let mut braces = 0_usize;
     let mut last = ' ';
-    // Whether a slash here would begin a pattern rather than divide.
+    // Whether a slash here would begin a regular expression rather than divide.
     let mut operand_next = true;
     while let Some(&next) = chars.get(at) {
         match next {
@@ -101,7 +102,7 @@ fn quoted(chars: &[char], start: usize) -> Result<usize, String> {
     }
 }
 
-/// A pattern: awks differ on a slash inside brackets, so that is refused.
+/// A regular expression. A slash in a bracket expression is refused, because awk implementations differ on it.
 fn pattern(chars: &[char], start: usize) -> Result<usize, String> {
     let mut at = start;
     let mut bracket = false;

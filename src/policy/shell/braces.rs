@@ -1,15 +1,15 @@
-//! Brace expansion: `{a,b}` and `{1..3}` in a word that is already split into units. Evaluates nothing else.
+//! Brace expansion: `{a,b}` and `{1..3}` in a word that is already split into units.
 
 use super::Refusal;
 use super::units::Unit;
 
-/// The most words that the braces of one word may make.
+/// The most words into which the braces of one word may expand.
 const MAX_WORDS: usize = 64;
 
-/// The words that bash makes of one, in its order.
+/// The words into which bash expands one word, in its order.
 ///
 /// # Errors
-/// `limit:braces` for more than 64.
+/// `limit:braces` for more than 64 words.
 pub fn expand(units: Vec<Unit>) -> Result<Vec<Vec<Unit>>, Refusal> {
     let mut done = Vec::new();
     let mut open = vec![units];
@@ -26,7 +26,7 @@ pub fn expand(units: Vec<Unit>) -> Result<Vec<Vec<Unit>>, Refusal> {
         match first_group(&next) {
             None => done.push(next),
             Some((start, end, choices)) => {
-                // Pushed last to first, so that the stack gives them back in order.
+                // Pushed in reverse, so that the stack returns them in order.
                 for choice in choices.into_iter().rev() {
                     let mut word = next[..start].to_vec();
                     word.extend(choice);
@@ -46,7 +46,7 @@ fn plain(unit: &Unit) -> Option<char> {
     }
 }
 
-/// The leftmost pair of braces that expands: where it is, and what it stands for.
+/// The leftmost brace expression that expands: its position, and its alternatives.
 fn first_group(units: &[Unit]) -> Option<(usize, usize, Vec<Vec<Unit>>)> {
     (0..units.len())
         .filter(|&start| plain(&units[start]) == Some('{'))
@@ -67,7 +67,7 @@ fn first_group(units: &[Unit]) -> Option<(usize, usize, Vec<Vec<Unit>>)> {
         })
 }
 
-/// The closing brace and the commas at its own level.
+/// The closing brace and the commas at the same level.
 fn matching(units: &[Unit], start: usize) -> Option<(usize, Vec<usize>)> {
     let mut depth = 0_usize;
     let mut commas = Vec::new();
@@ -83,8 +83,8 @@ fn matching(units: &[Unit], start: usize) -> Option<(usize, Vec<usize>)> {
     None
 }
 
-/// `1..5`, `a..e`, with an optional step. What bash may read in another way (leading zeros, signs, other characters than letters)
-/// becomes one word that is not known before.
+/// `1..5`, `a..e`, with an optional step. Sequences that bash may interpret differently (leading zeros, signs,
+/// characters other than letters) become one unknown word.
 fn sequence(units: &[Unit]) -> Option<Vec<Vec<Unit>>> {
     let text: Option<String> = units.iter().map(plain).collect();
     let text = text?;

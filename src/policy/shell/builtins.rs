@@ -1,8 +1,8 @@
-//! The shell's own commands: which are refused, which need no rule. Knows no other program.
+//! Shell builtins: which are refused, and which need no rule.
 
 use super::{Refusal, Word, WordKind};
 
-/// Commands that change how the rest of a text is read, or run text that nobody has looked at.
+/// Builtins that change how the rest of a text is interpreted, or run text that was not examined.
 const REFUSED: [&str; 49] = [
     "eval",
     "exec",
@@ -55,7 +55,7 @@ const REFUSED: [&str; 49] = [
     "]]",
 ];
 
-/// Refuses what no rule can allow.
+/// Refuses builtins that no rule can allow.
 ///
 /// # Errors
 /// `refused_construct:NAME`.
@@ -89,7 +89,7 @@ fn fix_for(program: &str) -> &'static str {
     }
 }
 
-/// Whether the words take up a virtual environment of the workspace: `source .venv/bin/activate`.
+/// Whether the words activate a virtual environment of the workspace: `source .venv/bin/activate`.
 pub fn activates(words: &[Word]) -> bool {
     let [first, script] = words else { return false };
     let plain = |text: &str| {
@@ -99,7 +99,7 @@ pub fn activates(words: &[Word]) -> bool {
     matches!(first.exact(), Some("source" | ".")) && script.exact().is_some_and(plain)
 }
 
-/// Whether a path of the workspace is the script that takes up a virtual environment.
+/// Whether a workspace path is the script that activates a virtual environment.
 pub fn is_activate(path: &str) -> bool {
     const SCRIPTS: [&str; 2] = [".venv/bin/activate", "venv/bin/activate"];
     SCRIPTS
@@ -107,7 +107,7 @@ pub fn is_activate(path: &str) -> bool {
         .any(|end| path == *end || path.ends_with(&format!("/{end}")))
 }
 
-/// `read -r NAME…` is a loop's own way to take lines; anything else sets variables by surprise.
+/// `read -r NAME…` is accepted only as the condition of a loop; elsewhere it sets variables to unknown values.
 fn read(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
     let refused = || Refusal::construct("read", "use `while read -r name; do …; done` at the end of a pipe");
     let plain = words.iter().skip(1).all(|word| {
@@ -121,7 +121,7 @@ fn read(words: &[Word], reads_lines: bool) -> Result<(), Refusal> {
     }
 }
 
-/// Stopping at errors is harmless; other settings change how the rest is read or shown.
+/// Stopping at errors is harmless; other settings change how the rest is interpreted or displayed.
 fn set(words: &[Word]) -> Result<(), Refusal> {
     let harmless = |word: &Word| {
         word.exact().is_some_and(|text| {
@@ -131,7 +131,7 @@ fn set(words: &[Word]) -> Result<(), Refusal> {
                     .is_some_and(|flags| !flags.is_empty() && flags.chars().all(|flag| "euo".contains(flag)))
         })
     };
-    // A last `-o` prints settings; a name behind `-eu` would be a positional parameter.
+    // A final `-o` prints settings; a name after `-eu` would be a positional parameter.
     let named = |pair: &[Word]| pair[0].text.ends_with('o') != pair[1].text.starts_with('-');
     let shape = words.windows(2).skip(1).all(named) && words.last().is_some_and(|last| !last.text.ends_with("-o"));
     if words.len() > 1 && words[1].text.starts_with('-') && words.iter().skip(1).all(harmless) && shape {
@@ -144,13 +144,13 @@ fn set(words: &[Word]) -> Result<(), Refusal> {
     }
 }
 
-/// A subscript in a variable's name is evaluated: `test -v 'a[$(x)]'` runs x.
+/// Bash evaluates a subscript in a variable's name: `test -v 'a[$(x)]'` runs x.
 fn test(words: &[Word]) -> Result<(), Refusal> {
     let refused = || Refusal::construct("test -v", "test the value: `[ -n \"$name\" ]`");
     for word in words.iter().skip(1) {
         let evaluated = match word.exact() {
             Some(text) => text == "-v" || text == "-R" || text.contains(['$', '`']),
-            // Without quotes it may become several words, `-v` among them.
+            // Without quotes it may expand to several words, `-v` among them.
             None => word.kind == WordKind::Unknown && word.may_be_option() && !is_one_word(&word.text),
         };
         if evaluated {
@@ -160,15 +160,15 @@ fn test(words: &[Word]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a source becomes exactly one word that is no option: one pair of double quotes, a status or a count.
+/// Whether a source expands to exactly one word that is not an option: one pair of double quotes, a status or a count.
 fn is_one_word(source: &str) -> bool {
     let inner = source.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     matches!(source, "$?" | "$#" | "$$")
         || inner.is_some_and(|inner| !inner.is_empty() && !inner.contains(['"', '@', '*']))
 }
 
-/// `-v` sets a variable and evaluates a subscript in its name; so does the conversion `%n`. The format must be known, and only
-/// conversions that print are accepted.
+/// `-v` sets a variable and evaluates a subscript in its name; so does the conversion `%n`. The format must be known,
+/// and only conversions that print are accepted.
 fn printf(words: &[Word]) -> Result<(), Refusal> {
     let mut rest = words.iter().skip(1);
     let mut format = rest.next();
@@ -191,7 +191,7 @@ fn printf(words: &[Word]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a format of `printf` has only conversions that print their argument.
+/// Whether a `printf` format has only conversions that print their argument.
 fn only_prints(format: &str) -> bool {
     let mut chars = format.chars().peekable();
     while let Some(next) = chars.next() {
@@ -212,8 +212,8 @@ fn only_prints(format: &str) -> bool {
     true
 }
 
-/// Whether a command only asks, prints its words, or changes nothing but the shell's own state. None of these executes a program; a
-/// redirect of theirs is judged like any other.
+/// Whether a command only reads state, prints its words, or changes nothing but the shell's own state. None of these
+/// executes a program; their redirections are judged like any others.
 pub fn is_state_only(words: &[Word]) -> bool {
     let program = words.first().map_or("", |word| word.text.as_str());
     matches!(

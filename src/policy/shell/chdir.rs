@@ -1,4 +1,5 @@
-//! `cd`: where the shell is after it. What is not known before leads to an unknown directory.
+//! `cd`: computes the directories in which the shell may be afterwards. An unknown operand leads to an unknown
+//! directory.
 
 use super::scope::{Dirs, Ends, State, Walk};
 use super::{Refusal, Word, WordKind, place};
@@ -23,7 +24,7 @@ pub fn change(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<Ends, Re
         return Err(refused("name one directory inside the workspace"));
     };
     let Some(value) = operand.exact() else {
-        // Each program behind it is judged in the directory that it really runs in.
+        // Each later program is judged in the directory in which it actually runs.
         return match walk.grants.witness && operand.kind == WordKind::Unknown {
             true => Ok(unknown(state)),
             false => Err(refused("write the directory itself")),
@@ -61,7 +62,7 @@ fn enter(walk: &Walk<'_>, dir: &str, value: &str) -> Result<String, Refusal> {
             "stay inside the workspace",
         ));
     }
-    // The shell keeps the name of a link in its own idea of the directory, and `..` then leads elsewhere.
+    // The shell keeps a link's name in its logical working directory, so `..` would lead elsewhere.
     let straight = if joined.starts_with('/') {
         joined.trim_end_matches('/').ends_with(&found.path)
     } else {

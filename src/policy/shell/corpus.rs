@@ -1,4 +1,4 @@
-//! The two corpora, tried through a thin judge over a made-up tree. Only for tests.
+//! Test support: judges the corpora of commands with a minimal judge over a fictional tree.
 
 use super::{FileUse, Grants, PrefixWord, Simple, covers, lifts, parse_prefix, read};
 use crate::base::access::{Found, Place, Terrain};
@@ -27,7 +27,7 @@ struct Case {
     commands: Vec<String>,
 }
 
-/// What lies in the made-up workspace, `/ws`. `link` leads to `/etc`.
+/// The files of the fictional workspace, `/ws`. `link` leads to `/etc`.
 const TREE: [&str; 24] = [
     "README.md",
     "Cargo.toml",
@@ -136,7 +136,7 @@ fn globs(all: &[&str]) -> GlobSet {
     set.build().unwrap()
 }
 
-/// A policy made ready.
+/// A parsed policy.
 pub struct Judge {
     prefixes: Vec<Vec<PrefixWord>>,
     write: GlobSet,
@@ -181,7 +181,7 @@ impl Judge {
         }
     }
 
-    /// The same judge with one rule taken away.
+    /// The same judge without one of its rules.
     pub fn without(&self, rule: usize) -> Self {
         let mut prefixes = self.prefixes.clone();
         prefixes.remove(rule % prefixes.len());
@@ -194,12 +194,12 @@ impl Judge {
         }
     }
 
-    /// Nothing when the command is allowed before it starts, else why not. Words that are not known before are refused.
+    /// `None` if the command is allowed before it starts, otherwise the reason. Unknown words are refused.
     pub fn refusal(&self, text: &str) -> Option<String> {
         self.refusal_with(text, false)
     }
 
-    /// The same where each program is judged again when it is executed.
+    /// The same if each program is judged again at its exec.
     pub fn refusal_with(&self, text: &str, witness: bool) -> Option<String> {
         let grants = Grants {
             witness,
@@ -266,7 +266,7 @@ impl Judge {
 /// `(class, policy, command)`.
 type Row = (String, String, String);
 
-/// A corpus of `fixtures/policy/commands`, by its text.
+/// The rows of a corpus of `fixtures/policy/commands`.
 pub fn cases(text: &str) -> (BTreeMap<String, Judge>, Vec<Row>) {
     let options = serde_saphyr::options! { budget: None };
     let corpus: Corpus = serde_saphyr::from_str_with_options(text, options).unwrap();

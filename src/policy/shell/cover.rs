@@ -1,4 +1,5 @@
-//! Matches a rule's command entry against a simple command: word prefixes for grants, any possible value for denials. Decides nothing.
+//! Matches a rule's command entry against a simple command: by known word prefixes for grants, by any possible value
+//! for denials.
 
 use super::place::normal;
 use super::units::{Unit, split};
@@ -9,14 +10,14 @@ use super::{Launch, Reach, Reading, Simple, Word, WordKind};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrefixWord {
     Text(String),
-    /// A last `$`: nothing more may follow.
+    /// A final `$`: no further words may follow.
     End,
 }
 
-/// Splits a rule's `commands` entry: plain words, with quotes.
+/// Splits a rule's `commands` entry into plain words, which may be quoted.
 ///
 /// # Errors
-/// What is wrong, as a sentence: an operator, an expansion or a pattern in it, or no word at all.
+/// The problem as a sentence: an operator, an expansion or a pattern, or no word at all.
 pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
     if matches!(entry.trim(), "[" | "[[") {
         return Ok(vec![PrefixWord::Text(entry.trim().to_owned())]);
@@ -41,7 +42,7 @@ pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
                 }
                 if let Some((text, any_quoted)) = words.last_mut() {
                     text.push(value);
-                    // A lone `$` comes from the splitter as quoted; only its quotes in the source say more.
+                    // The splitter reports a lone `$` as quoted; only the quotes in the source show whether it was.
                     *any_quoted |= quoted && value != '$';
                 }
             }
@@ -70,31 +71,32 @@ pub fn parse_prefix(entry: &str) -> Result<Vec<PrefixWord>, String> {
 /// How an entry matches a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Match {
-    /// How many words of the command itself the entry takes.
+    /// How many words of the command itself the entry matches.
     pub end: usize,
-    /// Whether it spells out the runner or the path that starts the program (`npx eslint`), not only the program.
+    /// Whether the entry spells out the runner or the path that starts the program (`npx eslint`), not only the
+    /// program.
     pub launch: bool,
 }
 
-/// Whether an allow entry covers the command: every word of the prefix is there, known and equal.
-/// Options that the profile says change nothing (`git --no-pager diff`) may stand between.
+/// Whether an allow entry covers the command: every word of the prefix is present, known and equal. Options that have
+/// no effect according to the profile (`git --no-pager diff`) may be in between.
 pub fn covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     best_match(prefix, simple, false).is_some()
 }
 
-/// Whether the entry covers the command and spells out every word that the profile is concerned about.
+/// Whether the entry covers the command and spells out every word that caused a concern.
 pub fn lifts(prefix: &[PrefixWord], simple: &Simple) -> bool {
     !simple.concern_words.is_empty()
         && matched(prefix, simple).is_some_and(|end| simple.concern_words.iter().all(|&at| at < end))
 }
 
-/// How many words of the command the prefix takes; `None` when it does not cover it.
+/// How many words of the command the prefix matches; `None` if it does not cover the command.
 pub fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
     best_match(prefix, simple, false).map(|found| found.end)
 }
 
-/// How the entry covers the command: by the program's own words, or as it is really started. `any` (`args: any` on the rule): an entry
-/// that names only the runner covers whatever that starts.
+/// How the entry covers the command: by the program's own words, or by how it is actually started. With `any` (`args:
+/// any` on the rule) an entry that names only the runner covers whatever the runner starts.
 pub(crate) fn best_match(prefix: &[PrefixWord], simple: &Simple, any: bool) -> Option<Match> {
     let own = || {
         let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
@@ -130,12 +132,12 @@ pub(crate) fn unvouched<'a>(prefix: &[PrefixWord], simple: &'a Simple) -> Option
     simple.launches.iter().find_map(|launch| launch.unvouched.as_ref())
 }
 
-/// Whether the entry names the command's program, with whatever words.
+/// Whether the entry names the command's program, whatever its further words.
 pub(crate) fn names_program(prefix: &[PrefixWord], simple: &Simple) -> bool {
     matches!(prefix.first(), Some(PrefixWord::Text(program)) if same_program(program, &simple.program))
 }
 
-/// How many of the words the prefix takes.
+/// How many of the words the prefix matches.
 fn in_words(prefix: &[PrefixWord], identity: &str, words: &[Word], passed_over: &[usize]) -> Option<usize> {
     let (PrefixWord::Text(program), rest) = prefix.split_first()? else {
         return None;
@@ -171,11 +173,11 @@ fn same_program(written: &str, program: &str) -> bool {
     }
 }
 
-/// Words in a command that is not understood; beyond it a denial matches.
+/// The most words that are examined in a command that is not understood; a longer one counts as a match for a denial.
 const MAX_GUESSED: usize = 2000;
 
-/// Whether a deny (or suspend) entry may match the command: also behind wrappers, under any path, where a word is not known, and in the
-/// operands of a program that may run them (`su -c 'rm x'`).
+/// Whether a deny (or suspend) entry may match the command: also behind wrappers, under any path, where a word is
+/// unknown, and in the operands of a program that may run them (`su -c 'rm x'`).
 pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     simple.reach == Reach::Anything
         || std::iter::once((&simple.words, simple.reach == Reach::Operands))
@@ -192,7 +194,7 @@ pub fn deny_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
             })
 }
 
-/// Whether the entry may match from any word on, also within words that may be a text for a shell.
+/// Whether the entry may match starting at any word, or within a word that may be a shell text.
 fn may_match_inside(prefix: &[PrefixWord], words: &[Word]) -> bool {
     let mut parts: Vec<Word> = Vec::new();
     for word in words.iter().skip(1) {
@@ -236,7 +238,7 @@ fn may_match(prefix: &[PrefixWord], words: &[Word]) -> bool {
             if may_be(word, wanted) {
                 break;
             }
-            // Options before the wanted word, and what may be their values, are passed over.
+            // Skips options before the wanted word, and words that may be their values.
             let after_option = at >= 2 && words[at - 2].text.starts_with('-');
             if !word.text.starts_with('-') && !after_option {
                 return false;
@@ -250,8 +252,8 @@ fn may_be(word: &Word, wanted: &str) -> bool {
     word.exact().is_none_or(|text| text == wanted)
 }
 
-/// Whether an entry matches the command by words that are all known: what a suspend rule holds before it starts, and what a deny rule
-/// refuses before it starts where programs are judged at exec as well.
+/// Whether an entry matches the command by known words only: a suspend rule then suspends it before it starts, and a
+/// deny rule denies it before it starts where programs are also judged at exec.
 pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     std::iter::once(&simple.words)
         .chain(&simple.wrapped)
@@ -259,7 +261,7 @@ pub fn surely_covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
         .any(|words| surely_matches(prefix, words))
 }
 
-/// The words with each runner still on.
+/// The words with each runner still in front.
 fn launched(simple: &Simple) -> impl Iterator<Item = &Vec<Word>> {
     simple.launches.iter().map(|launch| &launch.words)
 }
@@ -285,7 +287,7 @@ fn surely_matches(prefix: &[PrefixWord], words: &[Word]) -> bool {
                     break;
                 }
                 Some(Some(text)) => {
-                    // Options before the wanted word, and what may be their values, are passed over.
+                    // Skips options before the wanted word, and words that may be their values.
                     let after_option = at >= 2 && texts[at - 1].is_some_and(|before| before.starts_with('-'));
                     if !text.starts_with('-') && !after_option {
                         return false;

@@ -1,10 +1,10 @@
-//! The conditions of `[[ … ]]`, and which files these, `[` and `test` ask about. Knows no other command.
+//! The conditions of `[[ … ]]`, and the files that these, `[` and `test` examine.
 
 use super::scope::{State, Walk};
 use super::{FileUse, Refusal, Word, place, simple, words};
 use brush_parser::ast::{ExtendedTestExpr, UnaryPredicate};
 
-/// What a question about a file asks of outside the workspace; the system's programs and devices may be asked about.
+/// Files outside the workspace that a file condition examines; the system's programs and devices are exempt.
 pub fn asked(walk: &Walk<'_>, state: &State, word: &Word) -> Vec<FileUse> {
     const KNOWN: [&str; 5] = ["/usr/", "/bin/", "/dev/", "/.dockerenv", "/etc/os-release"];
     let named = |text: &&str| !KNOWN.iter().any(|head| text.starts_with(head)) || text.contains("..");
@@ -18,7 +18,7 @@ pub fn asked(walk: &Walk<'_>, state: &State, word: &Word) -> Vec<FileUse> {
         .collect()
 }
 
-/// What the questions of `test` and `[` ask of outside.
+/// Files outside the workspace that `test` and `[` examine.
 pub fn asked_by(walk: &Walk<'_>, state: &State, words: &[Word]) -> Vec<FileUse> {
     const UNARY: &str = "edfrwxsLhbcpSgukOGNa";
     const BINARY: [&str; 3] = ["-nt", "-ot", "-ef"];
@@ -34,7 +34,7 @@ pub fn asked_by(walk: &Walk<'_>, state: &State, words: &[Word]) -> Vec<FileUse> 
     found
 }
 
-/// Looks at expansions; refuses what evaluates a text as arithmetic or names a variable.
+/// Checks the expansions; refuses what evaluates text as arithmetic or as the name of a variable.
 ///
 /// # Errors
 /// A refused construct.

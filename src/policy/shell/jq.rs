@@ -1,6 +1,6 @@
-//! Reads a jq (or yq) program far enough to know that it asks for no environment and no other file. Runs nothing.
+//! Checks that a jq (or yq) program reads neither the environment nor other files.
 
-/// Functions that reach outside the program's input.
+/// Functions that access something other than the program's input.
 const REFUSED: [&str; 11] = [
     "env",
     "import",
@@ -15,15 +15,15 @@ const REFUSED: [&str; 11] = [
     "eval",
 ];
 
-/// Accepts programs that only read their input. A field (`.env`) and a quoted text are no function.
+/// Accepts programs that only read their input. A field (`.env`) or a quoted string is not a function call.
 ///
 /// # Errors
-/// What is not accepted, as a part of a sentence.
+/// What is not accepted, as part of a sentence.
 pub fn check(program: &str) -> Result<(), String> {
     if program.contains("$ENV") || program.contains("$__prog") {
         return Err("`$ENV`".to_owned());
     }
-    // Texts may hold programs (`\\(env)`), so quotes are not looked at, only what stands right before a name.
+    // Strings may contain programs (`\\(env)`), so quotes are ignored; only the character before a name counts.
     let is_part = |next: char| next == '_' || next.is_ascii_alphanumeric();
     for (at, _) in program.char_indices().filter(|(_, next)| is_part(*next)) {
         let before = program[..at].chars().next_back();

@@ -1,4 +1,5 @@
-//! Reads a shell command: every simple command in it, its words, the files and hosts it names, and what speaks against it. Decides nothing.
+//! Reads a shell command: every simple command in it, its words, the files and hosts that it names, and any concerns
+//! about them. The policy decides on the result.
 
 mod agree;
 mod assign;
@@ -44,83 +45,85 @@ pub(crate) use runners::{INSTALLED_DIRS, Launch, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub use wrappers::is_wrapper;
 
-/// All that a command does, as far as its text tells.
+/// The effects of a command, as far as its text shows them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Every simple command: in lists, pipes, groups, loops, branches, substitutions, behind wrappers.
+    /// Every simple command: in lists, pipelines, groups, loops, branches and substitutions, and behind wrappers.
     pub commands: Vec<Simple>,
-    /// Redirects that belong to no simple command (groups, loops, a line that is only a redirect).
+    /// Redirections that belong to no simple command (of groups and loops, or a line with only a redirection).
     pub writes: Vec<FileUse>,
     pub reads: Vec<FileUse>,
     /// The words of shells whose text was read (`bash -c TEXT`), with the directories in which they may start.
     pub(crate) shells: Vec<(Vec<Word>, Option<Vec<String>>)>,
 }
 
-/// One simple command, wrappers taken off.
+/// One simple command, without its wrappers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simple {
-    /// After quote removal; the first is the program.
+    /// The words after quote removal; the first is the program.
     pub words: Vec<Word>,
-    /// Wrappers that were seen through, outermost first, for example `["env", "timeout"]`.
+    /// The wrappers that were removed, outermost first, for example `["env", "timeout"]`.
     pub via: Vec<String>,
-    /// Identity of the program: a bare name (`/bin/ls` is `ls`), or `./` and the path from the workspace's root.
+    /// The program's identity: a bare name (`/bin/ls` is `ls`), or `./` and the path from the workspace's root.
     pub program: String,
-    /// Files that operands and redirects of this command read. A place is missing when its name is not known before the command runs.
+    /// Files that operands and redirections of this command read. The place is missing if its name is unknown before
+    /// the command runs.
     pub reads: Vec<FileUse>,
-    /// Files that operands and redirects of this command write. `/dev/null` and its like are never here.
+    /// Files that operands and redirections of this command write. Never includes `/dev/null` and similar devices.
     pub writes: Vec<FileUse>,
-    /// URLs (or bare hosts) that it names where its profile expects one.
+    /// URLs (or bare hosts) in positions where the profile expects one.
     pub hosts: Vec<String>,
-    /// What the argument profile says against it; `args: any` on a rule lifts it.
+    /// The argument profile's objection to the command; `args: any` on a rule lifts it.
     pub concern: Option<Refusal>,
-    /// It only asks or changes the shell's own state (`cd`, `true`, `test`, a plain `echo`) and needs no rule.
+    /// Whether it only reads or changes the shell's own state (`cd`, `true`, `test`, a plain `echo`) and needs no rule.
     pub state_only: bool,
-    /// The words that speak against it, by index into `words`: a rule that spells them out lifts the concern.
+    /// Indices of the words that caused the concern: a rule that spells them out lifts it.
     pub(crate) concern_words: Vec<usize>,
-    /// The words with each wrapper still on, for deny rules.
+    /// The words with each wrapper still in front, for deny rules.
     pub(crate) wrapped: Vec<Vec<Word>>,
-    /// Words that a prefix may pass over (`--no-pager` of `git --no-pager diff`), by index.
+    /// Indices of words that a prefix may skip (`--no-pager` in `git --no-pager diff`).
     pub(crate) passed_over: Vec<usize>,
-    /// What else it may run, for deny rules where nothing is judged at exec.
+    /// What else it may run, for deny rules if execs are not judged.
     pub(crate) reach: Reach,
-    /// The directories in which it may start, relative to the workspace's root; `None` when they are not known.
+    /// The directories in which it may start, relative to the workspace's root; `None` if they are unknown.
     pub(crate) dirs: Option<Vec<String>>,
-    /// Why it can be ruled only at its exec: a word or the directory is not known before.
+    /// Why it can be ruled on only at its exec: a word or the directory is unknown before.
     pub(crate) deferred: Option<Refusal>,
-    /// What its profile says of the programs that it starts and the files that it writes beside its operands.
+    /// The programs that it starts and the files that it writes besides its operands, according to its profile.
     pub(crate) effect: Effect,
-    /// Whether it is judged again when it is executed.
+    /// Whether it is judged again at its exec.
     pub(crate) judged_at_exec: bool,
     /// Whether its program has a profile.
     pub(crate) profiled: bool,
-    /// For a program without a profile: its option words, by index.
+    /// For a program without a profile: the indices of its options.
     pub(crate) options: Vec<usize>,
-    /// How it is really started, outermost first: `npx eslint` and `.venv/bin/ruff` are commands of `eslint` and `ruff`.
+    /// How it is actually started, outermost first: `npx eslint` and `.venv/bin/ruff` are commands of `eslint` and
+    /// `ruff`.
     pub(crate) launches: Vec<Launch>,
-    /// Whether the program runs code of the tree anyway (tests, configuration that is code): then it does not matter who could have
-    /// put another program in its place.
+    /// Whether the program runs code of the tree anyway (tests, configuration that is code). Then replacing the program
+    /// would gain an attacker nothing.
     pub(crate) runs_tree_code: bool,
-    /// What a build tool is asked to make, by index: a rule that names one target grants no other.
+    /// Indices of the targets of a build tool: a rule that names one target does not grant others.
     pub(crate) targets: Vec<usize>,
-    /// It asks only for the program's version.
+    /// Whether it only asks for the program's version.
     pub(crate) asks_version: bool,
 }
 
-/// What a command may run besides itself, as far as its profile tells.
+/// What a command may run besides its own program, according to its profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
     #[default]
     Nothing,
-    /// Perhaps what its operands or options say.
+    /// Possibly what its operands or options name.
     Operands,
-    /// Its input, whatever that is.
+    /// Its input, whatever that contains.
     Anything,
 }
 
 /// A word after quote removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// The exact value when known, the pattern of a glob, else the source text.
+    /// The exact value if known, the pattern of a glob, otherwise the source text.
     pub text: String,
     pub kind: WordKind,
     /// Literal text before the first expansion.
@@ -132,7 +135,7 @@ pub struct Word {
 pub enum WordKind {
     /// Its exact value.
     Known,
-    /// The pattern; what it matches may change until the command runs.
+    /// The pattern is known; what it matches may change before the command runs.
     Glob,
     /// It comes from a variable, a substitution, standard input or a search.
     Unknown,
@@ -149,7 +152,7 @@ impl Word {
         }
     }
 
-    /// A word that is not known; `source` is shown, `head` is the literal text that it begins with.
+    /// An unknown word; `source` is shown, `head` is its literal prefix.
     pub(crate) fn unknown(source: impl Into<String>, head: impl Into<String>) -> Self {
         Self {
             text: source.into(),
@@ -158,12 +161,12 @@ impl Word {
         }
     }
 
-    /// The exact value, when there is only one.
+    /// The exact value, if there is only one.
     pub(crate) fn exact(&self) -> Option<&str> {
         (self.kind == WordKind::Known).then_some(self.text.as_str())
     }
 
-    /// Whether it may begin with `-`, and so be an option.
+    /// Whether it may begin with `-` and so be an option.
     pub(crate) fn may_be_option(&self) -> bool {
         match self.kind {
             WordKind::Known => self.text.starts_with('-'),
@@ -173,10 +176,10 @@ impl Word {
     }
 }
 
-/// What a program does beside what its operands say.
+/// What a program does besides what its operands say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// It writes wherever it likes in the workspace: build tools, test runners, interpreters.
+    /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
     pub tree: bool,
     pub starts: Starts,
 }
@@ -193,18 +196,18 @@ impl Default for Effect {
 /// A file that a command names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileUse {
-    /// Where it lies; `None` when the value is not known before the command runs.
+    /// Its place; `None` if the value is unknown before the command runs.
     pub place: Option<Place>,
     /// As written.
     pub asked: String,
-    /// The value is not known.
+    /// Whether the value is unknown.
     pub opaque: bool,
-    /// An existing file is opened and written as it is (a redirect), not replaced.
+    /// Whether an existing file is opened and written in place (a redirection) instead of being replaced.
     pub in_place: bool,
 }
 
 impl FileUse {
-    /// A file of the tree that is known by its path.
+    /// A file of the tree, given by its path.
     pub(crate) fn of_tree(path: &str) -> Self {
         Self {
             place: Some(Place::of_tree(path)),
@@ -218,8 +221,9 @@ impl FileUse {
 /// Why a command is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// From the closed list: `limit:*`, `control_character`, `parse_error`, `parse_disagree`, `refused_construct:*`, `unknown_option:*`,
-    /// `opaque_argument`, `program_argument`, `outside_path`, `assignment:*`, `redirect_opaque`, `script:*`.
+    /// A code from the closed list: `limit:*`, `control_character`, `parse_error`, `parse_disagree`,
+    /// `refused_construct:*`, `unknown_option:*`, `opaque_argument`, `program_argument`, `outside_path`,
+    /// `assignment:*`, `redirect_opaque`, `script:*`.
     pub code: String,
     pub reason: String,
     pub fix: String,
@@ -234,7 +238,7 @@ impl Refusal {
         }
     }
 
-    /// A construct that is refused whatever the rules say.
+    /// The refusal of a construct that no rule can allow.
     pub(crate) fn construct(name: &str, fix: &str) -> Self {
         Self::new(
             format!("refused_construct:{name}"),
@@ -244,34 +248,35 @@ impl Refusal {
     }
 }
 
-/// What a policy grants beyond the built-in lists, and what will be known later.
+/// What a policy grants beyond the built-in lists, and whether execs are judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grants<'a> {
-    /// Whether each program is judged again at its exec, so that words that are not known before may be left to that.
+    /// Whether each program is judged again at its exec, so that unknown words may be left to that.
     pub witness: bool,
-    /// Names that may be set before a command (`NAME=value cargo test`) besides the harmless ones.
+    /// Variables that may be set before a command (`NAME=value cargo test`) besides the harmless ones.
     pub assignments: &'a [String],
-    /// Profiles that the policy brings along.
+    /// The policy's own profiles.
     pub profiles: Option<&'a Own>,
 }
 
-/// Reads `text`, to be run by bash in `dir` (relative to the workspace's root, `""` for the root).
-///
-/// Total and bounded: any text gives an answer.
-///
-/// # Errors
-/// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a directory outside.
-/// Whether two parsers of bash agree that a text is none. A text that only one of them takes may be bash.
+/// Whether both bash parsers reject a text. A text that one of them accepts may be valid.
 pub fn is_broken(text: &str) -> bool {
     parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
 }
 
+/// Reads `text`, which bash would run in `dir` (relative to the workspace's root, `""` for the root).
+///
+/// Total and bounded: returns an answer for any text.
+///
+/// # Errors
+/// A [`Refusal`] for what is denied whatever the rules say: limits, what cannot be parsed, refused constructs, a
+/// directory outside the workspace.
 pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -> Result<Reading, Refusal> {
     walk::read(text, dir, terrain, grants)
 }
 
-/// Reads the words of a program as the kernel executes it, in `dir` (relative to the workspace's root). `program` is its identity: a
-/// bare name, `./` and a path from the workspace's root, or an absolute path.
+/// Reads the arguments of a program at its exec, in `dir` (relative to the workspace's root). `program` is its
+/// identity: a bare name, `./` and a path from the workspace's root, or an absolute path.
 ///
 /// # Errors
 /// As [`read`].
@@ -285,9 +290,9 @@ pub fn read_argv(
     walk::read_argv(argv, program, dir, terrain, grants)
 }
 
-/// A command of these words that nobody could read, for deny rules.
+/// A command with these words for deny rules, used if the arguments cannot be interpreted.
 pub(crate) fn plain_words(argv: &[String], program: &str) -> Simple {
-    // The first word may lie.
+    // `argv[0]` can be anything, so the program's identity replaces it.
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
     Simple {
         words: words.map(Word::known).collect(),

@@ -1,11 +1,11 @@
-//! Applies a program's argument profile to its words: files, hosts, embedded commands, and what speaks against it. Knows no program by itself.
+//! Applies a program's argument profile to its words: files, hosts, embedded commands, and concerns.
 
 use super::scope::{State, Walk};
 use super::values::{NEVER_SPELLED, Pass, Used, concern, defer, into, loose, read, take, write};
 use super::{Reach, Refusal, Word, WordKind};
 use crate::policy::profiles::{self, Arity, Class, Profile, Section};
 
-/// Looks at the arguments of `program`.
+/// Examines the arguments of `program`.
 pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redirected: bool) -> Used {
     let mut pass = Pass {
         walk,
@@ -38,14 +38,14 @@ pub fn apply(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, redi
             unprofiled(&mut pass, 1);
         }
     }
-    // In a directory that is not known no path can be judged.
+    // In an unknown directory no path can be judged.
     if state.dirs.known().is_none() && pass.words.len() > 1 && !is_harmless(program) {
         defer(&mut pass, 1);
     }
     pass.used
 }
 
-/// An interpreter that is handed its code.
+/// The concern about an interpreter that is given code.
 fn given_code(program: &str, how: &str) -> Refusal {
     Refusal::new(
         "program_argument",
@@ -56,17 +56,17 @@ fn given_code(program: &str, how: &str) -> Refusal {
     )
 }
 
-/// Whether no argument of the program does anything.
+/// Whether no argument of the program has any effect.
 fn is_harmless(program: &str) -> bool {
     matches!(program, "echo" | "printf" | "true" | "false" | "pwd" | "test" | "[")
 }
 
-/// Whether a script's name stands for standard input.
+/// Whether the name of a script means standard input.
 fn is_input(word: &Word) -> bool {
     matches!(word.text.as_str(), "-" | "/dev/stdin" | "/proc/self/fd/0" | "/dev/fd/0")
 }
 
-/// A program that has no profile: the author named it, so its options are his choice; paths must still lie inside.
+/// A program without a profile: the policy's author named it, so its options are accepted; paths must still be inside.
 fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     for at in start..pass.words.len() {
         let word = pass.words[at].clone();
@@ -77,7 +77,8 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     }
 }
 
-/// Global options, then the subcommand's words, then its own arguments. Whether there was a subcommand.
+/// Handles global options, then the words of the subcommand, then its own arguments. Returns whether there was a
+/// subcommand.
 fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
     let mut at = start;
     while let Some(text) = pass.words.get(at).and_then(Word::exact) {
@@ -118,7 +119,7 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
         None if !profile.top.first.is_empty() || profile.top.more.is_some() => arguments(pass, &profile.top, at),
         None => {
             let reason = format!("the subcommand `{}` is not in the program's profile", next.text);
-            // Of a group like `pr` the rule must spell out the member.
+            // For a group of subcommands like `pr` the rule must spell out the member.
             let group = profile
                 .subs
                 .iter()
@@ -130,13 +131,13 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
     found.is_some()
 }
 
-/// The subcommand whose words stand at `at`; the longest when several do.
+/// The subcommand whose words are at `at`; the longest if several match.
 fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a (Vec<String>, Section)> {
     let fits = |name: &[String]| {
         let is = |(offset, wanted): (usize, &String)| {
             let word = words.get(at + offset).and_then(Word::exact);
             word.is_some_and(|word| match wanted.contains('*') {
-                // `describe-*`, `*`: never an option, and a star stands for something.
+                // `describe-*`, `*`: never matches an option, and a star needs at least one character.
                 true => !word.starts_with('-') && !word.is_empty() && super::place::matches(wanted, word),
                 false => word == wanted,
             })
@@ -150,7 +151,7 @@ fn subcommand<'a>(words: &[Word], profile: &'a Profile, at: usize) -> Option<&'a
         .max_by_key(|(name, _)| (name.len(), name.iter().filter(|word| !word.contains('*')).count()))
 }
 
-/// The options and operands from `start` on.
+/// Handles the options and operands from `start` on.
 fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
     let mut at = start;
     let mut dashes = false;
@@ -196,7 +197,7 @@ fn arguments(pass: &mut Pass<'_, '_>, section: &Section, start: usize) {
     classify(pass, section);
 }
 
-/// Whether a word that is not known may really become an option: a pattern does only where a name begins with a dash.
+/// Whether an unknown word may become an option: a glob can only where a file name begins with a dash.
 fn has_option_names(pass: &Pass<'_, '_>, word: &Word) -> bool {
     if pass.walk.grants.witness || word.kind == WordKind::Unknown {
         return true;
@@ -211,7 +212,7 @@ fn has_option_names(pass: &Pass<'_, '_>, word: &Word) -> bool {
     })
 }
 
-/// The text of a word that is surely an option.
+/// The text of a word that is certainly an option.
 fn option_text(word: &Word, plus: bool) -> Option<String> {
     let text = match word.kind {
         WordKind::Unknown => &word.head,
@@ -220,7 +221,7 @@ fn option_text(word: &Word, plus: bool) -> Option<String> {
     ((text.starts_with('-') || plus && text.starts_with('+')) && text.len() > 1).then(|| text.clone())
 }
 
-/// Reads the option at `at`; gives the index behind it and its value.
+/// Handles the option at `at` and its value; returns the index after them.
 fn option(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) -> usize {
     if section.numbers && text.len() > 1 && text[1..].bytes().all(|byte| byte.is_ascii_digit()) && is_exact(pass, at) {
         return at + 1;
@@ -250,13 +251,13 @@ fn is_exact(pass: &Pass<'_, '_>, at: usize) -> bool {
     pass.words.get(at).is_some_and(|word| word.kind == WordKind::Known)
 }
 
-/// `-rn`, `-n5`: short options joined, the last with its value.
+/// `-rn`, `-n5`: combined short options, the last one with its value.
 fn cluster(pass: &mut Pass<'_, '_>, section: &Section, at: usize, text: &str) -> usize {
     for (offset, flag) in text.char_indices().skip(1) {
         let name = format!("-{flag}");
         let after = offset + flag.len_utf8();
         match section.options.get(&name) {
-            // What follows in the word would be a suffix, not another option.
+            // The rest of the word would be a suffix, not another option.
             Some(Arity::Flag) if section.in_place.contains(&name) && after < text.len() => {
                 return unknown(pass, section, at, text);
             }
@@ -290,7 +291,7 @@ fn unknown(pass: &mut Pass<'_, '_>, section: &Section, at: usize, name: &str) ->
     at + 1
 }
 
-/// Takes the value of an option; `attached` is where it begins in the word itself.
+/// Handles the value of an option; `attached` is its start in the word itself.
 fn valued(
     pass: &mut Pass<'_, '_>,
     section: &Section,
@@ -336,7 +337,7 @@ fn valued(
                 if !section.harmless && value.kind == WordKind::Unknown {
                     defer(pass, at + 1);
                 }
-                // Should the program not take the next word as a value, an option would hide there.
+                // If the program did not take the next word as a value, that word could be a hidden option.
                 let hidden = value
                     .text
                     .strip_prefix('-')
@@ -364,10 +365,10 @@ fn tail(word: &Word, from: usize) -> Word {
     }
 }
 
-/// `-exec WORDS ;` or `+`: a command of its own.
+/// `-exec WORDS ;` or `+`: an embedded command.
 fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
     let rest = &pass.words[at + 1..];
-    // `+` ends the command only behind `{}`.
+    // `+` ends the command only after `{}`.
     let ends = |index: usize, word: &Word| match word.exact() {
         Some(";") => true,
         Some("+") => index > 0 && rest[index - 1].exact() == Some("{}"),
@@ -390,7 +391,7 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
     at + length + 2
 }
 
-/// Gives each operand its class.
+/// Assigns a class to each operand.
 fn classify(pass: &mut Pass<'_, '_>, section: &Section) {
     let operands = std::mem::take(&mut pass.operands);
     let left_out = usize::from(section.unless.iter().any(|name| pass.given.contains(name)));

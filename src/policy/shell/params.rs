@@ -1,12 +1,12 @@
-//! The forms of `${…}` that are accepted: those that run nothing and set no variable. Evaluates nothing.
+//! The accepted forms of `${…}`: those that run nothing and set no variable.
 
 use super::Refusal;
 use super::units::{Unit, find, is_name, name_at};
 
-/// `${…}` from behind its brace.
+/// Parses `${…}`, starting after its brace.
 ///
 /// # Errors
-/// `refused_construct:${` for all that evaluates a text or sets a variable.
+/// `refused_construct:${` for every form that evaluates a text or sets a variable.
 pub fn braced(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
     let refused = || Refusal::construct("${", "use `$name`, `${name}` or `${name:-text}` with a literal text");
     let end = find(chars, start, '}')?;
@@ -28,7 +28,7 @@ pub fn braced(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usi
         _ => return Err(refused()),
     };
     let rest = &inner[name.len()..];
-    // Only plain subscripts: any other text in them is evaluated.
+    // Only plain subscripts: bash evaluates any other text in them.
     let subscript = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if subscript.is_some_and(|text| {
         !text.is_empty() && (text == "@" || text == "*" || text.bytes().all(|byte| byte.is_ascii_digit()))
@@ -43,7 +43,8 @@ pub fn braced(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usi
     Ok(end + 1)
 }
 
-/// Whether what follows the name in `${name…}` only makes a value: `@`, indirection, subscripts and assignment do more.
+/// Whether what follows the name in `${name…}` only computes a value; `@`, indirection, subscripts and assignment do
+/// more.
 fn is_accepted(rest: &str) -> bool {
     if let Some(numbers) = rest.strip_prefix(':')
         && !numbers.starts_with(['-', '+', '?'])

@@ -1,27 +1,29 @@
-//! Runs the parser of record over text that passed the scan. Judges nothing.
+//! Runs the main bash parser on text that passed the scan.
 
 use super::Refusal;
 use brush_parser::ast::{Command, CompoundCommand, CompoundList, Program};
 use brush_parser::{Parser, ParserOptions};
 
-/// Up to this many openers the caller's own stack is enough for the parser.
+/// Up to this many openers the caller's stack is sufficient for the parser.
 const SMALL: usize = 16;
-/// The stack of the parser's thread for anything larger: the worst that the scan lets through needs less than half of it.
+/// Stack size in bytes of the parser's thread for larger texts: the worst case that the scan accepts needs less than
+/// half of it.
 const STACK: usize = 32 * 1024 * 1024;
-/// Compound commands inside compound commands.
+/// The deepest nesting of compound commands.
 const MAX_DEPTH: usize = 12;
 
-/// The syntax tree of `text`, with bash's grammar and `extglob` off, as a script's shell has it.
-/// `openers` is what the scan counted. The tree is never deeper than 12 compound commands.
+/// The syntax tree of `text`, with bash's grammar and `extglob` off, as in a non-interactive shell. `openers` is the
+/// count from the scan. The tree is at most 12 compound commands deep.
 ///
 /// # Errors
 /// `parse_error`: the whole command is refused, since bash would run the lines before the error; `limit:nesting`.
 pub fn parse(text: &str, openers: usize) -> Result<Program, Refusal> {
     if openers <= SMALL {
-        // It panics on a few broken texts. Nothing of ours is shared with it, so nothing is left half done.
+        // The parser panics on a few malformed texts. It shares no state with the caller, so nothing is left
+        // inconsistent.
         return std::panic::catch_unwind(|| shallow(text)).unwrap_or_else(|_| Err(unreadable()));
     }
-    // The parser recurses, and a stack that runs out cannot be caught. Deep trees are dropped where they were made.
+    // The parser recurses, and a stack overflow cannot be caught. Deep trees are dropped on the thread that made them.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK);
         let parsed = thread
@@ -60,7 +62,7 @@ fn unreadable() -> Refusal {
     )
 }
 
-/// Whether compound commands are nested more than `left` deep below `list`.
+/// Whether compound commands are nested more than `left` levels deep below `list`.
 fn deeper(list: &CompoundList, left: usize) -> bool {
     list.0.iter().any(|item| {
         item.0
@@ -107,7 +109,7 @@ mod tests {
     use super::super::scan::scan;
     use super::parse;
 
-    /// The worst that the scan lets through must not exhaust the small stack of a worker thread.
+    /// The worst case that the scan accepts must not exhaust the small stack of a worker thread.
     #[test]
     fn the_deepest_text_that_passes_the_scan_fits_a_small_stack() {
         let texts = [

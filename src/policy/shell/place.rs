@@ -1,4 +1,4 @@
-//! From a word in a file's position to the places it may name. Decides nothing about them.
+//! Determines the places that a word in the position of a file name may refer to.
 
 use super::scope::{State, Walk};
 use super::{FileUse, Word, WordKind};
@@ -13,7 +13,7 @@ const FREE: [&str; 6] = [
     "/dev/zero",
     "-",
 ];
-/// Names that hold secrets in most repositories: a pattern that reaches one names it.
+/// Common names of secrets: a pattern that would match one counts as naming it.
 const SECRETS: [&str; 14] = [
     ".env",
     ".env.local",
@@ -31,7 +31,7 @@ const SECRETS: [&str; 14] = [
     "server.key",
 ];
 
-/// The places that a word names; `None` when they are known only when the command runs.
+/// The places that a word refers to; `None` if they are known only when the command runs.
 pub fn uses(walk: &Walk<'_>, state: &State, word: &Word) -> Option<Vec<FileUse>> {
     match word.kind {
         WordKind::Known => of_text(walk, state, &word.text),
@@ -40,8 +40,8 @@ pub fn uses(walk: &Walk<'_>, state: &State, word: &Word) -> Option<Vec<FileUse>>
     }
 }
 
-/// Where one exact text lies, from each directory that the command may be in. Nothing for standard streams. `None` for a relative
-/// path in a directory that is not known.
+/// The places of an exact path, from each directory that the command may be in. Empty for standard streams. `None` for
+/// a relative path in an unknown directory.
 pub fn of_text(walk: &Walk<'_>, state: &State, text: &str) -> Option<Vec<FileUse>> {
     if text.is_empty()
         || FREE.contains(&text)
@@ -109,7 +109,7 @@ fn of_pattern(walk: &Walk<'_>, state: &State, pattern: &str) -> Vec<FileUse> {
     found
 }
 
-/// A place in a home directory: outside, wherever that is.
+/// A place in a home directory, which counts as outside wherever it is.
 fn outside(text: &str) -> FileUse {
     FileUse {
         place: Some(Place {
@@ -124,7 +124,7 @@ fn outside(text: &str) -> FileUse {
     }
 }
 
-/// `text` as seen from `dir`.
+/// The path `text` relative to `dir`.
 pub fn join(dir: &str, text: &str) -> String {
     if text.starts_with('/') || dir.is_empty() {
         text.to_owned()
@@ -133,7 +133,7 @@ pub fn join(dir: &str, text: &str) -> String {
     }
 }
 
-/// `path` without `.`, `..` and empty parts; what leaves the root keeps its `..`.
+/// `path` without `.`, `..` and empty components; a path that leaves the root keeps its leading `..`.
 pub fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
@@ -146,7 +146,7 @@ pub fn normal(path: &str) -> String {
     parts.join("/")
 }
 
-/// Whether a shell pattern for one name matches it; brackets are taken as "any character", which matches more.
+/// Whether a shell pattern for one name matches it; a bracket expression counts as "any character", which matches more.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = simplify(pattern);
     let name: Vec<char> = name.chars().collect();
@@ -174,7 +174,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|&next| next == '*')
 }
 
-/// Each `[…]` becomes `?`.
+/// Replaces each `[…]` with `?`.
 fn simplify(pattern: &str) -> Vec<char> {
     let mut simple = Vec::new();
     let mut rest = pattern;

@@ -1,9 +1,9 @@
-//! Classes of values that are judged by their text alone: which words of each are harmless. Names no file.
+//! Value classes that are judged by their text alone: decides which values of each class are harmless.
 
 use super::Word;
 use crate::policy::profiles::Class;
 
-/// Whether a known word of a narrow class is what the class allows.
+/// Whether a known word is a harmless value of its class.
 pub fn is_plain(class: Class, word: &Word) -> bool {
     let Some(text) = word.exact() else {
         return false;
@@ -15,7 +15,7 @@ pub fn is_plain(class: Class, word: &Word) -> bool {
         Class::Label => text
             .chars()
             .all(|next| next.is_ascii_alphanumeric() || "-_".contains(next)),
-        // `Host:` leads to another host than the one that was judged.
+        // A `Host:` header could select another host than the one that was judged.
         Class::Header => !text.starts_with('@') && !text.trim_start().to_ascii_lowercase().starts_with("host"),
         Class::Show => !text.contains("%G"),
         Class::Mode => is_mode(text),
@@ -45,7 +45,7 @@ pub fn is_plain(class: Class, word: &Word) -> bool {
     }
 }
 
-/// Words behind `--` that a build tool or formatter takes and that change no file.
+/// Words after `--` that build tools and formatters accept and that change no file.
 const BEHIND: [&str; 12] = [
     "-k",
     "-s",
@@ -61,7 +61,7 @@ const BEHIND: [&str; 12] = [
     "VERBOSE=1",
 ];
 
-/// A mode without set-id and sticky bits.
+/// A file mode without set-user-ID, set-group-ID and sticky bits.
 fn is_mode(text: &str) -> bool {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.len() <= 3 || text.len() == 4 && text.starts_with('0');
@@ -69,7 +69,7 @@ fn is_mode(text: &str) -> bool {
     !text.contains(['s', 't'])
 }
 
-/// A variable of make that names no program: a switch, or a well-known compiler.
+/// A make variable that names no program: a switch, or a well-known compiler.
 fn is_setting(name: &str, value: &str) -> bool {
     const VALUES: [&str; 14] = [
         "on", "off", "yes", "no", "true", "false", "ON", "OFF", "debug", "release", "Debug", "Release", "ci", "test",
@@ -91,7 +91,7 @@ fn is_setting(name: &str, value: &str) -> bool {
     upper(name) && !chooses && (digits(value) || VALUES.contains(&value))
 }
 
-/// `-D`, `warnings`, `-Aclippy::all`: levels of lints and their names.
+/// `-D`, `warnings`, `-Aclippy::all`: lint levels and names.
 pub(super) fn is_lint(text: &str) -> bool {
     const LEVELS: [&str; 5] = ["--deny", "--warn", "--allow", "--forbid", "--cap-lints"];
     let name = |text: &str| {
@@ -111,7 +111,7 @@ pub(super) fn is_lint(text: &str) -> bool {
     }
 }
 
-/// `all`, `no-unused`, `c++20`: no path, nothing for another part (`-Wl,…`), no plugin and no report.
+/// `all`, `no-unused`, `c++20`: no path, nothing passed to another tool (`-Wl,…`), no plugin and no report.
 fn is_compiler_flag(text: &str) -> bool {
     const FILES: [&str; 9] = [
         "plugin",
@@ -130,14 +130,14 @@ fn is_compiler_flag(text: &str) -> bool {
         && !text.contains("..")
 }
 
-/// A package that Go has here: a path of this repository, a file, or one of its own library.
+/// A Go package that is available locally: a path of this repository, a file, or a package of the standard library.
 fn is_module(text: &str) -> bool {
     let first = text.split('/').next().unwrap_or_default();
     !text.contains('@')
         && (text.starts_with('.') || text.starts_with('/') || text.ends_with(".go") || !first.contains('.'))
 }
 
-/// A name that a registry knows, or this repository itself.
+/// A name in a package registry, or this repository itself.
 fn is_package(text: &str) -> bool {
     const ARCHIVES: [&str; 5] = [".whl", ".tgz", ".gz", ".zip", ".bz2"];
     let own = text == "." || text.starts_with(".[");
@@ -147,7 +147,8 @@ fn is_package(text: &str) -> bool {
         && !ARCHIVES.iter().any(|end| text.ends_with(end))
 }
 
-/// Phases, and goals of plugins that check, format or show. A goal by its full coordinates may fetch any plugin.
+/// Maven phases, and goals of plugins that check, format or show. A goal given by full coordinates could fetch any
+/// plugin.
 fn is_goal(text: &str) -> bool {
     const GOALS: [&str; 30] = [
         "antlr4",

@@ -1,4 +1,4 @@
-//! What must hold for every command: wrapping, quoting and taking rules away never allow more, and any text gives an answer. Only for tests.
+//! Property tests: wrapping, quoting and removing rules never allow more, and every text gets an answer.
 
 use super::corpus::{ATTACKS, BENIGN, Judge, TERRAIN, cases};
 use super::{Grants, read};
@@ -10,14 +10,14 @@ type Cases = (BTreeMap<String, Judge>, Vec<(String, String, String)>);
 
 static DENIED: LazyLock<Cases> = LazyLock::new(|| {
     let (judges, mut all) = cases(ATTACKS);
-    // Broken syntax may become whole inside other text; only commands that bash would run are wrapped.
-    // `read` alone is refused, but it is at home in a loop's condition.
+    // Broken syntax may become valid inside other text, so only commands that bash would run are wrapped. `read` alone
+    // is refused, but is accepted in a loop's condition.
     all.retain(|(class, _, text)| class != "hostile" && !text.starts_with("read ") && !syntax(text));
     (judges, all)
 });
 static EVERYDAY: LazyLock<Cases> = LazyLock::new(|| cases(BENIGN));
 
-/// Commands in which every character stands outside quotes.
+/// Commands in which every character is outside quotes.
 static PLAIN: LazyLock<Vec<(String, String, String)>> = LazyLock::new(|| {
     let plain = |text: &str| {
         !text.contains(['"', '\'', '$', '<', '#', '\\', '`']) && (0..text.len()).any(|at| in_word(text, at))
@@ -25,7 +25,7 @@ static PLAIN: LazyLock<Vec<(String, String, String)>> = LazyLock::new(|| {
     DENIED.1.iter().filter(|(_, _, text)| plain(text)).cloned().collect()
 });
 
-/// Whether `at` lies between two letters or digits.
+/// Whether `at` is between two letters or digits.
 fn in_word(text: &str, at: usize) -> bool {
     let part = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_alphanumeric);
     at > 0 && part(at - 1) && part(at)
@@ -66,12 +66,12 @@ const CONTEXTS: [&str; 26] = [
     "( (ls); @\n)",
 ];
 
-/// Denied whatever the policy's rules for files say: the command as it stands is.
+/// Denied whatever the policy's rules for files say, as the bare command is.
 fn denied(judge: &Judge, text: &str) -> bool {
     judge.refusal(text).is_some()
 }
 
-/// A few thousand cases; a million where the long tests are asked for.
+/// A few thousand cases; a million if the long tests are enabled.
 fn runs() -> u32 {
     if std::env::var_os("OVERNIGHT_LONG").is_some() {
         1_000_000
@@ -96,7 +96,7 @@ proptest! {
         let (judges, all) = (&DENIED.0, &*PLAIN);
         let (_, policy, text) = pick.get(all);
         let places: Vec<usize> = (0..text.len()).filter(|&index| in_word(text, index)).collect();
-        // Words of the grammar stop being that when quoted; then the line is broken, not harmless.
+        // Keywords lose their meaning when quoted; then the line is malformed, not harmless.
         let at = *at.get(&places);
         let quoted = format!("{}{}{}", &text[..at], ["''", "\"\"", "\\\n", "\\"][what], &text[at..]);
         prop_assert!(denied(&judges[policy], &quoted), "allowed: {quoted}");
@@ -129,14 +129,14 @@ proptest! {
     }
 }
 
-/// What the shell's grammar is made of.
+/// Tokens of the shell's grammar.
 const PIECES: [&str; 40] = [
     "$(", ")", "`", "\"", "'", "\\", "\n", ";", "&&", "||", "|", "&", ">", "<", "<<E\n", "<<<", "{", "}", "(", "((",
     "))", "[[", "]]", "$'", "${", "$", "*", "?", "~", "=", "#", "if ", "then ", "fi", "for ", "do ", "done", "case ",
     "esac", "é",
 ];
 
-/// What a large hostile text is made of.
+/// Parts of large hostile texts.
 const PARTS: [&str; 24] = [
     "ls ",
     "; ",
@@ -167,7 +167,8 @@ const PARTS: [&str; 24] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Up to and over the limit of 16 KiB, built of long repeats: an answer whatever the text. How long it takes, the bench shows.
+    /// Texts up to and over the limit of 16 KiB, made of long repetitions, all get an answer. The benchmark measures
+    /// the time.
     #[test]
     fn large_texts_give_an_answer(parts in prop::collection::vec((0..PARTS.len(), 1..3000_usize), 1..12)) {
         let mut text = String::new();

@@ -1,24 +1,24 @@
-//! Redirections as reads and writes; here-documents and here-strings. Decides nothing about the places.
+//! Interprets redirections as reads and writes; here-documents and here-strings.
 
 use super::scope::{State, Walk};
 use super::{FileUse, Refusal, place, units, words};
 use brush_parser::ast::{IoFileRedirectKind, IoFileRedirectTarget, IoHereDocument, IoRedirect};
 
-/// What the redirections of one command do.
+/// The effects of one command's redirections.
 #[derive(Default)]
 pub struct Redirects {
     pub reads: Vec<FileUse>,
     pub writes: Vec<FileUse>,
-    /// Standard input comes from here.
+    /// Whether they set standard input.
     pub input: bool,
-    /// Standard output goes to a file.
+    /// Whether standard output goes to a file.
     pub output: bool,
 }
 
-/// Reads the redirections in order.
+/// Interprets the redirections in order.
 ///
 /// # Errors
-/// `redirect_opaque` for a target that is not known, refused constructs.
+/// `redirect_opaque` for an unknown target, and refused constructs.
 pub fn all(walk: &mut Walk<'_>, state: &State, list: &[&IoRedirect]) -> Result<Redirects, Refusal> {
     let mut found = Redirects::default();
     for redirect in list {
@@ -85,7 +85,7 @@ fn file(
     Ok(())
 }
 
-/// Process substitution hands a pipe to a program as if it were a file.
+/// The refusal of process substitution, which passes a pipe to a program as if it were a file.
 pub fn process_substitution() -> Refusal {
     Refusal::construct("<( )", "use a pipe")
 }

@@ -1,5 +1,5 @@
-//! Programs that start an installed program by its name (`npx eslint`, `python -m pytest`, `.venv/bin/ruff`): which one they start, and
-//! whether a rule for that one may cover them. Decides nothing.
+//! Programs that start an installed program by its name (`npx eslint`, `python -m pytest`, `.venv/bin/ruff`):
+//! determines which program that is, and whether a rule for it may cover the command.
 
 use super::scope::{State, Walk};
 use super::{Effect, Refusal, Word, place, wrappers};
@@ -7,52 +7,52 @@ use crate::base::access::Found;
 use crate::base::grant::Starts;
 use crate::policy::profiles::{self, Ecosystem};
 
-/// How an installed program is started by another one, or by its path in the tree.
+/// How an installed program is started: by another program, or by its path in the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
-    /// Identity of what is executed: `npx`, or `./node_modules/.bin/eslint`.
+    /// Identity of the executed program: `npx`, or `./node_modules/.bin/eslint`.
     pub program: String,
-    /// The words as they are executed.
+    /// The words that are executed.
     pub words: Vec<Word>,
     /// Index in `words` of the started program's name.
     pub name_at: usize,
-    /// How many words stand before an argument more than in the started program's own words.
+    /// By how many words an argument's index is larger here than in the started program's own words.
     pub skipped: usize,
-    /// Whether another program does the starting, which then must be allowed to start programs.
+    /// Whether another program starts it, which must then be allowed to start programs.
     pub runner: bool,
     /// Whether a rule that names only the runner covers it.
     pub covered: bool,
     /// Why a rule for the started program does not cover it.
     pub unvouched: Option<Refusal>,
-    /// Workspace files that choose what is started; who can write them can put another program in its place.
+    /// Workspace files that determine what is started; whoever can write them can replace the program.
     pub relies_on: Vec<String>,
 }
 
-/// Where a runner finds the program that it is asked for.
+/// Where a runner looks for the requested program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lookup {
-    /// `node_modules/.bin` of the directory or one above; else it fetches a package of that name.
+    /// `node_modules/.bin` in the directory or one above it; otherwise it fetches a package of that name.
     NodeBin,
-    /// A script of `package.json`, else `node_modules/.bin`.
+    /// A script of `package.json`, or else `node_modules/.bin`.
     NodeScript,
     /// The project's virtual environment; the named file may define programs of its own.
     Environment(&'static str),
-    /// Always a package of that name from a registry.
+    /// Always fetches a package of that name from a registry.
     Fetched,
     /// Gems of the `Gemfile`, tools of `go.mod`.
     Listed(&'static str),
 }
 
-/// The options of one runner before the program's name.
+/// The options of a runner before the program's name.
 struct Runner {
     programs: &'static [&'static str],
-    /// Subcommand words, each spelling.
+    /// Its subcommand, in each spelling.
     subs: &'static [&'static str],
     flags: &'static [&'static str],
     valued: &'static [&'static str],
     ecosystem: Ecosystem,
     lookup: Lookup,
-    /// Whether it hands `--` and what follows on as it is. Others take it away, so that operands become options.
+    /// Whether it passes on `--` and what follows unchanged. Other runners remove it, so that operands become options.
     verbatim: bool,
 }
 
@@ -216,27 +216,27 @@ const RUNNERS: &[Runner] = &[
     },
 ];
 
-/// Directories in which package managers put programs, by the end of their path.
+/// Directories in which package managers put programs, by the end of the path.
 const PROGRAM_DIRS: [(&str, Ecosystem); 3] = [
     ("node_modules/.bin", Ecosystem::Node),
     (".venv/bin", Ecosystem::Python),
     ("venv/bin", Ecosystem::Python),
 ];
 
-/// Directories that package managers fill: nothing else has a reason to write there.
+/// Directories that package managers fill; nothing else has a reason to write there.
 pub(crate) const INSTALLED_DIRS: [&str; 3] = ["node_modules", ".venv", "venv"];
 
-/// What is found behind a runner.
+/// The result of looking behind a runner.
 pub(super) enum Seen {
-    /// No runner.
+    /// It is no runner.
     Nothing,
-    /// It starts a program of the machine: deny rules look at it, no rule for it covers the runner.
+    /// It starts a program of the machine: deny rules apply to it, but a rule for it does not cover the runner.
     Hidden(Vec<Word>),
-    /// It starts an installed program, in these words.
+    /// It starts an installed program, with these words.
     Starts(Vec<Word>, Launch),
 }
 
-/// Looks behind a runner or an installed program's path.
+/// Finds the program behind a runner or the path of an installed program.
 pub(super) fn look(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Seen {
     if program.starts_with("./") {
         return installed(walk, words, program);
@@ -255,7 +255,8 @@ pub(super) fn look(walk: &Walk<'_>, state: &State, words: &[Word], program: &str
     Seen::Nothing
 }
 
-/// The name of an installed program, when a path of the workspace (`./` and the path from its root) is where package managers put it.
+/// The name of an installed program, if a workspace path (`./` and the path from its root) is where package managers
+/// put programs.
 pub(crate) fn installed_name<'a>(own: Option<&profiles::Own>, program: &'a str) -> Option<&'a str> {
     let (dir, name) = program.strip_prefix("./")?.rsplit_once('/')?;
     let at_end = |end: &str| dir == end || dir.strip_suffix(end).is_some_and(|rest| rest.ends_with('/'));
@@ -263,7 +264,7 @@ pub(crate) fn installed_name<'a>(own: Option<&profiles::Own>, program: &'a str) 
     is_of(own, name, *ecosystem).then_some(name)
 }
 
-/// Whether packages of this world bring a program of that name: as its profile says, or because it has none.
+/// Whether packages of this ecosystem provide a program of that name: according to its profile, or because it has none.
 fn is_of(own: Option<&profiles::Own>, name: &str, ecosystem: Ecosystem) -> bool {
     match profiles::of(own, name) {
         Some(profile) => profile.installed_by.contains(&ecosystem),
@@ -271,13 +272,13 @@ fn is_of(own: Option<&profiles::Own>, name: &str, ecosystem: Ecosystem) -> bool 
     }
 }
 
-/// Where a path of the workspace leads when it is a link to another place in it.
+/// The target of a workspace path that is a link to another place in the workspace.
 fn behind_links(walk: &Walk<'_>, path: &str) -> Option<String> {
     let place = (walk.terrain.locate)(path);
     (place.inside && place.path != path).then_some(place.path)
 }
 
-/// Build tools that a repository brings along as a script.
+/// Build tools that a repository includes as a script.
 fn wrapper_script(program: &str) -> Option<(&'static str, &'static [&'static str])> {
     match program.rsplit('/').next() {
         Some("gradlew") => Some((
@@ -351,7 +352,7 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
     if !profile.installed_by.contains(&Ecosystem::Python) || is_python(name) {
         return None;
     }
-    // With `-I` and `-P` the working directory is not searched.
+    // With `-I` and `-P` Python does not search the working directory.
     let isolated = words
         .iter()
         .take(at)
@@ -363,7 +364,7 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
     let mut shadow = searched.iter().find_map(|dir| shadowing(walk, dir, name));
     let mut relies_on = Vec::new();
     if profile.only_itself {
-        // Any module that it imports may be taken from there.
+        // Any module that it imports may be loaded from there.
         shadow = shadow.or_else(|| searched.iter().find_map(|dir| module_in(walk, dir)));
         relies_on.extend(searched.iter().map(|dir| place::join(dir, &format!("{name}.py"))));
     }
@@ -390,7 +391,7 @@ fn module(walk: &Walk<'_>, state: &State, words: &[Word], program: &str) -> Opti
     ))
 }
 
-/// `cargo t`: cargo's own short names. Another meaning can only come from `.cargo/config.toml`, which is protected.
+/// `cargo t`: cargo's built-in aliases. They could be redefined only in `.cargo/config.toml`, which is protected.
 fn cargo_alias(words: &[Word], program: &str) -> Option<Seen> {
     let full = match (program, words.get(1).and_then(Word::exact)?) {
         ("cargo", "b") => "build",
@@ -424,7 +425,7 @@ fn is_python(program: &str) -> bool {
     version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
-/// A file of the working directory that Python would take for the module: the directory comes first in its search.
+/// A file of the working directory that Python would load as the module, since it searches that directory first.
 fn shadowing(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
     let path = place::join(dir, name);
     let package = (walk.terrain.locate)(&path);
@@ -434,7 +435,7 @@ fn shadowing(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
     }
 }
 
-/// A module of the working directory that is not one of the usual scripts of a project.
+/// A module of the working directory other than the usual scripts of a project.
 fn module_in(walk: &Walk<'_>, dir: &str) -> Option<String> {
     const USUAL: [&str; 6] = [
         "setup.py",
@@ -450,7 +451,7 @@ fn module_in(walk: &Walk<'_>, dir: &str) -> Option<String> {
         .find(|path| !USUAL.contains(&path.rsplit('/').next().unwrap_or_default()))
 }
 
-/// Whether the runner's own table says that a rule naming only the runner covers this program.
+/// Whether the runner's own profile says that a rule naming only the runner covers this program.
 pub(super) fn covers(walk: &Walk<'_>, runner: &str, name: &str) -> bool {
     profiles::of(walk.grants.profiles, runner).is_some_and(|profile| profile.covers.iter().any(|known| known == name))
 }
@@ -533,7 +534,7 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
             "python",
         );
     }
-    // `eslint@9` is eslint, of a version that is fetched; a scope (`@scope/name`) is part of the name.
+    // `eslint@9` is eslint in a version that is fetched; a scope (`@scope/name`) is part of the name.
     let bare = match name.rfind('@') {
         Some(at) if at > 0 => name.get(..at).unwrap_or(name),
         _ => name,
@@ -544,7 +545,7 @@ fn behind(walk: &Walk<'_>, state: &State, words: &[Word], program: &str, runner:
     if !is_of(walk.grants.profiles, bare, runner.ecosystem) {
         return Seen::Hidden(inner);
     }
-    // A path or a URL in place of a name.
+    // A path or a URL instead of a name.
     if bare.contains(':') || bare.contains('/') && !bare.starts_with('@') {
         return Seen::Nothing;
     }
@@ -685,7 +686,7 @@ fn node_bin(walk: &Walk<'_>, dir: &str, name: &str) -> Option<String> {
     None
 }
 
-/// What a command may do whose rule spells out the runner, or the path, and an installed program that has no profile.
+/// The effects of an installed program without a profile, if a rule spells out the runner or the path.
 pub(crate) fn unprofiled() -> Effect {
     Effect {
         tree: true,

@@ -1,27 +1,27 @@
-//! The linear look at a command's bytes before any parser sees it: size, characters, nesting. Reads no shell grammar.
+//! A linear check of a command's bytes before any parser runs: size, characters, nesting.
 
 use super::Refusal;
 
 /// The longest command text, in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
-/// The deepest nesting of brackets, counted without regard to quotes.
+/// The deepest nesting of brackets, counted regardless of quotes.
 const MAX_DEPTH: usize = 8;
-/// All openers together that a parser might nest, quoted or not: bounds its stack even when quotes hide the closers.
+/// The most openers that a parser might nest, quoted or not: bounds its stack even if quotes hide the closers.
 const MAX_OPENERS: usize = 240;
-/// Words that open a compound command, in a place where the shell would take them for one.
+/// The most words that open a compound command, in positions where the shell would treat them so.
 const MAX_KEYWORDS: usize = 48;
-/// Pairs of parentheses that stand side by side: each doubles the parser's work when unbalanced.
+/// The most adjacent pairs of parentheses: each doubles the parser's work if unbalanced.
 const MAX_TWINS: usize = 6;
-/// Pipes, quoted or not: a parser goes back over all of them when the last one leads nowhere.
+/// The most pipes, quoted or not: a parser backtracks over all of them if the last one is followed by nothing valid.
 const MAX_PIPES: usize = 600;
-/// Opening braces, quoted or not: each may be one of a word that stands for many.
+/// The most opening braces, quoted or not: each may begin a brace expansion.
 const MAX_BRACES: usize = 1000;
-/// Here-documents in one command.
+/// The most here-documents in one command.
 const MAX_HEREDOCS: usize = 4;
 
-/// Refuses what no parser may see.
+/// Refuses texts that no parser may process.
 ///
-/// The answer counts what could make a parser recurse, quoted or not.
+/// Returns the count of what could make a parser recurse, quoted or not.
 ///
 /// # Errors
 /// A [`Refusal`] with `limit:*` or `control_character`.
@@ -68,7 +68,7 @@ pub fn scan(text: &str) -> Result<usize, Refusal> {
     Ok(openers)
 }
 
-/// Control characters, marks that hide or turn text, and blanks that only look like blanks.
+/// Control characters, characters that hide text or change its direction, and blanks other than ordinary ones.
 fn is_refused(found: char) -> bool {
     if found == '\t' || found == '\n' {
         return false;
@@ -151,7 +151,7 @@ fn last_raw(bytes: &[u8], at: usize) -> u8 {
         .unwrap_or(b';')
 }
 
-/// Whether a word at `at` would open a compound command: quotes are not looked at, so text may count too.
+/// Whether a word at `at` would open a compound command: ignores quotes, so quoted text may count too.
 fn opens_compound(bytes: &[u8], at: usize) -> bool {
     const WORDS: [&[u8]; 7] = [b"if", b"while", b"until", b"for", b"case", b"select", b"function"];
     let before = last_raw(bytes, at);
@@ -167,7 +167,7 @@ fn opens_compound(bytes: &[u8], at: usize) -> bool {
     })
 }
 
-/// Whether a number of 9 or more digits stands before `<` or `>`: the parser takes it for a descriptor of any size.
+/// Whether a number of 9 or more digits precedes `<` or `>`: the parser accepts a descriptor of any size there.
 fn has_long_descriptor(text: &str) -> bool {
     let mut digits = 0_usize;
     text.bytes().any(|byte| {

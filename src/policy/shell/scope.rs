@@ -1,41 +1,41 @@
-//! What is known while a text is walked: directories, and the commands found so far. Walks nothing.
+//! The state while a text is read: directories, and the commands found so far.
 
 use super::{Grants, Reading, Refusal};
 use crate::base::access::Terrain;
 
-/// Texts inside texts (`bash -c` in `bash -c`).
+/// The most shell texts inside each other (`bash -c` in `bash -c`).
 pub const MAX_TEXTS: usize = 2;
-/// Substitutions inside substitutions, wrappers inside wrappers.
+/// The most substitutions, or wrappers, inside each other.
 pub const MAX_NESTED: usize = 8;
-/// Directories in which a command may start, when `cd` may have failed.
+/// The most directories in which a command may start, which multiply when `cd` may fail.
 const MAX_DIRS: usize = 6;
 
-/// One reading under way: where it looks, and what it has found.
+/// The state of reading one text: its context and its results.
 pub struct Walk<'a> {
     pub terrain: Terrain<'a>,
     pub grants: Grants<'a>,
-    /// The text that is walked.
+    /// The text.
     pub text: &'a str,
-    /// How many `bash -c` this text lies in.
+    /// The number of `bash -c` around this text.
     pub texts: usize,
-    /// Wrappers outside this text.
+    /// The wrappers around this text.
     pub via: Vec<String>,
     pub reading: Reading,
-    /// Source of every command name, for the second opinion.
+    /// Source of every command name, for the comparison with the second parser.
     pub names: Vec<String>,
-    /// Source of every redirect target, for the second opinion.
+    /// Source of every redirection target, for the comparison with the second parser.
     pub targets: Vec<String>,
     pub heredocs: usize,
-    /// Variables that the text itself sets.
+    /// Variables that the text itself has set.
     pub variables: Vec<String>,
-    /// A variable before the command leads a program to code of the tree (`PYTHONPATH=src`).
+    /// Whether a variable before the command makes a program load code of the tree (`PYTHONPATH=src`).
     pub leads_code: bool,
-    /// For a program that is executed: its identity, until it was looked at.
+    /// At an exec: the identity of the program, until it has been examined.
     pub executed: Option<String>,
 }
 
 impl<'a> Walk<'a> {
-    /// A reading of `text` that has found nothing yet.
+    /// A new state for `text` without results.
     pub fn new(text: &'a str, terrain: Terrain<'a>, grants: Grants<'a>) -> Self {
         Self {
             terrain,
@@ -53,27 +53,27 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the text set the variable before.
+    /// Whether the text has set the variable before.
     pub fn is_own_variable(&self, name: &str) -> bool {
         self.variables.iter().any(|own| own == name)
     }
 }
 
-/// What a command finds when it starts.
+/// The conditions under which a command starts.
 #[derive(Clone)]
 pub struct State {
-    /// Every directory it may start in, relative to the workspace's root.
+    /// Every directory in which it may start, relative to the workspace's root.
     pub dirs: Dirs,
-    /// Substitutions that this lies in.
+    /// The number of substitutions around it.
     pub nested: usize,
-    /// Something other than the empty standard input of the whole command line comes in.
+    /// Whether its input is something other than the empty standard input of the whole command.
     pub fed: bool,
-    /// In the condition of `while`: `read` is accepted.
+    /// Whether it is in the condition of `while`, where `read` is accepted.
     pub reads_lines: bool,
 }
 
 impl State {
-    /// The start of a text in this directory.
+    /// The state at the start of a text in this directory.
     pub fn new(dirs: Dirs) -> Self {
         Self {
             dirs,
@@ -94,7 +94,7 @@ pub enum Dirs {
 }
 
 impl Dirs {
-    /// The list, when it is known.
+    /// The list, if it is known.
     pub fn known(&self) -> Option<&[String]> {
         match self {
             Dirs::Of(dirs) => Some(dirs),
@@ -102,10 +102,10 @@ impl Dirs {
         }
     }
 
-    /// Both together, without repeats.
+    /// The union without duplicates.
     ///
     /// # Errors
-    /// `limit:directories` for more than six.
+    /// `limit:directories` if there are more than six.
     pub fn union(&self, other: &Dirs) -> Result<Dirs, Refusal> {
         let (Dirs::Of(first), Dirs::Of(second)) = (self, other) else {
             return Ok(Dirs::Unknown);
@@ -122,13 +122,13 @@ impl Dirs {
         Ok(Dirs::Of(all))
     }
 
-    /// Whether nothing runs here (behind an `exit`).
+    /// Whether nothing runs here (after an `exit`).
     pub fn is_nowhere(&self) -> bool {
         matches!(self, Dirs::Of(dirs) if dirs.is_empty())
     }
 }
 
-/// Where a list may leave the shell: the directories after it succeeded and after it failed.
+/// The directories in which a list may leave the shell: after success, and after failure.
 #[derive(Clone)]
 pub struct Ends {
     pub ok: Dirs,
@@ -136,7 +136,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Every directory it may end in.
+    /// Every directory in which it may end.
     ///
     /// # Errors
     /// `limit:directories`.
@@ -144,7 +144,7 @@ impl Ends {
         self.ok.union(&self.failed)
     }
 
-    /// Ends where it started.
+    /// Ends in the directories in which it started.
     pub fn stay(state: &State) -> Self {
         Self {
             ok: state.dirs.clone(),

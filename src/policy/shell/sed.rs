@@ -1,12 +1,12 @@
-//! Reads a sed program far enough to know that it runs nothing and names no file. Runs nothing.
+//! Checks that a sed program runs nothing and names no file.
 
 /// Commands without arguments.
 const PLAIN: &str = "pPdDnNgGhHxlz=Fq Q";
 
-/// Accepts programs of addresses, `s`, `y`, and the commands that only change lines.
+/// Accepts programs of addresses, `s`, `y`, and commands that only change lines.
 ///
 /// # Errors
-/// What is not accepted, as a part of a sentence.
+/// What is not accepted, as part of a sentence.
 pub fn check(program: &str) -> Result<(), String> {
     let chars: Vec<char> = program.chars().collect();
     let mut at = 0;
@@ -49,7 +49,7 @@ fn addresses(chars: &[char], start: usize) -> Result<usize, String> {
     }
 }
 
-/// The index behind the next unescaped `mark`. A newline in a part is refused: sed reads it as an end.
+/// The index after the next unescaped `mark`. A newline in a part is refused, because sed treats it as the end.
 fn delimited(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
     if mark == '\n' || mark == '\\' || mark == '[' {
         return Err("a delimiter is a newline, backslash or bracket".to_owned());
@@ -68,7 +68,8 @@ fn delimited(chars: &[char], start: usize, mark: char) -> Result<usize, String> 
     Err("a pattern is not closed".to_owned())
 }
 
-/// The index of the `]` that closes the bracket at `start`. What seds read differently is refused.
+/// The index of the `]` that closes the bracket expression at `start`. Refuses what sed implementations interpret
+/// differently.
 fn bracket(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
     let mut at = start + 1 + usize::from(chars.get(start + 1) == Some(&'^'));
     let first = at;
@@ -98,7 +99,7 @@ fn bracket(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
     Ok(at)
 }
 
-/// The text of a replacement ends at its delimiter; brackets mean nothing in it.
+/// The replacement ends at its delimiter; brackets have no meaning in it.
 fn replacement(chars: &[char], start: usize, mark: char) -> Result<usize, String> {
     let mut at = start;
     while let Some(&next) = chars.get(at) {
@@ -149,7 +150,7 @@ fn end(chars: &[char], at: usize) -> Result<usize, String> {
 
 fn substitution(chars: &[char], at: usize, name: char) -> Result<usize, String> {
     let mark = *chars.get(at + 1).ok_or("`s` without a pattern")?;
-    // `y` knows no brackets: each character stands for itself.
+    // `y` has no bracket expressions: each character is literal.
     let middle = match name {
         'y' => replacement(chars, at + 2, mark)?,
         _ => delimited(chars, at + 2, mark)?,
@@ -162,11 +163,11 @@ fn substitution(chars: &[char], at: usize, name: char) -> Result<usize, String> 
     if name == 'y' && flags > 0 {
         return Err("`y` takes no flags".to_owned());
     }
-    // `e` runs the line, `w` writes a file; anything else unknown ends here as well.
+    // The flag `e` executes the pattern space and `w` writes a file; these and unknown flags are refused.
     end(chars, close + flags)
 }
 
-/// `a text`: to the end of the line; a line that ends with a backslash goes on.
+/// `a text`: extends to the end of the line; a line that ends with a backslash continues.
 fn text(chars: &[char], start: usize) -> Result<usize, String> {
     let mut at = start;
     while let Some(&next) = chars.get(at) {

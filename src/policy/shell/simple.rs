@@ -1,4 +1,4 @@
-//! One simple command: its words, wrappers, redirects, and the directory it leaves the shell in. Knows no grammar of lists.
+//! Reads one simple command: its words, wrappers and redirections, and the directory in which it leaves the shell.
 
 use super::operands;
 use super::redirect::{self, Redirects};
@@ -14,7 +14,7 @@ use crate::base::grant::Starts;
 use crate::policy::profiles;
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
-/// A command on its way through its wrappers.
+/// A command while its wrappers are being removed.
 struct Job {
     words: Vec<Word>,
     via: Vec<String>,
@@ -74,7 +74,7 @@ pub fn of_words(walk: &mut Walk<'_>, state: &mut State, words: Vec<Word>) -> Res
 }
 
 impl Job {
-    /// Goes on with the words of an installed program that `launch` starts.
+    /// Continues with the words of the installed program that `launch` starts.
     fn launch(&mut self, words: Vec<Word>, launch: Launch) {
         for outer in &mut self.launches {
             outer.name_at = launch.name_at + outer.skipped;
@@ -166,7 +166,7 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
     let mut concerns: Vec<(usize, Refusal)> = Vec::new();
     let program = loop {
         let program = match walk.executed.take() {
-            // A program of that name, not the shell's own command.
+            // An external program of that name, not the shell builtin.
             Some(program) => program,
             None => {
                 builtins::check(&job.words, state.reads_lines)?;
@@ -191,7 +191,7 @@ fn judge(walk: &mut Walk<'_>, state: &mut State, mut job: Job, mut redirects: Re
                     outer.covered =
                         outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name);
                 }
-                // What it starts is a program of that name, never the shell's own command.
+                // A wrapper starts an external program of that name, never the shell builtin.
                 walk.executed = job.words.first().map(|word| word.text.clone());
                 continue;
             }
@@ -246,7 +246,7 @@ fn finish(
     let state_only =
         program == "cd" || look_up || activates || builtins::is_state_only(&job.words) && job.launches.is_empty();
     let profile = profiles::of(walk.grants.profiles, &program);
-    // What a script of the tree does with `--version` is its own affair.
+    // What a script of the tree does on `--version` is unknown.
     let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
     let led = walk.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
     let asks_version = !led && !program.contains('/') && asks_version(profile, &job.words);
@@ -305,7 +305,7 @@ fn finish(
             walk.variables.extend(names.map(str::to_owned));
             Ok(Ends::stay(state))
         }
-        // Nothing behind it runs in this shell. With two operands bash complains and goes on.
+        // Nothing after it runs in this shell. With two operands bash reports an error and continues.
         Some("exit") if job.words.len() < 3 && job.words.iter().skip(1).all(is_number) => Ok(Ends {
             ok: Dirs::Of(Vec::new()),
             failed: Dirs::Of(Vec::new()),
@@ -314,8 +314,8 @@ fn finish(
     }
 }
 
-/// What the program does beside its operands: as its profile says; the command of a wrapper is judged; a program that lies in the
-/// workspace does what it likes.
+/// The program's effects besides its operands: according to its profile; the command of a wrapper is judged; a program
+/// in the workspace may do anything.
 fn effect(program: &str, by_profile: Effect) -> Effect {
     if wrappers::is_wrapper(program) {
         return Effect {
@@ -332,7 +332,8 @@ fn effect(program: &str, by_profile: Effect) -> Effect {
     }
 }
 
-/// `source .venv/bin/activate` must lead to a file that only package managers write: no link may lead elsewhere in the workspace.
+/// `source .venv/bin/activate` must refer to a file that only package managers write: no link may lead elsewhere in the
+/// workspace.
 fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refusal> {
     let script = words.get(1).map_or("", |word| word.text.as_str());
     let uses = place::of_text(walk, state, script).unwrap_or_default();
@@ -349,7 +350,7 @@ fn activated(walk: &Walk<'_>, state: &State, words: &[Word]) -> Result<(), Refus
     }
 }
 
-/// Whether the words are the program and one that asks only for its version.
+/// Whether the words are only the program and an option that asks for its version.
 fn asks_version(profile: Option<&profiles::Profile>, words: &[Word]) -> bool {
     match words {
         [_, asked] => asked.exact().is_some_and(|text| {
@@ -359,7 +360,7 @@ fn asks_version(profile: Option<&profiles::Profile>, words: &[Word]) -> bool {
     }
 }
 
-/// A text for a shell is read like any other, in a shell of its own.
+/// Reads a text for a shell like any other, in a separate shell state.
 fn inner_text(
     walk: &mut Walk<'_>,
     state: &State,
@@ -403,7 +404,7 @@ fn inner_text(
     Ok(Ends::stay(state))
 }
 
-/// The name by which rules know a program: bare, or `./` and the path from the workspace's root.
+/// The name by which rules refer to the program: bare, or `./` and the path from the workspace's root.
 fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
     let Some(text) = word.and_then(Word::exact).filter(|text| !text.is_empty()) else {
         return Err(Refusal::construct(
@@ -427,7 +428,7 @@ fn identity(state: &State, word: Option<&Word>) -> Result<String, Refusal> {
     }
 }
 
-/// Files named twice are kept once.
+/// Adds files, without duplicates.
 pub fn add(all: &mut Vec<FileUse>, more: Vec<FileUse>) {
     for next in more {
         if !all.contains(&next) {

@@ -1,17 +1,17 @@
-//! Splits the source text of one word into characters and expansions: quote removal, and the expansions that are refused. Evaluates nothing.
+//! Splits the source text of one word into characters and expansions, removing quotes, and refuses unsafe expansions.
 
 use super::{Refusal, params};
 
-/// A piece of a word.
+/// A part of a word.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Unit {
     Char {
         value: char,
         quoted: bool,
     },
-    /// An empty pair of quotes: the word exists even when nothing else is in it.
+    /// An empty pair of quotes: the word exists even if it contains nothing else.
     Nothing,
-    /// `$name` and the forms of `${name…}` that are accepted.
+    /// `$name`, and the accepted forms of `${name…}`.
     Param {
         name: String,
     },
@@ -19,23 +19,24 @@ pub enum Unit {
     Substitution {
         text: String,
     },
-    /// An expansion whose value is known only when the shell makes it: `$?`, arithmetic, or one of the above after a look at it.
+    /// An expansion whose value only the shell knows: `$?`, arithmetic, or one of the above after it was checked.
     Expansion,
 }
 
-/// In what quotes a text stands.
+/// The quotes around a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     None,
     Double,
-    /// The body of a here-document: `"` and `'` are plain characters.
+    /// The body of a here-document: `"` and `'` are ordinary characters.
     Body,
 }
 
 /// Splits the source of a word.
 ///
 /// # Errors
-/// `refused_construct:*` for expansions that run code or name variables by value, `parse_error` for unbalanced quotes.
+/// `refused_construct:*` for expansions that run code or use values as variable names, `parse_error` for unbalanced
+/// quotes.
 pub fn split(source: &str) -> Result<Vec<Unit>, Refusal> {
     let chars: Vec<char> = source.chars().collect();
     let mut units = Vec::new();
@@ -64,7 +65,7 @@ pub fn split(source: &str) -> Result<Vec<Unit>, Refusal> {
 /// Splits the body of a here-document whose delimiter is not quoted.
 ///
 /// # Errors
-/// As [`split`].
+/// Like [`split`].
 pub fn split_body(source: &str) -> Result<Vec<Unit>, Refusal> {
     let chars: Vec<char> = source.chars().collect();
     let mut units = Vec::new();
@@ -220,7 +221,7 @@ fn escape(chars: &[char], at: usize) -> Result<(char, usize), Refusal> {
     Ok((value, at + length))
 }
 
-/// A printable ASCII character by its number: anything else is left to `refused`.
+/// A printable ASCII character given by its number: anything else is left to `refused`.
 fn number(chars: &[char], at: usize, most: usize, radix: u32) -> Option<(char, usize)> {
     let digits: String = chars[at.min(chars.len())..]
         .iter()
@@ -231,7 +232,7 @@ fn number(chars: &[char], at: usize, most: usize, radix: u32) -> Option<(char, u
     (value.is_ascii_graphic() || " \t\n".contains(value)).then_some((value, digits.len()))
 }
 
-/// `$((…))` from behind its second bracket: literal numbers only, since a name in it is evaluated again.
+/// `$((…))`, starting after the second parenthesis: only literal numbers, since bash evaluates names recursively.
 fn arithmetic(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usize, Refusal> {
     let refused = || Refusal::construct("$((", "compute the number yourself and write it");
     let mut depth = 0_usize;
@@ -256,14 +257,14 @@ fn arithmetic(chars: &[char], start: usize, units: &mut Vec<Unit>) -> Result<usi
     Err(unbalanced())
 }
 
-/// Whether `text` is a shell variable's name.
+/// Whether `text` is a valid name of a shell variable.
 pub fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
         && text.chars().all(|next| next == '_' || next.is_ascii_alphanumeric())
 }
 
-/// The index of the bracket that closes a `$(` whose text begins at `start`.
-/// Comments, here-documents and `case` patterns, which change what a bracket means, are refused inside.
+/// The index of the parenthesis that closes a `$(` whose text begins at `start`. Comments, here-documents and `case`
+/// patterns, which change the meaning of a parenthesis, are refused inside.
 fn closing(chars: &[char], start: usize) -> Result<usize, Refusal> {
     let mut depth = 0_usize;
     let mut at = start;
@@ -303,7 +304,7 @@ fn is_case(chars: &[char], at: usize) -> bool {
             .is_none_or(|before| " \t\n;&|({".contains(*before))
 }
 
-/// The index of the double quote that closes; expansions inside may hold quotes of their own.
+/// The index of the closing double quote; expansions inside may contain quotes of their own.
 fn skip_double(chars: &[char], start: usize) -> Result<usize, Refusal> {
     let mut at = start;
     while let Some(&here) = chars.get(at) {
@@ -323,7 +324,7 @@ fn skip_double(chars: &[char], start: usize) -> Result<usize, Refusal> {
 /// The index of the next `wanted`.
 ///
 /// # Errors
-/// `parse_error` when there is none.
+/// `parse_error` if there is none.
 pub fn find(chars: &[char], start: usize, wanted: char) -> Result<usize, Refusal> {
     chars[start.min(chars.len())..]
         .iter()

@@ -1,4 +1,4 @@
-//! What one value of a given class does: files, hosts, programs, and what speaks against it. Knows no option.
+//! Determines what one value of a given class means: files, hosts, programs, and concerns.
 
 use super::plain::is_plain;
 use super::scope::{State, Walk};
@@ -14,43 +14,43 @@ pub struct Used {
     pub reads: Vec<FileUse>,
     pub writes: Vec<FileUse>,
     pub hosts: Vec<String>,
-    /// By index of the word.
+    /// Concerns, with the index of their word.
     pub concerns: Vec<(usize, Refusal)>,
-    /// Commands inside (`find -exec`).
+    /// Embedded commands (`find -exec`).
     pub inner: Vec<Vec<Word>>,
     pub passed_over: Vec<usize>,
     pub reach: Reach,
-    /// Why the command can be ruled only at its exec.
+    /// Why the command can be ruled on only at its exec.
     pub deferred: Option<Refusal>,
     pub effect: Effect,
-    /// What a build tool is asked to make, by index.
+    /// Indices of the targets of a build tool.
     pub targets: Vec<usize>,
-    /// Options of a program without a profile, by index.
+    /// Indices of the options of a program without a profile.
     pub options: Vec<usize>,
 }
 
-/// One pass over the words.
+/// The state of one pass over the words.
 pub struct Pass<'a, 'b> {
     pub walk: &'a Walk<'b>,
     pub state: &'a State,
     pub words: &'a [Word],
     pub used: Used,
-    /// Operands, with the index of their word.
+    /// Operands with the index of their word.
     pub operands: Vec<(usize, Word)>,
     /// Names of the options that were given.
     pub given: Vec<String>,
 }
 
-/// The place of a concern that no words of a rule can lift, only `args: any`.
+/// The index of a concern that no word of a rule can lift, only `args: any`.
 pub const NEVER_SPELLED: usize = usize::MAX;
 
-/// Notes what speaks against the word at `at`.
+/// Records a concern about the word at `at`.
 pub fn concern(pass: &mut Pass<'_, '_>, at: usize, code: &str, reason: &str) {
     let refusal = Refusal::new(code, reason, "use another form, or set `args: any` on the rule");
     pass.used.concerns.push((at, refusal));
 }
 
-/// Notes that the word at `at` is not known: the command is ruled at its exec, or refused where that cannot be.
+/// Records that the word at `at` is unknown: the command is ruled on at its exec, or refused if execs are not judged.
 pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
     let text = pass.words.get(at).map_or("", |word| word.text.as_str());
     let reason = format!("what `{text}` becomes is not known before the command runs");
@@ -65,7 +65,7 @@ pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
     }
 }
 
-/// A target of copies: the file itself, or the names below it when it is a directory.
+/// The target of copies: the file itself, or the names below it if it is a directory.
 pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &Word, sources: &[Word]) {
     take(pass, Class::Out, at, word);
     if remote(&word.text) {
@@ -109,13 +109,13 @@ fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// Takes one value of the given class.
+/// Handles one value of the given class.
 pub fn take(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
     match class {
-        // A glob shows the names that it matches, whatever the program does with them.
+        // A glob reveals the names that it matches, whatever the program does with them.
         Class::Free if word.kind == WordKind::Glob && leaves(word) => read(pass, at, word),
         Class::Free | Class::Into => {}
-        // `@file` holds more arguments for many programs.
+        // For many programs `@file` contains further arguments.
         Class::In | Class::Formatted | Class::Archive if word.text.starts_with('@') => {
             concern(
                 pass,
@@ -205,7 +205,7 @@ fn database(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// What a copier reads or writes: here, on another machine, or in a store.
+/// What a copying program reads or writes: locally, on another machine, or in an object store.
 fn transferred(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
     let text = word.exact().unwrap_or_default();
     match text.split_once("://") {
@@ -217,7 +217,7 @@ fn transferred(pass: &mut Pass<'_, '_>, class: Class, at: usize, word: &Word) {
     }
 }
 
-/// Commands of the client itself, behind a backslash or a dot, run programs and write files.
+/// Refuses the client's own commands, which begin with a backslash or a dot, and can run programs and write files.
 fn plain_sql(text: &str) -> Result<(), String> {
     let dotted = text.lines().any(|line| line.trim_start().starts_with('.'));
     let into = text.to_ascii_lowercase();
@@ -243,7 +243,7 @@ fn plain_sql(text: &str) -> Result<(), String> {
     }
 }
 
-/// The host that a word names: of a URL of any scheme, of `user@host:path`, or the word itself.
+/// The host that a word names: in a URL of any scheme, in `user@host:path`, or the word itself.
 fn host(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     let Some(text) = word.exact() else {
         return defer(pass, at);
@@ -255,7 +255,7 @@ fn host(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     match host.is_empty() {
         // `/run/postgresql`, `unix:///…`: a socket, which is a file.
         true => loose(pass, at, word),
-        // Rules grant a host over https; which protocol the program speaks is its own affair.
+        // Rules grant hosts in the form of https URLs, whatever protocol the program uses.
         false => pass.used.hosts.push(format!("https://{host}")),
     }
 }
@@ -266,12 +266,13 @@ fn is_web(url: &str) -> bool {
         .is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
 }
 
-/// A program in a language that has a reader of its own.
+/// A program in a language that has its own reader here.
 fn program(pass: &mut Pass<'_, '_>, at: usize, word: &Word, name: &str, check: fn(&str) -> Result<(), String>) {
     let Some(text) = word.exact() else {
         return defer(pass, at);
     };
-    // What such a program starts is judged at its exec, and it can write only what is granted: there is nothing left to guess.
+    // The programs that it starts are judged at their exec, and it can write only what is granted, so its text need not
+    // be read.
     if pass.walk.grants.witness && name != "jq" {
         return;
     }
@@ -299,7 +300,7 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
         return read(pass, at, word);
     };
     let text = text.strip_prefix('^').unwrap_or(text);
-    // `:0:path` and `-L :function:path` have two colons; a path may hold one itself.
+    // `:0:path` and `-L :function:path` have two colons; a path may contain one itself.
     let first = text.split_once(':').map_or(text, |(_, path)| path);
     let last = text.rsplit_once(':').map_or(text, |(_, path)| path);
     for path in [first, last] {
@@ -310,7 +311,7 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// What git brings back from a revision when it is a path, and reads when it is a revision.
+/// An argument that git restores if it is a path, and reads if it is a revision.
 fn change(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     let there = |found: &FileUse| {
         let known = |place: &Place| place.found != Found::Nothing || protected::entry_of(&place.path).is_some();
@@ -322,7 +323,7 @@ fn change(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// A formatter's operand that is protected is a file that it writes.
+/// A protected operand of a formatter counts as a file that it writes.
 fn guarded(pass: &mut Pass<'_, '_>, word: &Word) {
     let uses = place::uses(pass.walk, pass.state, word).unwrap_or_default();
     let held = |found: &FileUse| {
@@ -332,7 +333,7 @@ fn guarded(pass: &mut Pass<'_, '_>, word: &Word) {
     simple::add(&mut pass.used.writes, uses.into_iter().filter(held).collect());
 }
 
-/// A pattern of file names reads the secret-like names that it is made for; one that leaves names out reads nothing.
+/// A pattern of file names reads the secret-like names that it is made for; an excluding pattern reads nothing.
 fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     let before = at
         .checked_sub(2)
@@ -361,12 +362,12 @@ fn name_pattern(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// Whether a pattern lies, or may lie, outside the directory of the command.
+/// Whether a pattern is, or may be, outside the directory of the command.
 fn leaves(word: &Word) -> bool {
     word.text.starts_with(['/', '~']) || word.text.contains("..")
 }
 
-/// `if=FILE` is read, `of=FILE` written.
+/// `if=FILE` is read, `of=FILE` is written.
 fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     const DEVICES: [&str; 2] = ["/dev/random", "/dev/urandom"];
     match word.exact().and_then(|text| text.split_once('=')) {
@@ -380,7 +381,7 @@ fn copied(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// `host:path`, as archivers and copiers read it.
+/// Whether it has the form `host:path` of archivers and copying programs.
 fn remote(text: &str) -> bool {
     text.split('/').next().is_some_and(|first| first.contains(':'))
 }
@@ -393,7 +394,7 @@ pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// A directory that is made: a rule about what lies in it (`build/**`) covers it.
+/// A directory that is created: a rule for its contents (`build/**`) covers it.
 fn made(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     let before = pass.used.writes.len();
     write(pass, at, word);
@@ -407,7 +408,7 @@ fn made(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     }
 }
 
-/// A word of which only this is known: where it names a path, alone or behind an option, that is read.
+/// A word without a known meaning: if it is a path, alone or attached to an option, that path is read.
 pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
     let Some(text) = word.exact() else {
         return read(pass, at, word);
@@ -417,7 +418,7 @@ pub fn loose(pass: &mut Pass<'_, '_>, at: usize, word: &Word) {
         return;
     }
     let value = text.split_once('=').map_or(text, |(_, value)| value);
-    // `-I/usr/include`: a path may be glued to its option.
+    // `-I/usr/include`: a path may be attached to its option.
     let glued = || value.find(['/', '~']).map_or("", |slash| &value[slash..]);
     let value = if value.starts_with('-') { glued() } else { value };
     let exists = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found != Found::Nothing);

@@ -1,4 +1,5 @@
-//! Walks a syntax tree: lists, pipes, groups, loops, branches, substitutions. Follows the directory; leaves simple commands to `simple`.
+//! Walks a syntax tree (lists, pipelines, groups, loops, branches, substitutions) and tracks the directory; `simple`
+//! reads the simple commands.
 
 use super::redirect::{self, Redirects};
 use super::scope::{Dirs, Ends, MAX_NESTED, State, Walk};
@@ -9,10 +10,10 @@ use brush_parser::ast::{
     Pipeline, RedirectList, SeparatorOperator, WhileOrUntilClauseCommand,
 };
 
-/// Simple commands in one text, those of its substitutions included.
+/// The most simple commands in one text, including those of its substitutions.
 const MAX_COMMANDS: usize = 200;
 
-/// Reads a whole text. See [`super::read`].
+/// Reads a complete text. See [`super::read`].
 ///
 /// # Errors
 /// A [`Refusal`].
@@ -29,7 +30,7 @@ pub fn read(text: &str, dir: &str, terrain: &Terrain<'_>, grants: &Grants<'_>) -
     Ok(walk.reading)
 }
 
-/// Reads the words of a program that is executed. See [`super::read_argv`].
+/// Reads the arguments of a program at its exec. See [`super::read_argv`].
 ///
 /// # Errors
 /// A [`Refusal`].
@@ -41,7 +42,7 @@ pub fn read_argv(
     grants: &Grants<'_>,
 ) -> Result<Reading, Refusal> {
     let mut state = start(dir, terrain)?;
-    // What comes in on its standard input is not known here.
+    // What it receives on standard input is unknown here.
     state.fed = true;
     let mut walk = Walk {
         executed: Some(program.to_owned()),
@@ -64,7 +65,7 @@ fn start(dir: &str, terrain: &Terrain<'_>) -> Result<State, Refusal> {
     Ok(State::new(Dirs::Of(vec![start.path])))
 }
 
-/// Scans, parses, walks `walk.text`, and asks the second opinion.
+/// Scans, parses and walks `walk.text`, and compares with the second parser.
 ///
 /// # Errors
 /// A [`Refusal`].
@@ -82,7 +83,7 @@ pub fn whole(walk: &mut Walk<'_>, state: &State) -> Result<(), Refusal> {
     agree::check(&seen, &walk.names, &walk.targets)
 }
 
-/// A line that opens a here-document may hold no expansion: the parsers lose it there.
+/// A line that opens a here-document may contain no expansion: the parsers miss it there.
 fn heredoc_lines(text: &str) -> Result<(), Refusal> {
     let opens = |line: &&str| line.replace("<<<", "").contains("<<");
     for line in text.lines().filter(opens) {
@@ -127,7 +128,7 @@ pub fn substitution(walk: &mut Walk<'_>, state: &State, text: &str) -> Result<()
 /// A [`Refusal`].
 pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Result<Ends, Refusal> {
     if state.dirs.is_nowhere() {
-        // Behind an `exit`: judged as if it ran from the root.
+        // After an `exit`: judged as if it ran in the root.
         state.dirs = Dirs::Of(vec![String::new()]);
     }
     let mut ends = Ends::stay(state);
@@ -166,7 +167,7 @@ pub fn list(walk: &mut Walk<'_>, state: &mut State, list: &CompoundList) -> Resu
     Ok(ends)
 }
 
-/// Behind an `exit` nothing runs; it is judged all the same, from the start of the list.
+/// Nothing runs after an `exit`; it is judged nevertheless, from the start of the list.
 fn reached(dirs: Dirs, start: &Dirs) -> Dirs {
     if dirs.is_nowhere() { start.clone() } else { dirs }
 }
@@ -180,7 +181,7 @@ fn pipeline(walk: &mut Walk<'_>, state: &mut State, pipeline: &Pipeline) -> Resu
         return Ok(ends);
     }
     for (index, stage) in pipeline.seq.iter().enumerate() {
-        // Each stage is a subshell: what it changes is gone behind it.
+        // Each stage is a subshell: its changes end with it.
         let mut inner = State {
             fed: state.fed || index > 0,
             ..state.clone()
@@ -282,7 +283,7 @@ fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> R
             words::evaluate_one(walk, state, &pattern.value)?;
         }
         if let Some(body) = &item.cmd {
-            // `;&` and `;;&` fall into the next: it may start wherever any other ended.
+            // `;&` and `;;&` continue with the next item: it may start wherever any other one ended.
             state.dirs = dirs.clone();
             dirs = dirs.union(&list(walk, state, body)?.all()?)?;
         }
@@ -291,7 +292,7 @@ fn case(walk: &mut Walk<'_>, state: &mut State, clause: &CaseClauseCommand) -> R
     Ok(anyhow(dirs))
 }
 
-/// `for name in words`.
+/// Reads `for name in words`.
 fn over_words(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand) -> Result<Ends, Refusal> {
     let name = clause.variable_name.as_str();
     if !assign::may_be_set(name) {
@@ -309,7 +310,7 @@ fn over_words(walk: &mut Walk<'_>, state: &mut State, clause: &ForClauseCommand)
     again(walk, state, &start, ends, &clause.body.list)
 }
 
-/// A loop whose body may end in another directory than it starts in is read once more from anywhere.
+/// Reads a loop again from any directory if its body may end in another directory than it started in.
 fn again(
     walk: &mut Walk<'_>,
     state: &mut State,
@@ -332,7 +333,7 @@ fn again(
     Ok(anyhow(Dirs::Unknown))
 }
 
-/// `while` and `until`.
+/// Reads `while` and `until`.
 fn on_condition(walk: &mut Walk<'_>, state: &mut State, clause: &WhileOrUntilClauseCommand) -> Result<Ends, Refusal> {
     let start = state.dirs.clone();
     let mut condition = State {

@@ -1,10 +1,10 @@
-//! Makes words of their source: what is literal, what is a pattern, what is known only when the shell expands it. Knows no program.
+//! Evaluates the source of words: what is literal, what is a glob, and what is known only when the shell expands it.
 
 use super::scope::{State, Walk};
 use super::units::{Unit, split};
 use super::{Refusal, Word, WordKind, braces, walk};
 
-/// The words that the source of one word becomes (braces make several).
+/// The words that result from the source of one word (braces can make several).
 ///
 /// # Errors
 /// A refused construct, or a refusal of a command inside a substitution.
@@ -13,19 +13,19 @@ pub fn evaluate(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Vec<
     Ok(braces::expand(units)?.iter().map(|units| word(units, source)).collect())
 }
 
-/// The single word that a position without brace expansion holds: assignment values, redirect targets, patterns.
+/// The single word in a position without brace expansion: assignment values, redirection targets, patterns.
 ///
 /// # Errors
-/// As [`evaluate`].
+/// Like [`evaluate`].
 pub fn evaluate_one(walk: &mut Walk<'_>, state: &State, source: &str) -> Result<Word, Refusal> {
     let units = resolve(walk, state, split(source)?)?;
     Ok(word(&units, source))
 }
 
-/// Looks at each expansion in `units`, walking substitutions.
+/// Checks each expansion in `units`, and reads the commands of substitutions.
 ///
 /// # Errors
-/// As [`evaluate`].
+/// Like [`evaluate`].
 pub fn resolve(walk: &mut Walk<'_>, state: &State, units: Vec<Unit>) -> Result<Vec<Unit>, Refusal> {
     let mut resolved = Vec::with_capacity(units.len());
     for unit in units {
@@ -50,7 +50,7 @@ pub fn resolve(walk: &mut Walk<'_>, state: &State, units: Vec<Unit>) -> Result<V
     Ok(resolved)
 }
 
-/// Whether a variable's name says that its value is a secret.
+/// Whether a variable's name suggests that its value is a secret.
 pub fn looks_secret(name: &str) -> bool {
     const MARKS: [&str; 8] = [
         "TOKEN",
@@ -66,11 +66,11 @@ pub fn looks_secret(name: &str) -> bool {
     MARKS.iter().any(|mark| name.contains(mark)) || name.ends_with("_KEY") || name == "KEY" || name.starts_with("AWS_")
 }
 
-/// One word of resolved units.
+/// Makes one word of resolved units.
 fn word(units: &[Unit], source: &str) -> Word {
     let is_expansion = |unit: &Unit| matches!(unit, Unit::Expansion);
     let glob = is_glob(units);
-    // A pattern with a quoted backslash is read differently by different matchers.
+    // Matchers disagree on a pattern with a quoted backslash.
     let backslash = |unit: &Unit| matches!(unit, Unit::Char { value: '\\', .. });
     if units.iter().any(is_expansion) || (glob && units.iter().any(backslash)) {
         let literal = units.iter().take_while(|unit| !is_expansion(unit));
@@ -103,7 +103,7 @@ fn is_glob(units: &[Unit]) -> bool {
     })
 }
 
-/// The text; in a pattern, quoted pattern characters stand in brackets.
+/// The text; in a pattern, quoted special characters are put in brackets.
 fn literal(units: &[Unit], glob: bool) -> String {
     let mut text = String::new();
     for unit in units {

@@ -1,29 +1,30 @@
-//! Programs that run the command given as their operands: seen through, by an exact grammar. An operand that does not fit is a concern.
+//! Programs that run the command given as their operands: removed by an exact grammar of their options. An operand that
+//! does not match the grammar is a concern.
 
 use super::scope::Walk;
 use super::{Refusal, Word, WordKind, assign};
 
-/// What stands behind a program's name.
+/// What follows a program's name.
 pub enum Step {
-    /// Not a wrapper, or one without a command.
+    /// No wrapper, or one without a command.
     Plain,
     /// A command inside a command.
     Inner(Vec<Word>),
-    /// A text for a shell.
+    /// A shell text.
     Text(String),
-    /// A wrapper whose options are not understood: the command stays hidden.
+    /// A wrapper whose options are not understood, so that its command is unknown.
     Odd(usize, Refusal),
 }
 
-/// The options of one wrapper.
+/// The options of a wrapper.
 struct Grammar {
     name: &'static str,
     flags: &'static [&'static str],
-    /// With a value: the next word, or attached (`-n5`, `--adjustment=5`).
+    /// Options with a value: the next word, or attached (`-n5`, `--adjustment=5`).
     valued: &'static [&'static str],
-    /// Words between the options and the command.
+    /// Number of words between the options and the command.
     operands: usize,
-    /// `-5` is an option.
+    /// Whether `-5` is an option.
     numbers: bool,
 }
 
@@ -109,7 +110,7 @@ const GRAMMARS: [Grammar; 8] = [
     },
 ];
 
-/// Programs that run others and are never seen through: a deny rule looks behind them all the same.
+/// Programs that run others but are not treated as wrappers: deny rules examine their operands nevertheless.
 pub const LAUNCHERS: [&str; 44] = [
     "sudo",
     "doas",
@@ -163,7 +164,7 @@ pub fn is_wrapper(program: &str) -> bool {
         || GRAMMARS.iter().any(|one| one.name == program)
 }
 
-/// Looks behind the first word.
+/// Interprets the words after the first one.
 ///
 /// # Errors
 /// `assignment:*` for names that `env` may not set or remove.
@@ -206,7 +207,7 @@ fn plain(grammar: &Grammar, words: &[Word]) -> Step {
     }
 }
 
-/// The index of the first word that is no option, or of the one that is not understood.
+/// The index of the first word that is not an option, or of the first one that is not understood.
 fn skip_options(grammar: &Grammar, words: &[Word]) -> Result<usize, usize> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
@@ -242,7 +243,8 @@ fn env(walk: &mut Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.exact() {
-            // Without the variables that are set for commands, git and others would read the machine's own settings.
+            // Without the variables that are set for commands, git and other programs would read the machine's own
+            // settings.
             Some("-i" | "-" | "--ignore-environment") => return Err(assign::removed("-i")),
             Some("-u" | "--unset") => {
                 let Some(name) = words.get(at + 1).and_then(Word::exact) else {
@@ -282,7 +284,7 @@ fn env(walk: &mut Walk<'_>, words: &[Word]) -> Result<Step, Refusal> {
     Ok(Step::Inner(words[at..].to_vec()))
 }
 
-/// `bash -c TEXT` and nothing more; other uses are those of a plain program.
+/// Only `bash -c TEXT` is interpreted; other uses are those of an ordinary program.
 fn shell(words: &[Word]) -> Step {
     let mut at = 1;
     let mut text_follows = false;
@@ -294,7 +296,7 @@ fn shell(words: &[Word]) -> Step {
             {
                 at += 1
             }
-            // `+x` switches an option off; the text still follows.
+            // `+x` turns an option off; the text still follows.
             _ if text.starts_with('+') && text.len() > 1 && text[1..].chars().all(|flag| "eux".contains(flag)) => {}
             _ if text.starts_with('-') && text.len() > 1 && text[1..].chars().all(|flag| "ceux".contains(flag)) => {
                 text_follows |= text.contains('c');
@@ -327,7 +329,7 @@ fn xargs(words: &[Word]) -> Step {
     let Some(grammar) = GRAMMARS.iter().find(|grammar| grammar.name == "xargs") else {
         return Step::Plain;
     };
-    // `-I MARK` stands before the command and changes where the values go.
+    // `-I MARK` precedes the command and determines where the values are inserted.
     let mark_at = words.iter().position(|word| word.text.starts_with("-I"));
     let mut mark = None;
     let mut rest = words.to_vec();
@@ -365,7 +367,7 @@ fn xargs(words: &[Word]) -> Step {
     }
 }
 
-/// A word in which `mark` is replaced by a value that comes later.
+/// A word in which `mark` is replaced by an unknown value.
 pub fn filled(word: &Word, mark: &str) -> Word {
     match word.text.split_once(mark) {
         Some((head, _)) if word.kind != WordKind::Unknown => Word::unknown(&word.text, head),

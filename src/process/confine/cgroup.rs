@@ -1,5 +1,5 @@
-//! Control groups that bound the processes and the memory of one command's tree, where this user may make them: a hierarchy of the
-//! first version, or a subtree of the second that is ours. What cannot be had is left to whoever looks at the tree.
+//! Control groups that limit processes and memory of one command's tree, where this user may create them: a cgroup v1
+//! hierarchy, or a delegated subtree of cgroup v2. Limits that no group can enforce are left to polling.
 
 use rustix::fs::getxattr;
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How the names of our groups begin.
+/// Prefix of the names of groups made by this program.
 const PREFIX: &str = "overnight-";
-/// An empty group of this age was left by a helper that was killed; a younger one may just be entered.
+/// An empty group of this age was left behind by a killed helper; a younger one may be about to be entered.
 const LEFT: Duration = Duration::from_secs(60);
 /// Where the hierarchies are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What a group bounds.
+/// A resource that a group limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Controller {
     Processes,
@@ -33,7 +33,7 @@ impl Controller {
         }
     }
 
-    /// The file of its limit.
+    /// The file that sets its limit.
     fn file(self, unified: bool) -> &'static str {
         match (self, unified) {
             (Controller::Processes, _) => "pids.max",
@@ -43,29 +43,31 @@ impl Controller {
     }
 }
 
-/// Groups of our own for one tree; removed when dropped, which needs them to be empty.
+/// The groups of one tree; removed on drop, which requires them to be empty.
 #[derive(Default)]
 pub(super) struct Groups {
     dirs: Vec<PathBuf>,
-    /// Open files through which a process enters, also from where they cannot be seen.
+    /// Open `cgroup.procs` files, through which a process can enter even where the groups are not visible.
     doors: Vec<File>,
     pub holds_processes: bool,
-    /// The count of processes that the kernel ended for this tree's memory; `None` when no group bounds it.
+    /// The counter of processes that the kernel killed because this tree ran out of memory; `None` when no group limits
+    /// memory.
     killed: Option<File>,
 }
 
-/// A place for groups.
+/// A directory in which groups can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Base {
     dir: PathBuf,
-    /// Of the second version, in which one group bounds everything.
+    /// Whether it is cgroup v2, where one group has all controllers.
     unified: bool,
-    /// Of the first version: what this hierarchy bounds.
+    /// For cgroup v1: the controller of this hierarchy.
     controller: Option<Controller>,
 }
 
 impl Groups {
-    /// New groups with at most `processes` processes and threads, and `memory` bytes; as much of it as can be had.
+    /// Creates groups with at most `processes` processes and threads and `memory` bytes, as far as this is possible
+    /// here.
     pub fn make(processes: u64, memory: u64) -> Self {
         let mut groups = Self::default();
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -102,7 +104,7 @@ impl Groups {
                 Controller::Processes => processes,
                 Controller::Memory => memory,
             };
-            // Opened without making it: outside of a hierarchy this must not become an ordinary file.
+            // Opened without O_CREAT: outside of a hierarchy this must not create a regular file.
             if put(&dir.join(controller.file(base.unified)), &limit.to_string()) {
                 held.push(controller);
             }
@@ -124,20 +126,20 @@ impl Groups {
         }
     }
 
-    /// Whether a group bounds the memory.
+    /// Whether a group limits the memory.
     pub fn holds_memory(&self) -> bool {
         self.killed.is_some()
     }
 
-    /// Puts the calling process in; its children follow.
+    /// Moves the calling process into the groups; its children inherit them.
     ///
     /// # Errors
-    /// The kernel refuses for one of the groups: this process is held by none of the rest.
+    /// The kernel refuses one of the groups; the process then enters none of the remaining ones.
     pub fn enter(&self) -> std::io::Result<()> {
         self.doors.iter().try_for_each(|door| door.write_all_at(b"0", 0))
     }
 
-    /// Whether the kernel ended a process because the tree had used up its memory.
+    /// Whether the kernel killed a process because the tree ran out of memory.
     pub fn ran_out(&self) -> bool {
         let mut text = [0_u8; 4096];
         let read = self.killed.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
@@ -153,9 +155,10 @@ impl Drop for Groups {
     }
 }
 
-/// What goes with a limit on memory: no swap in its place, the whole tree at once. The file that counts who was ended.
+/// Settings that go with a memory limit: no use of swap, and the OOM killer kills the whole group. Returns the file
+/// with the OOM kill counter.
 fn bound_memory(dir: &Path, unified: bool, limit: u64) -> Option<File> {
-    // A machine without swap, or that does not count it, has none of these.
+    // Missing on a machine without swap or without swap accounting.
     match unified {
         true => {
             put(&dir.join("memory.swap.max"), "0");
@@ -174,7 +177,8 @@ fn put(path: &Path, text: &str) -> bool {
     file.is_ok_and(|file| file.write_all_at(text.as_bytes(), 0).is_ok())
 }
 
-/// Lets groups below have these controllers. Refused where processes live beside them; then the group has none and is given up.
+/// Enables these controllers for child groups. The kernel refuses if the group has processes of its own; then its
+/// children have no controllers and are not used.
 fn enable(dir: &Path, wanted: &[Controller]) {
     let file = dir.join("cgroup.subtree_control");
     let enabled = std::fs::read_to_string(&file).unwrap_or_default();
@@ -186,7 +190,7 @@ fn enable(dir: &Path, wanted: &[Controller]) {
 }
 
 fn remove(dir: &Path) {
-    // The kernel may take a moment to let go of the last process.
+    // The kernel may need a moment to release the last process.
     for _ in 0..50 {
         if std::fs::remove_dir(dir).is_ok() {
             return;
@@ -195,13 +199,13 @@ fn remove(dir: &Path) {
     }
 }
 
-/// Sixteen digits that no other group has.
+/// Sixteen hexadecimal digits that no other group has.
 fn fresh() -> String {
-    // Keys of a hasher are random; a name that is taken would make no group.
+    // Hasher keys are random; if a name is taken, creating the group fails.
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-/// Removes what a killed helper left. A group with processes in it cannot be removed.
+/// Removes groups left by a killed helper. The kernel refuses to remove a group with processes in it.
 fn sweep(base: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
@@ -215,15 +219,15 @@ fn sweep(base: &Path) {
     }
 }
 
-/// Places for groups below our own group, in the order of trial. A group of the second version that holds processes can have no
-/// bounded groups below it; its parent can, where a service manager has handed that over to us.
+/// Directories for groups relative to the group of this process, in the order in which they are tried. A v2 group with
+/// processes cannot have child groups with controllers; its parent can, if a service manager has delegated it.
 fn bases(own: &str, root: &Path) -> Vec<Base> {
     let place = |line: &str| {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let path = path.trim_start_matches('/');
         if controllers.is_empty() {
-            // Beside the first version it is mounted a directory deeper.
+            // In hybrid mode v2 is mounted one directory deeper.
             let root = Some(root.join("unified"))
                 .filter(|root| root.is_dir())
                 .unwrap_or(root.to_owned());
@@ -249,7 +253,8 @@ fn bases(own: &str, root: &Path) -> Vec<Base> {
     own.lines().filter_map(place).flatten().collect()
 }
 
-/// The directory of a group. In a container the path is that of the machine, and the own group lies at the root.
+/// The directory of a group. In a container the path may be the host's, and the container's own group is mounted at the
+/// root.
 fn inside(root: &Path, path: &str) -> PathBuf {
     let dir = root.join(path);
     match dir.is_dir() {
@@ -258,7 +263,7 @@ fn inside(root: &Path, path: &str) -> PathBuf {
     }
 }
 
-/// Whether a service manager marked the group as handed over (systemd, `Delegate=`).
+/// Whether a service manager marked the group as delegated (systemd, `Delegate=`).
 fn is_delegated(dir: &Path) -> bool {
     ["user.delegate", "trusted.delegate"].into_iter().any(|name| {
         let mut value = [0_u8; 8];
@@ -266,7 +271,7 @@ fn is_delegated(dir: &Path) -> bool {
     })
 }
 
-/// Whether the memory of a tree can be bounded by a group here; makes one and removes it.
+/// Whether a group can limit a tree's memory here; creates one and removes it.
 pub(crate) fn memory_can_be_grouped() -> bool {
     Groups::make(1_000, 1 << 30).holds_memory()
 }

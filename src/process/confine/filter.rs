@@ -1,4 +1,4 @@
-//! The system calls that a confined command may not make. Knows no paths.
+//! The seccomp filter of a confined command: the system calls that it may not make.
 
 use super::spec::Spec;
 use super::step;
@@ -9,8 +9,8 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Refused whatever their arguments: other processes' memory, mounts, namespaces, the kernel's own settings, and
-/// interfaces large enough to hide a hole.
+/// Denied whatever their arguments: other processes' memory, mounts, namespaces, kernel settings, and interfaces with a
+/// large attack surface.
 const REFUSED: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -63,7 +63,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
-/// Refused at `landlock`, where the machine's are also the command's: System V and POSIX memory, semaphores and queues.
+/// Denied at `landlock`, where the command shares these with the machine: System V and POSIX shared memory, semaphores
+/// and message queues.
 const MACHINE_WIDE: &[i64] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -85,7 +86,7 @@ const MACHINE_WIDE: &[i64] = &[
     libc::SYS_mq_getsetattr,
 ];
 
-/// Calls that set how a process is scheduled; the first argument names it.
+/// Calls that set how a process is scheduled; the first argument is its PID.
 const SCHEDULING: &[i64] = &[
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setattr,
@@ -106,14 +107,14 @@ const REFUSED_HERE: &[i64] = &[libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_modif
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// Flags of `clone` that make a namespace.
+/// The flags of `clone` that create a namespace.
 const NEW_NAMESPACES: u64 = 0x7e02_0080;
-/// Modes with which a program takes the rights of its owner or group.
+/// The mode bits set-user-ID and set-group-ID.
 const SET_ID: u64 = 0o6000;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Puts the filters in place. Needs no-new-privileges.
+/// Installs the filters. Requires no-new-privileges.
 pub(super) fn apply(spec: &Spec) -> Result<(), String> {
     let programs = step("building the filter", build(spec.level, spec.reach.sockets))?;
     for program in &programs {
@@ -122,7 +123,7 @@ pub(super) fn apply(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// `unix` says whether Unix sockets may be made at `full`.
+/// `unix` says whether the command may create Unix sockets at `full`.
 fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error> {
     let mut rules: Rules = REFUSED
         .iter()
@@ -130,9 +131,9 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
         .map(|call| (*call, Vec::new()))
         .collect();
     rules.insert(libc::SYS_clone, masks(0, NEW_NAMESPACES)?);
-    // Terminal input can be forged through these two.
+    // These two ioctls can inject terminal input.
     rules.insert(libc::SYS_ioctl, vec![low(1, libc::TIOCSTI)?, low(1, libc::TIOCLINUX)?]);
-    // The mark by which a tree is found again.
+    // The soft limit that carries the mark of a tree.
     let locks = low(0, u64::from(libc::RLIMIT_LOCKS))?;
     rules.insert(libc::SYS_setrlimit, vec![locks]);
     let sets = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
@@ -142,7 +143,8 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
         SeccompCmpOp::Eq,
         u64::from(libc::RLIMIT_LOCKS),
     )?;
-    // Of another process: its limits may be read, not set. At `full` that could be the process that tells how the command ended.
+    // The limits of another process may be read but not set. At `full` that process could be the one that reports how
+    // the command ended.
     rules.insert(
         libc::SYS_prlimit64,
         vec![
@@ -156,7 +158,8 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
         machine_wide(&mut rules)?;
     }
     let refuse = program(rules, libc::EPERM.unsigned_abs())?;
-    // Its flags lie in memory, where a filter cannot look; with this answer the C library falls back to `clone`.
+    // The flags of `clone3` are in memory, which a filter cannot read; after ENOSYS the C library falls back to
+    // `clone`.
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok(vec![
         refuse,
@@ -165,11 +168,12 @@ fn build(level: Level, unix: bool) -> Result<Vec<BpfProgram>, seccompiler::Error
     ])
 }
 
-/// What namespaces keep apart at `full`: priorities, processors and limits of other processes, and memory, semaphores and queues of
-/// the whole machine. And the settings of files that are set through a descriptor which only reads.
+/// Restricts what namespaces separate at `full`: priorities, CPU affinity and limits of other processes, and the
+/// machine's System V and POSIX objects. Also denies changing file settings through a descriptor that was opened only
+/// for reading.
 ///
-/// A process is named by 0 here when it means itself. That keeps a thread from setting another one of its own process, which
-/// libraries do to bind threads to processors: they go on without it.
+/// A process may name only itself, as 0. This keeps a thread from changing another thread of its own process, which
+/// some libraries do to bind threads to CPUs; they continue without it.
 fn machine_wide(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     for call in MACHINE_WIDE {
         rules.insert(*call, Vec::new());
@@ -181,7 +185,7 @@ fn machine_wide(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     for call in SCHEDULING {
         rules.insert(*call, vec![SeccompRule::new(vec![not(0, 0)?])?]);
     }
-    // Of its group, of its user, or of another process.
+    // Denied for a process group, a user, or another process.
     for (call, itself) in [
         (libc::SYS_setpriority, u64::from(libc::PRIO_PROCESS)),
         (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS),
@@ -198,12 +202,12 @@ fn machine_wide(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     Ok(())
 }
 
-/// No file gets the rights of its owner.
+/// Denies the mode bits set-user-ID and set-group-ID.
 fn modes(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     let mut with_mode = vec![
         (libc::SYS_fchmod, 1),
         (libc::SYS_fchmodat, 2),
-        // fchmodat2, which the C library's names lack.
+        // `fchmodat2`, for which the C library has no constant.
         (452, 2),
         (libc::SYS_openat, 3),
         (libc::SYS_mknodat, 2),
@@ -221,11 +225,12 @@ fn modes(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     Ok(())
 }
 
-/// At `full` the network is the command's own and empty, so a server of a test may listen and be reached. At `landlock`
-/// there is one network for all: no socket but a connected pair (made by another call).
+/// Which sockets may be created. At `full` the network namespace is private and empty, so a test's server may listen
+/// and be reached. At `landlock` the network is the machine's: no socket except a connected pair (`socketpair`, another
+/// call).
 fn sockets(level: Level, unix: bool) -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let allowed: &[i32] = match level {
-        // Nobody can be reached through a socket in the workspace without one.
+        // Without a Unix socket the command cannot connect to a socket file in the workspace.
         Level::Full if !unix => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Level::Full | Level::None => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Level::Landlock => &[],
@@ -259,7 +264,7 @@ fn sockets(level: Level, unix: bool) -> Result<Vec<SeccompRule>, seccompiler::Er
     ])
 }
 
-/// One rule for each bit of `mask`: a filter compares, it cannot ask for "any of these bits".
+/// One rule for each bit of `mask`: a filter condition can compare values, but cannot test for "any of these bits".
 fn masks(argument: u8, mask: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let bits = (0..32).map(|bit| 1_u64 << bit).filter(|bit| mask & bit != 0);
     bits.map(|bit| {
@@ -269,7 +274,7 @@ fn masks(argument: u8, mask: u64) -> Result<Vec<SeccompRule>, seccompiler::Error
     .collect()
 }
 
-/// On x86-64 each call has a second number for programs with short pointers, which would pass every comparison.
+/// On x86-64 each call has a second number for x32 programs, which would match no rule.
 fn second_numbers() -> BpfProgram {
     let statement = |code: u32, jt: u8, k: u32| seccompiler::sock_filter {
         code: code as u16,

@@ -1,4 +1,5 @@
-//! The first process of a confined tree: starts the command, adopts orphans, ends all, tells how it ended. Builds no sandbox.
+//! The first process of a confined tree: starts the command, reaps orphans, kills all processes at the end, and reports
+//! how the command ended.
 
 use super::cgroup::Groups;
 use super::listener::{Handover, Listener};
@@ -15,15 +16,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long filters behind the command may go on.
+/// How long background processes of the command may continue after it has ended.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Starts the command and sees the tree to its end.
+/// Starts the command and supervises the tree to its end.
 pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(), String> {
     step("adopting orphans", set_child_subreaper(Some(getpid())))?;
     block_signals();
     let limit = limits::processes(spec, groups)?;
-    // A tree has one listener: where programs are judged at their exec, whoever does that answers these calls as well.
+    // A tree can have only one listener: if a witness judges execs, it also answers these calls.
     let mediated = spec.level == crate::process::Level::Landlock && !spec.witness;
     let handover = step("socket pair", mediated.then(Handover::new).transpose())?;
     let Some(command) = step("fork", fork())? else {
@@ -50,7 +51,7 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
     Ok(())
 }
 
-/// The command's own side: gives up rights, then becomes the program.
+/// The command's process: drops privileges, then executes the program.
 fn command(
     spec: &Spec,
     channel: &OwnedFd,
@@ -78,7 +79,7 @@ fn command(
             let (name, words) = argv
                 .split_first()
                 .map_or(("", argv.as_slice()), |(name, rest)| (name.as_str(), rest));
-            // The shell is the system's, not one that the tree has in a directory of `PATH`.
+            // Uses the system's shell, not one from a directory of `PATH` that the tree provides.
             let shells = ["/usr/bin/bash", "/bin/bash"].into_iter().filter(|_| name == "bash");
             let file = shells
                 .into_iter()
@@ -118,7 +119,7 @@ fn confine(spec: &Spec, limit: &limits::Processes, groups: &Groups) -> Result<()
     filter::apply(spec)
 }
 
-/// Seeing the tree to its end.
+/// Supervises the tree to its end.
 struct See<'a> {
     command: Pid,
     gone: Option<OwnedFd>,
@@ -130,7 +131,8 @@ struct See<'a> {
 }
 
 impl See<'_> {
-    /// Waits for the command, gives the rest a moment, ends it. The kernel's status word, and how many had to be ended.
+    /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and how
+    /// many processes had to be killed.
     fn through(&mut self) -> (i32, u32) {
         while !reap(self.command, &mut self.status) && self.status.is_none() {
             let patience = if self.watched.is_some() { 5 } else { 250 };
@@ -148,7 +150,7 @@ impl See<'_> {
         (self.status.unwrap_or(libc::SIGKILL), leftovers)
     }
 
-    /// Waits a while, for the command's end where that is still to come, and answers calls. `false` when the parent is gone.
+    /// Waits for a while, or until the command ends if `for_end`, and answers calls. `false` when the parent has died.
     fn wait(&self, patience: Duration, for_end: bool) -> bool {
         let mut fds = vec![PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::empty())];
         fds.extend(
@@ -179,7 +181,7 @@ impl See<'_> {
     }
 }
 
-/// Asks after all that have ended. `true` when no child is left.
+/// Reaps all children that have ended. `true` when no child is left.
 fn reap(command: Pid, status: &mut Option<i32>) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -204,16 +206,17 @@ fn others() -> Vec<i32> {
         .collect()
 }
 
-/// Holds the number of processes down where the kernel will not.
+/// Limits the number of processes by polling where the kernel does not.
 struct Watch {
     limit: u64,
-    /// Processes and threads of the machine at the beginning.
+    /// Processes and threads of the machine at the start.
     before: u64,
 }
 
 impl Watch {
     fn begin(limit: u64) -> Self {
-        // A storm must not starve the one that ends it. Only root is watched, and root may.
+        // A fork bomb must not starve the process that kills it. Only trees of root are polled, and root may raise its
+        // priority.
         let _ = rustix::process::setpriority_process(None, -15);
         Self {
             limit,
@@ -221,13 +224,13 @@ impl Watch {
         }
     }
 
-    /// The count of the whole machine is one small read; only when it has grown that much is ours looked at.
+    /// Reading the count of the whole machine is cheap; the tree is counted only when that has grown enough.
     fn is_over(&self) -> bool {
         machine() > self.before + self.limit && others().len() as u64 > self.limit
     }
 }
 
-/// Processes and threads of the machine; 0 when it will not say.
+/// Number of processes and threads of the machine; 0 if it is unknown.
 fn machine() -> u64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let total = text
@@ -237,7 +240,7 @@ fn machine() -> u64 {
     total.unwrap_or(0)
 }
 
-/// Ends every other process below us. How many there were.
+/// Kills every other process below this one. Returns how many there were.
 fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
     if reap(command, status) {
         return 0;
@@ -258,7 +261,7 @@ fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
     u32::try_from(found).unwrap_or(u32::MAX)
 }
 
-/// Only the command's tree shall hold its outputs open.
+/// Closes the outputs here: only the command's tree should keep them open.
 pub(super) fn let_go_of_outputs() {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     if let Ok(null) = null {
@@ -268,7 +271,7 @@ pub(super) fn let_go_of_outputs() {
     }
 }
 
-/// The polite signals are for the command; we end when it has.
+/// Blocks termination signals: they are meant for the command, and this process ends after it.
 #[expect(unsafe_code, reason = "the mask of a process has no safe interface")]
 pub(super) fn block_signals() {
     // SAFETY: the set is a local that is filled before it is used.

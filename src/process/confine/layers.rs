@@ -1,7 +1,8 @@
-//! Caches of the machine below a private writable layer: an overlay for each command. Decides not which.
+//! Mounts caches of the machine as overlays, with a private upper directory per command.
 //!
-//! Two overlays with one written part at the same time are not defined, so each living command has a slot of its own, held by a lock
-//! until its tree has ended. Commands that follow each other have the same slot, so what one fetches the next one finds.
+//! Two overlays must not share an upper directory at the same time (undefined behaviour), so each running command holds
+//! a slot of its own, locked until its tree has ended. Consecutive commands get the same slot, so one finds what the
+//! previous one fetched.
 
 use super::spec::Spec;
 use super::view::Piece;
@@ -17,10 +18,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Commands of one run that live at a time and have layers. A further one reads the caches and adds nothing.
+/// The most commands of one run that have layers at the same time. Further ones can read the caches but add nothing.
 const MOST_SLOTS: u32 = 64;
 
-/// Takes the layers along. What is returned holds the slot.
+/// Adds the layers to the view. The returned descriptor holds the slot.
 pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Option<OwnedFd> {
     let placed = &spec.placed;
     if placed.layers.is_empty() {
@@ -33,7 +34,7 @@ pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Option
             .as_ref()
             .ok()
             .and_then(|(dir, _)| piece(&dir.join(&layer.name), layer, writable));
-        // Without a slot the machine's own directory, read-only, is what is left.
+        // Without a slot, the machine's own directory is mounted read-only.
         if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, false)) {
             pieces.insert(layer.place.clone(), piece);
         }
@@ -41,7 +42,7 @@ pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Option
     slot.ok().map(|(_, held)| held)
 }
 
-/// The first slot that no living command holds.
+/// Locks the first slot that no running command holds.
 fn slot(dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     for number in 0..MOST_SLOTS {
         let at = dir.join(number.to_string());
@@ -61,7 +62,8 @@ fn make(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// One layer: the overlay; where there is nothing below or the two cannot be joined, the written part alone if that will do.
+/// One layer: the overlay; if the lower directory is missing or the overlay cannot be mounted, the upper directory
+/// alone, provided that the tool can work with it.
 fn piece(at: &Path, layer: &Layer, writable: bool) -> Option<Piece> {
     let (upper, work) = (at.join("upper"), at.join("work"));
     make(&upper).and_then(|()| make(&work)).ok()?;
@@ -72,8 +74,8 @@ fn piece(at: &Path, layer: &Layer, writable: bool) -> Option<Piece> {
     (layer.alone || !there).then(|| Piece::of(&upper, writable)).flatten()
 }
 
-/// An overlay that is mounted nowhere yet. The directories are named by descriptors: a name may hold what the options' own
-/// syntax does.
+/// A detached overlay mount. The directories are passed as descriptors, because a path could contain characters with a
+/// meaning in mount options.
 fn overlay(below: &Path, upper: &Path, work: &Path) -> io::Result<OwnedFd> {
     let dir = |path: &Path| {
         open(
@@ -89,7 +91,7 @@ fn overlay(below: &Path, upper: &Path, work: &Path) -> io::Result<OwnedFd> {
     fsconfig_set_string(&fs, "upperdir", named(&upper))?;
     fsconfig_set_string(&fs, "workdir", named(&work))?;
     fsconfig_set_string(&fs, "index", "off")?;
-    // Without privileges its notes lie in attributes of the user.
+    // Without privileges the overlay keeps its metadata in `user.*` attributes.
     fsconfig_set_flag(&fs, "userxattr")?;
     fsconfig_create(&fs)?;
     Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)

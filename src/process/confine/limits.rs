@@ -1,4 +1,4 @@
-//! What a confined process may use up, and the privileges that it gives up. No files, no system calls by name.
+//! Resource limits of a confined process, and dropping its capabilities.
 
 use super::cgroup::Groups;
 use super::spec::Spec;
@@ -8,33 +8,34 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities};
 use std::os::unix::fs::MetadataExt;
 
-/// The largest file that a command may make.
+/// The largest file in bytes that a command may write.
 const FILE_BYTES: u64 = 2 << 30;
-/// Descriptors of one process.
+/// Open descriptors per process.
 const DESCRIPTORS: u64 = 65_536;
-/// Numbers that a process table keeps back once it has gone round.
+/// PIDs that the kernel reserves after wrap-around (`RESERVED_PIDS`).
 const RESERVED: u64 = 300;
 
-/// Who holds the number of processes down.
+/// What limits the number of processes.
 pub(super) enum Processes {
-    /// The kernel does already: the table of this process namespace is that small.
+    /// The kernel already: `pid_max` of this PID namespace is that small.
     Table,
-    /// The kernel, by this limit on the user.
+    /// The kernel, by this `RLIMIT_NPROC` of the user.
     User(u64),
-    /// The kernel, for a control group.
+    /// The kernel, by a control group.
     Grouped,
-    /// We do, by looking.
+    /// `init`, by polling.
     Watched,
-    /// Nobody: level `none`.
+    /// Nothing: level `none`.
     Free,
 }
 
-/// Finds the strictest means there is. Must run before `/proc` becomes read-only for this process, at `full` in its namespaces.
+/// Finds the strictest available means. Must run before `/proc` becomes read-only for this process; at `full` inside
+/// its namespaces.
 pub(super) fn processes(spec: &Spec, groups: &Groups) -> Result<Processes, String> {
     let root = geteuid().is_root();
     Ok(match spec.level {
         Level::None => Processes::Free,
-        // In a user namespace the kernel counts this namespace's processes alone.
+        // In a user namespace the kernel counts only the processes of that namespace.
         Level::Full if !root => Processes::User(spec.processes),
         Level::Full if table_is_small(spec) => Processes::Table,
         Level::Landlock if !root => Processes::User(step("counting processes", threads_of_user())? + spec.processes),
@@ -43,7 +44,7 @@ pub(super) fn processes(spec: &Spec, groups: &Groups) -> Result<Processes, Strin
     })
 }
 
-/// Whether this process namespace has a table of its own, and a small one (Linux 6.14).
+/// Whether this PID namespace has its own `pid_max`, and a small one (Linux 6.14).
 fn table_is_small(spec: &Spec) -> bool {
     std::fs::read_to_string("/proc/sys/kernel/pid_max")
         .ok()
@@ -51,15 +52,15 @@ fn table_is_small(spec: &Spec) -> bool {
         .is_some_and(|size| size <= spec.processes + RESERVED)
 }
 
-/// Makes the process table of a new process namespace small, where the kernel keeps one for each.
+/// Lowers `pid_max` of a new PID namespace, if the kernel has one per namespace.
 pub(super) fn shrink_table(spec: &Spec) {
-    // A kernel that has only one table refuses; then `processes` finds another means.
+    // A kernel with a single `pid_max` refuses; then `processes` finds another means.
     if kernel_at_least(6, 14) {
         let _ = std::fs::write("/proc/sys/kernel/pid_max", (spec.processes + RESERVED).to_string());
     }
 }
 
-/// Before 6.14 the file is the whole machine's and must not be touched.
+/// Before 6.14 the file is the setting of the whole machine and must not be changed.
 fn kernel_at_least(major: u32, minor: u32) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release
@@ -68,7 +69,7 @@ fn kernel_at_least(major: u32, minor: u32) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
-/// Processes and threads of this user, as the kernel counts them for its limit.
+/// Processes and threads of this user, as counted for `RLIMIT_NPROC`.
 fn threads_of_user() -> std::io::Result<u64> {
     let me = geteuid().as_raw();
     let count = std::fs::read_dir("/proc")?
@@ -84,10 +85,10 @@ fn threads_of_user() -> std::io::Result<u64> {
     Ok(count)
 }
 
-/// The soft limit on descriptors, to be put back.
+/// The original soft limit on descriptors, to restore later.
 pub(super) struct Descriptors(Rlimit);
 
-/// Lets this process hold a descriptor for each place that it mounts.
+/// Raises the limit so that this process can hold one descriptor for each mount.
 pub(super) fn many_descriptors() -> rustix::io::Result<Descriptors> {
     let before = getrlimit(Resource::Nofile);
     let enough = before.maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
@@ -102,14 +103,15 @@ pub(super) fn many_descriptors() -> rustix::io::Result<Descriptors> {
 }
 
 impl Descriptors {
+    /// Restores the original soft limit.
     pub fn put_back(self) -> rustix::io::Result<()> {
         setrlimit(Resource::Nofile, self.0)
     }
 }
 
-/// Sets the limits of the command.
+/// Sets the limits for the command.
 pub(super) fn apply(spec: &Spec, processes: &Processes, groups: &Groups) -> Result<(), String> {
-    // Memory is looked at where no group is entered.
+    // If no group is entered, memory is polled.
     if let (Err(error), Processes::Grouped) = (groups.enter(), processes) {
         return Err(format!("control group: {error}"));
     }
@@ -125,7 +127,7 @@ pub(super) fn apply(spec: &Spec, processes: &Processes, groups: &Groups) -> Resu
     Ok(())
 }
 
-/// Never raises: an ordinary user may not, and a stricter limit from outside stays.
+/// Never raises a limit: an ordinary user may not, and a stricter limit from outside stays.
 fn lower(resource: Resource, to: u64) -> rustix::io::Result<()> {
     let now = getrlimit(resource);
     let least = |limit: Option<u64>| Some(limit.map_or(to, |limit| limit.min(to)));
@@ -136,11 +138,11 @@ fn lower(resource: Resource, to: u64) -> rustix::io::Result<()> {
     setrlimit(resource, new)
 }
 
-/// A root user keeps only what it needs to unpack and build in its own tree; anybody else keeps nothing.
+/// Root keeps only the capabilities needed to unpack and build in its own tree; any other user keeps none.
 pub(super) fn give_up_capabilities(spec: &Spec) -> Result<(), String> {
     let mut keep = CapabilitySet::empty();
     if geteuid().is_root() {
-        // At `landlock` owners and modes are changed in its stead, and only in its own places.
+        // At `landlock` the mediator changes owners and modes for the command, and only in its own places.
         if spec.level == Level::Full {
             keep = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
         }
@@ -152,7 +154,8 @@ pub(super) fn give_up_capabilities(spec: &Spec) -> Result<(), String> {
     for bit in 0..41 {
         let one = CapabilitySet::from_bits_retain(1 << bit);
         if !keep.contains(one) {
-            // Only who may drop them has any to drop; a number that this kernel lacks is none.
+            // A process that may not drop capabilities has none; a number that this kernel does not know is no
+            // capability.
             let _ = remove_capability_from_bounding_set(one);
         }
     }

@@ -1,4 +1,4 @@
-//! The filter that lets chosen system calls wait for an answer, and the end at which they are answered. Judges nothing.
+//! The seccomp filter that suspends chosen system calls until they are answered, and the listener that answers them.
 
 use super::mediate::{self, Places};
 use super::step;
@@ -10,29 +10,30 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// What a system call that is not waited for gets where no listener can be had.
+/// The result of a suspended call where no listener is available.
 const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
 
-/// The way of the listener from the command, which makes it, to the one that answers.
+/// Passes the listener from the command, which creates it, to the process that answers.
 pub(super) struct Handover {
     ours: OwnedFd,
     theirs: OwnedFd,
 }
 
-/// Where waiting calls are read and answered.
+/// Reads and answers suspended calls.
 pub(super) struct Listener {
     fd: OwnedFd,
     places: Places,
 }
 
 impl Handover {
+    /// A new socket pair for passing the listener.
     pub fn new() -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok(Self { ours, theirs })
     }
 
-    /// The command's side: from here on its calls wait. Where the kernel has no listener for us (another supervisor has one, or it
-    /// is too old), they are refused instead.
+    /// The command's side: from now on its calls are suspended. If the kernel has no listener for this process (another
+    /// supervisor has one, or the kernel is too old), the calls are refused instead.
     pub fn install(&self) -> Result<(), String> {
         let asking = program(libc::SECCOMP_RET_USER_NOTIF);
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
@@ -52,7 +53,7 @@ impl Handover {
         Ok(())
     }
 
-    /// The other side: waits until the command has made its listener, or gone without.
+    /// The other side: waits until the command has created its listener or continues without one.
     pub fn receive(self, places: Places) -> Option<Listener> {
         drop(self.theirs);
         let mut byte = [0];
@@ -81,7 +82,7 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Answers one call that waits. Call it when the descriptor is readable.
+    /// Answers one suspended call. Call it when the descriptor is readable.
     #[expect(unsafe_code, reason = "notifications are read and answered by ioctl")]
     pub fn answer(&self) {
         // SAFETY: all-zero is valid for both; the kernel wants the first zeroed. Both outlive the calls.
@@ -103,7 +104,7 @@ impl Listener {
     }
 }
 
-/// `action` for the calls that are mediated, everything else as it was.
+/// Returns `action` for the mediated calls and allows everything else.
 fn program(action: u32) -> Vec<libc::sock_filter> {
     let calls: Vec<i64> = mediate::calls().collect();
     let statement = |code: u32, k: u32| libc::sock_filter {
@@ -116,7 +117,7 @@ fn program(action: u32) -> Vec<libc::sock_filter> {
     for (at, call) in calls.iter().enumerate() {
         program.push(libc::sock_filter {
             code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            // Over the remaining comparisons and the answer for all others.
+            // Jumps over the remaining comparisons and the default result.
             jt: u8::try_from(calls.len() - at).unwrap_or(u8::MAX),
             jf: 0,
             k: u32::try_from(*call).unwrap_or(u32::MAX),
@@ -127,7 +128,7 @@ fn program(action: u32) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Sets a filter for this process. Gives the listener where one was asked for.
+/// Installs a filter in this process. Returns the listener if one was requested.
 #[expect(unsafe_code, reason = "the crate that knows filters knows no listeners")]
 fn set(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Option<OwnedFd>> {
     let order = libc::sock_fprog {

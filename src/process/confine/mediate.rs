@@ -1,9 +1,10 @@
-//! Level `landlock`: calls that change modes, owners, times and extended attributes. Landlock does not know them, and a filter sees
-//! no paths; so each such call of the command waits for an answer, and one that is aimed at a place which the command may write is
-//! carried out here in its stead, on a handle that was looked at. The call itself is never let through: what lies behind its path
-//! could have changed since.
+//! Level `landlock`: mediates calls that change modes, owners, times and extended attributes. Landlock does not cover
+//! them, and a seccomp filter cannot see paths; so each such call of the command is suspended, and if its target is in
+//! a place that the command may write, it is carried out here on a handle that was checked. The original call is never
+//! continued, since its path could have been redirected after the check.
 //!
-//! [`answer`] needs only the notification: any owner of the tree's one listener can ask it for those of [`calls`].
+//! [`answer`] needs only the notification, so that whichever process owns the tree's one listener can call it for any
+//! of [`calls`].
 
 use super::peek::Memory;
 use super::spec::Spec;
@@ -17,9 +18,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a path, its end included.
+/// Bytes of a path, including its NUL.
 const MOST_PATH: usize = 4_096;
-/// Bytes of the value of an extended attribute, as the kernel has it.
+/// Bytes of the value of an extended attribute; the kernel's own limit.
 const MOST_VALUE: usize = 65_536;
 const MOST_NAME: usize = 256;
 
@@ -47,7 +48,7 @@ const COMMON: [i64; 15] = [
     FILE_SETATTR,
 ];
 
-/// Older ones, which architectures since then are without.
+/// Older calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 const OLDER: [i64; 6] = [
     libc::SYS_chmod,
@@ -60,12 +61,12 @@ const OLDER: [i64; 6] = [
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: [i64; 0] = [];
 
-/// The calls that are asked about.
+/// The mediated calls.
 pub(crate) fn calls() -> impl Iterator<Item = i64> {
     OLDER.into_iter().chain(COMMON)
 }
 
-/// Where the command may change such things.
+/// The places in which the command may make such changes.
 #[derive(Debug)]
 pub(crate) struct Places {
     writable: Vec<PathBuf>,
@@ -73,7 +74,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The places of one order, links resolved.
+    /// The places of one order, with links resolved.
     pub fn of(spec: &Spec) -> Self {
         let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut writable: Vec<PathBuf> = spec.writable.iter().filter_map(real).collect();
@@ -87,24 +88,24 @@ impl Places {
         Self { writable, hidden }
     }
 
-    /// Whether what a handle holds lies in one of them now.
+    /// Whether the file of a handle is in one of them now.
     fn hold(&self, handle: &OwnedFd) -> bool {
         let Ok(place) = readlink(own_link(handle), Vec::new()) else {
             return false;
         };
         let place = PathBuf::from(std::ffi::OsString::from_vec(place.into_bytes()));
-        // A file in memory belongs to whoever holds it.
+        // An anonymous file in memory belongs to the process that has it open.
         place.as_os_str().as_bytes().starts_with(b"/memfd:")
             || (self.writable.iter().any(|dir| place.starts_with(dir))
                 && !self.hidden.iter().any(|dir| place.starts_with(dir)))
     }
 }
 
-/// What a call is aimed at.
+/// The file that a call changes.
 enum Target {
     /// An open descriptor of the process.
     Open(u64),
-    /// A path in its memory, below a descriptor or its working directory.
+    /// A path in the process's memory, relative to a descriptor or its working directory.
     Path {
         dir: u64,
         path: u64,
@@ -127,9 +128,9 @@ enum Act {
     RemoveAttribute(u64),
 }
 
-/// Carries out one of [`calls`] that a process asks for, if it is aimed at one of `places`. `is_waiting` says whether the process
-/// still waits for this very answer; it is asked when the process has been looked at and before anything is changed. The value for
-/// the notification's `error`: 0, or the negative number of an error.
+/// Carries out one of [`calls`] for a process if its target is in one of `places`. `is_waiting` says whether the
+/// process is still suspended in this very call; it is checked after the process was examined and before anything is
+/// changed. Returns the value for the notification's `error`: 0, or a negative errno.
 pub(crate) fn answer(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> i32 {
     match mediate(places, process, call, args, is_waiting) {
         Ok(()) => 0,
@@ -151,7 +152,7 @@ fn mediate(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting
     change.make(&handle)
 }
 
-/// The parts of a call.
+/// Decodes a call.
 fn read(call: i64, args: &[u64; 6], memory: &Memory) -> Result<(Target, Act)> {
     let [one, two, three, four, five, _] = *args;
     let cwd = libc::AT_FDCWD as u64;
@@ -197,7 +198,7 @@ fn read(call: i64, args: &[u64; 6], memory: &Memory) -> Result<(Target, Act)> {
     })
 }
 
-/// A handle of what the call is aimed at.
+/// Opens a handle of the call's target.
 fn reach(target: &Target, process: u32, memory: &Memory) -> Result<OwnedFd> {
     let (dir, path, follow, empty) = match target {
         Target::Open(fd) => return descriptor(process, *fd),
@@ -227,12 +228,12 @@ fn reach(target: &Target, process: u32, memory: &Memory) -> Result<OwnedFd> {
     if !follow {
         flags |= OFlags::NOFOLLOW;
     }
-    // A link of `/proc` would be one of ours, not one of theirs.
+    // A magic link of `/proc` would refer to this process, not to the caller.
     openat2(base, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
 }
 
 fn is_cwd(dir: u64) -> bool {
-    // A descriptor is an `int`; the upper half of the register means nothing.
+    // A descriptor is an `int`; the kernel ignores the upper half of the register.
     dir as u32 == libc::AT_FDCWD as u32
 }
 
@@ -253,7 +254,7 @@ fn descriptor(process: u32, fd: u64) -> Result<OwnedFd> {
     opened.map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
 }
 
-/// The number in `/proc/self/fd/N`, with which the C library helps itself.
+/// The number in `/proc/self/fd/N`; the C library uses such paths as a fallback.
 fn named_descriptor(path: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(path).ok()?;
     let number = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"]
@@ -262,7 +263,7 @@ fn named_descriptor(path: &[u8]) -> Option<u64> {
     number.parse().ok()
 }
 
-/// A change with all that it needs, read from the process.
+/// A change with all its values, read from the process.
 enum Change {
     Mode(Mode),
     Owner(Option<Uid>, Option<Gid>),
@@ -278,7 +279,7 @@ impl Change {
             tv_nsec: libc::UTIME_NOW,
         };
         Ok(match act {
-            // No file gets the rights of its owner.
+            // No file may get the mode bits set-user-ID or set-group-ID.
             Act::Mode(mode) if mode & 0o6000 != 0 => return Err(Errno::PERM),
             Act::Mode(mode) => Change::Mode(Mode::from_raw_mode((mode & 0o1777) as u32)),
             Act::Owner(user, group) => {
@@ -316,7 +317,7 @@ impl Change {
         let link = own_link(handle);
         match self {
             Change::Mode(mode) => at::set_mode(handle, mode.as_raw_mode()).or_else(|_| {
-                // The kernel's own word why not.
+                // Lets the kernel report the reason of the failure.
                 chmodat(CWD, &link, mode, AtFlags::empty())
             }),
             Change::Owner(user, group) => chownat(handle, "", user, group, AtFlags::EMPTY_PATH),
@@ -327,14 +328,14 @@ impl Change {
     }
 }
 
-/// The name of an attribute that a command may have: its own ones and lists of rights, none that the kernel acts on.
+/// The name of an attribute that a command may set: `user.*` and ACLs, none that the kernel acts on otherwise.
 fn attribute(name: u64, memory: &Memory) -> Result<String> {
     let name = String::from_utf8(memory.text(name, MOST_NAME)?).map_err(|_| Errno::PERM)?;
     let allowed = name.starts_with("user.") || name.starts_with("system.posix_acl_");
     allowed.then_some(name).ok_or(Errno::PERM)
 }
 
-/// The kernel's own link of one of our handles: leads to what it holds and to nothing else.
+/// The `/proc/self/fd` link of a handle: it always refers to the handle's file.
 fn own_link(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }

@@ -1,19 +1,19 @@
-//! The memory of one command's tree: what the kernel says of its control group, and where there is none, held down by looking.
-//! Kills nothing itself.
+//! Watches the memory of one command's tree: through its control group, or by polling if there is none. The caller
+//! kills the tree.
 
 use super::cgroup::Groups;
 use std::time::{Duration, Instant};
 
-/// How often memory is looked at. A process fills some 200 MB in that time.
+/// Interval between polls. A process can allocate some 200 MB in that time.
 const PERIOD: Duration = Duration::from_millis(100);
-/// The part of the limit by which the machine's use must have grown before processes are looked at.
+/// The machine's memory use must have grown by 1/`NOTICED` of the limit before processes are examined.
 const NOTICED: u64 = 4;
 
-/// Bytes of the whole machine.
+/// Memory of the whole machine in bytes.
 #[derive(Clone, Copy, Default)]
 struct Machine {
     used: u64,
-    /// Files in memory, which belong to no process.
+    /// Files in memory (tmpfs), which belong to no process.
     shared: u64,
 }
 
@@ -32,7 +32,7 @@ impl Machine {
     }
 }
 
-/// Looks at what a tree uses, and remembers that it was too much.
+/// Polls the memory use of a tree and records whether it exceeded the limit.
 pub(super) struct Memory<'a> {
     groups: &'a Groups,
     limit: u64,
@@ -42,7 +42,7 @@ pub(super) struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// `limit` in bytes.
+    /// `limit` is in bytes.
     pub fn begin(limit: u64, groups: &'a Groups) -> Self {
         Self {
             groups,
@@ -53,7 +53,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// How long until the next look.
+    /// Time until the next poll.
     pub fn next(&self) -> Duration {
         self.next
             .saturating_duration_since(Instant::now())
@@ -65,13 +65,14 @@ impl<'a> Memory<'a> {
         self.over || self.groups.ran_out()
     }
 
-    /// Looks when it is time to. The processes are asked for only when the machine uses more than before by a part of the limit.
+    /// Polls if it is time to. Calls `tree` for the processes only if the machine's memory use has grown by a part of
+    /// the limit.
     pub fn look(&mut self, tree: impl Fn() -> Vec<i32>) -> bool {
         if Instant::now() < self.next {
             return false;
         }
         self.next = Instant::now() + PERIOD;
-        // A process that cannot enter a group is looked at all the same.
+        // A process that cannot enter a group is polled nevertheless.
         if self.groups.ran_out() {
             self.over = true;
             return true;
@@ -83,21 +84,21 @@ impl<'a> Memory<'a> {
         let files = machine.shared.saturating_sub(self.before.shared);
         let tree = tree();
         let seen: u64 = tree.iter().filter_map(|pid| resident(*pid)).sum();
-        // Pages that several processes share count once, which takes longer to find out.
+        // Counts shared pages once (PSS), which takes the kernel longer to compute.
         self.over = files > self.limit
             || (seen > self.limit && tree.iter().filter_map(|pid| share(*pid)).sum::<u64>() > self.limit);
         self.over
     }
 }
 
-/// Bytes that a process has in memory.
+/// Resident bytes of a process (RSS).
 fn resident(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// The same, with its share of what it has together with others.
+/// Proportional set size (PSS) in bytes: shared pages are divided among the processes that share them.
 fn share(pid: i32) -> Option<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     let share = rollup.ok().and_then(|text| {
@@ -109,7 +110,7 @@ fn share(pid: i32) -> Option<u64> {
     share.or_else(|| resident(pid))
 }
 
-/// `  123 kB` in bytes.
+/// Parses `  123 kB` into bytes.
 fn kilobytes(text: &str) -> Option<u64> {
     let number: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
     Some(number * 1024)

@@ -1,4 +1,4 @@
-//! The last filter of a confined command: each `execve` and `execveat` waits for the parent's answer. Judges nothing.
+//! The last seccomp filter of a confined command: suspends each `execve` and `execveat` until the parent has answered.
 
 use super::mediate;
 use super::spec::Message;
@@ -13,10 +13,11 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Numbers from here on belong to the x32 interface, which runs on x86-64 under the same architecture number.
+/// System call numbers from here on belong to the x32 ABI, which uses the same architecture number as x86-64.
 const X32: u32 = 0x4000_0000;
 
-/// Offsets in `struct seccomp_data`; both architectures are little-endian, so an argument's low half comes first.
+/// Offsets in `struct seccomp_data`; both supported architectures are little-endian, so the low half of an argument
+/// comes first.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
@@ -26,16 +27,16 @@ const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// What the parent answers to the first exec of a trial when it could read the words of it, and when it could not.
+/// The parent's answers to the first exec of a trial: it could read the arguments, or it could not.
 pub(crate) const TRIAL_READ: i32 = libc::EXDEV;
 pub(crate) const TRIAL_NOT_READ: i32 = libc::EIO;
-/// The words of the trial's exec. The program is on no machine.
+/// The path in the trial's exec. No machine has this program.
 pub(crate) const TRIAL_PROGRAM: &CStr = c"/overnight-exec-trial/nothing";
 pub(crate) const TRIAL_WORD: &CStr = c"is this read?";
 
-/// Puts the filter in place and gives the listener to the parent. `asks`: whether execs wait for an answer; without, only foreign
-/// system call tables and changes of the memory image's marks are refused. Needs no-new-privileges and must be the last step
-/// before the command is executed.
+/// Installs the filter and passes the listener to the parent. With `asks`, execs are suspended; otherwise the filter
+/// only denies foreign system call tables and changes of the memory map's bounds. Requires no-new-privileges and must
+/// be the last step before the command is executed.
 pub(super) fn apply(level: Level, asks: bool, channel: &OwnedFd) -> Result<(), String> {
     if level == Level::None {
         return Ok(());
@@ -48,14 +49,15 @@ pub(super) fn apply(level: Level, asks: bool, channel: &OwnedFd) -> Result<(), S
         Level::Full | Level::None => Vec::new(),
     };
     let listener = step("judging programs at exec", listen(&mediated))?;
-    // Our copy is closed on return: were it kept, an exec would wait for ever for an answer of a dead parent.
+    // This copy is closed on return: if it stayed open, an exec would wait forever for the answer of a dead parent.
     step(
         "handing over the listener",
         tell_with(channel, &Message::Witness, &listener),
     )
 }
 
-/// Tries the whole of it: filter, listener, a question, the parent's reading of this process, both kinds of answer.
+/// Tests the whole mechanism: filter, listener, a notification, the parent reading this process's memory, and both
+/// kinds of answer.
 pub(super) fn trial(level: Level, channel: &OwnedFd) -> Result<(), String> {
     apply(level, true, channel)?;
     let answer = exec_nothing();
@@ -74,7 +76,7 @@ pub(super) fn trial(level: Level, channel: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// Executes what is not there; the error's number.
+/// Tries to execute a program that does not exist; returns the errno.
 #[expect(unsafe_code, reason = "the act is a system call that must fail in a certain way")]
 fn exec_nothing() -> i32 {
     let words = [TRIAL_PROGRAM.as_ptr(), TRIAL_WORD.as_ptr(), std::ptr::null()];
@@ -90,7 +92,7 @@ fn exec_nothing() -> i32 {
 fn listen(mediated: &[i64]) -> io::Result<OwnedFd> {
     let program = program(true, mediated);
     let plain = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // Before Linux 5.19 a signal that is handled makes a waiting exec fail, in plain sight.
+    // Before Linux 5.19 (without this flag) a handled signal makes a suspended exec fail visibly.
     let number = install(&program, plain | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
         match error.raw_os_error() {
             Some(libc::EINVAL) => install(&program, plain),
@@ -128,7 +130,7 @@ fn install(program: &[libc::sock_filter], flags: c_ulong) -> io::Result<i64> {
     Ok(done)
 }
 
-/// `mediated`: further calls that wait for an answer.
+/// `mediated`: further calls that are suspended.
 fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let on_exec = if asks {
@@ -151,7 +153,7 @@ fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
     program.extend([
         line(EQUAL, number(libc::SYS_prctl), 0, 3),
         line(LOAD, FIRST_ARGUMENT, 0, 0),
-        // A process is known by where its memory image lies; nothing but an exec may change that.
+        // The witness identifies a process by the bounds of its memory map; only an exec may change them.
         line(EQUAL, libc::PR_SET_MM.unsigned_abs(), 0, 1),
         line(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs(), 0, 0),
         line(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
@@ -161,7 +163,7 @@ fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
 
 fn line(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter {
-        // All codes have 16 bits.
+        // All BPF codes fit into 16 bits.
         code: (code & 0xffff) as u16,
         jt,
         jf,
@@ -173,7 +175,7 @@ fn line(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 mod tests {
     use super::*;
 
-    /// What the filter says to one call.
+    /// The filter's result for one call.
     fn verdict(asks: bool, arch: u32, number: u32, first: u32) -> u32 {
         let program = program(asks, &[libc::SYS_fchmod]);
         let (mut at, mut loaded) = (0, 0);

@@ -1,14 +1,15 @@
-//! Reading the arguments of a system call from the memory of the process that waits for it. Writes nothing.
+//! Reads the arguments of a system call from the memory of the process that is suspended in it. Read-only.
 
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The memory of a process that waits.
+/// The memory of a suspended process.
 pub(super) struct Memory(File);
 
 impl Memory {
+    /// Opens `/proc/PID/mem` of a process for reading.
     pub fn of(process: u32) -> Result<Self> {
         let opened = File::open(format!("/proc/{process}/mem"));
         opened
@@ -16,13 +17,14 @@ impl Memory {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))
     }
 
+    /// Reads exactly `count` bytes; `EFAULT` if that is not possible.
     pub fn bytes(&self, at: u64, count: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.0.read_exact_at(&mut bytes, at).map_err(|_| Errno::FAULT)?;
         Ok(bytes)
     }
 
-    /// Up to the first NUL, which must come within `most` bytes.
+    /// Reads up to the first NUL, which must come within `most` bytes.
     pub fn text(&self, at: u64, most: usize) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         let mut buffer = [0; 256];
@@ -49,6 +51,7 @@ impl Memory {
         Err(Errno::NAMETOOLONG)
     }
 
+    /// Reads an array of 64-bit integers in native byte order.
     pub fn numbers<const N: usize>(&self, at: u64) -> Result<[i64; N]> {
         let bytes = self.bytes(at, N * 8)?;
         let mut numbers = [0; N];
@@ -58,7 +61,7 @@ impl Memory {
         Ok(numbers)
     }
 
-    /// Two times whose second part counts so many nanoseconds each; `None` means now.
+    /// Reads two times (access, modification) whose second part is in units of `nanos` nanoseconds; `None` means now.
     pub fn times(&self, at: u64, nanos: i64) -> Result<Option<[Timespec; 2]>> {
         if at == 0 {
             return Ok(None);
@@ -71,6 +74,7 @@ impl Memory {
         Ok(Some([time(access, access_part), time(modified, modified_part)]))
     }
 
+    /// Reads two times (access, modification) in whole seconds, as utime(2) takes them; `None` means now.
     #[cfg(target_arch = "x86_64")]
     pub fn seconds(&self, at: u64) -> Result<Option<[Timespec; 2]>> {
         if at == 0 {

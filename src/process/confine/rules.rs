@@ -1,4 +1,4 @@
-//! The files that Landlock lets a command reach, and what else it holds back. Mounts nothing.
+//! The Landlock ruleset of a confined command: the files that it may access, and the other restrictions of Landlock.
 
 use super::spec::Spec;
 use super::step;
@@ -10,7 +10,7 @@ use landlock::{
 };
 use std::path::Path;
 
-/// The newest rules that we know; an older kernel takes what it has.
+/// The newest Landlock ABI that is requested; an older kernel applies what it supports.
 const NEWEST: ABI = ABI::V6;
 
 /// Programs, libraries and settings of the machine.
@@ -49,7 +49,7 @@ pub(super) const SECRET_ETC: [&str; 16] = [
     "rancher",
 ];
 
-/// Devices that every program expects.
+/// Devices that programs commonly need.
 pub(super) const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",
@@ -59,7 +59,7 @@ pub(super) const DEVICES: [&str; 6] = [
     "/dev/tty",
 ];
 
-/// Confines this process and all that come from it.
+/// Restricts this process and its descendants.
 pub(super) fn apply(spec: &Spec) -> Result<(), String> {
     let status = step("landlock", restrict(spec))?;
     match status.ruleset {
@@ -112,7 +112,7 @@ fn system(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, Rul
         rules = allow(rules, path.as_ref(), read)?;
     }
     if level == Level::Full {
-        // What is secret there is covered in this view: one rule instead of some hundreds.
+        // Secrets are already covered in this view: one rule instead of several hundred.
         rules = allow(rules, "/etc".as_ref(), read)?;
     } else {
         rules = etc(rules, read)?;
@@ -122,7 +122,7 @@ fn system(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, Rul
     allow(rules, "/sys/devices/system/cpu".as_ref(), processes)
 }
 
-/// What is no secret in `/etc`, name by name.
+/// Grants every entry of `/etc` that is no secret.
 fn etc(mut rules: RulesetCreated, read: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
     for entry in entries.filter(|entry| {
@@ -141,7 +141,7 @@ fn etc(mut rules: RulesetCreated, read: BitFlags<AccessFs>) -> Result<RulesetCre
             rules = allow(rules, &entry.path(), read)?;
         }
     }
-    // Listing shows names only.
+    // Listing shows only names.
     allow(rules, "/etc".as_ref(), AccessFs::ReadDir.into())
 }
 
@@ -155,7 +155,8 @@ fn devices(mut rules: RulesetCreated, level: Level) -> Result<RulesetCreated, Ru
     Ok(rules)
 }
 
-/// Places of the workspace. They hold no link, so one that was put there meanwhile grants nothing.
+/// Grants places of the workspace. Paths are opened without following links, so a link that was put there meanwhile
+/// grants nothing.
 fn inside(mut rules: RulesetCreated, spec: &Spec, all: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     let Ok(root) = at::root(&spec.workspace) else {
         return Ok(rules);
@@ -172,7 +173,7 @@ fn inside(mut rules: RulesetCreated, spec: &Spec, all: BitFlags<AccessFs>) -> Re
     Ok(rules)
 }
 
-/// A path that is not there grants nothing.
+/// Grants access to a path; a missing path grants nothing.
 fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     let Ok(fd) = PathFd::new(path) else {
         return Ok(rules);

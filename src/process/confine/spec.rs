@@ -1,14 +1,14 @@
-//! What parent and confined child tell each other. Pure data.
+//! The messages between the parent and a confined child. Pure data.
 
 use crate::process::Level;
 use crate::process::placed::Placed;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The port on the confined loopback where the proxy to granted hosts listens.
+/// The port on the confined loopback on which the proxy to granted hosts listens.
 pub(crate) const PROXY_PORT: u16 = 3128;
 
-/// An order: how to confine, what to do then.
+/// The order for a confined child: how to confine itself, and what to do then.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     #[serde(with = "level")]
@@ -17,15 +17,15 @@ pub(crate) struct Spec {
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub hidden: Vec<PathBuf>,
-    /// What stands elsewhere than on the machine; at `full` only.
+    /// What the command sees at another path than the real one; only at `full`.
     pub placed: Placed,
     /// What the command may write in the workspace.
     pub reach: Reach,
     /// The private directory for temporary files.
     pub tmp: Option<PathBuf>,
-    /// Whether commands may talk to the proxy; only at `full`.
+    /// Whether commands may connect to the proxy; only at `full`.
     pub proxy: bool,
-    /// Processes and threads at once.
+    /// The most processes and threads at the same time.
     pub processes: u64,
     /// Bytes of memory that they may use together.
     pub memory: u64,
@@ -34,68 +34,68 @@ pub(crate) struct Spec {
     pub task: Task,
 }
 
-/// What a command may write and reach in the workspace. Paths are relative to it and hold no link.
+/// What a command may write and reach in the workspace. Paths are relative to it and contain no links.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reach {
-    /// All of it, but for `read_only`.
+    /// Whether it may write everything except `read_only`.
     pub tree: bool,
-    /// Directories and files that it may write where the rest is read-only.
+    /// Directories and files that it may write while the rest is read-only.
     pub writable: Vec<PathBuf>,
-    /// Existing files and directories that are read-only in what it may write; at `full` only.
+    /// Existing files and directories that are read-only within writable ones; only at `full`.
     pub read_only: Vec<PathBuf>,
-    /// Sockets that are out of reach; at `full` only.
+    /// Sockets that are covered so that they cannot be reached; only at `full`.
     pub covered: Vec<PathBuf>,
-    /// Whether it may make Unix sockets that are no connected pair; at `full` only.
+    /// Whether it may create Unix sockets other than a connected pair; only at `full`.
     pub sockets: bool,
 }
 
-/// What is done when all is in place.
+/// What to do when the sandbox is in place.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Nothing: it was asked whether it can be done, and whether programs can be judged at exec.
+    /// Nothing: reports whether the sandbox works, and whether programs can be judged at exec.
     Probe,
     Run {
         argv: Vec<String>,
         dir: PathBuf,
         env: Vec<(String, String)>,
     },
-    /// Tries what must not work.
+    /// Tries forbidden acts.
     Trial(Trial),
 }
 
-/// Things outside that a confined process must not reach. All are made by the parent for this one purpose.
+/// Targets outside the sandbox that a confined process must not reach. The parent creates all of them for this test.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
-    /// A name in a directory outside the workspace that does not exist yet.
+    /// A path in a directory outside the workspace; the file does not exist.
     pub write: PathBuf,
     /// A file outside the workspace.
     pub read: PathBuf,
     /// A port on which the parent listens.
     pub tcp: u16,
-    /// The parent.
+    /// The PID of the parent.
     pub process: i32,
 }
 
-/// What the child says, one line of JSON each.
+/// The child's messages, one line of JSON each.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The sandbox could not be built; nothing was run.
     Failed(String),
-    /// Built; the program could not be executed (the error's number).
+    /// The sandbox was built, but the program could not be executed (errno).
     NotExecuted(i32),
     /// The forbidden acts that succeeded.
     Tried(Vec<String>),
-    /// The proxy's listening socket comes with this message.
+    /// Comes with the proxy's listening socket.
     Listener,
-    /// The listener for execs comes with this message: from here on none succeeds without an answer.
+    /// Comes with the listener for execs: from now on no exec succeeds without an answer.
     Witness,
-    /// Built; whether programs can be judged at exec, and why not.
+    /// The sandbox was built; whether programs can be judged at exec, and if not, why.
     Witnessed(Result<(), String>),
-    /// The command has ended: the kernel's status word, and how many processes were still alive.
+    /// The command has ended: its wait status, and how many processes were still alive.
     Ended {
         status: i32,
         leftovers: u32,
-        /// The limit on memory, in bytes, for which it was killed.
+        /// The memory limit in bytes for which it was killed.
         #[serde(default)]
         memory: Option<u64>,
     },

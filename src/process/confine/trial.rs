@@ -1,10 +1,10 @@
-//! The forbidden acts of the self-test, done by a confined process itself. Succeeding is failing.
+//! The self-test's forbidden acts, tried by a confined process. An act that succeeds is a failure of the sandbox.
 
 use super::spec::Trial;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The acts that worked.
+/// Returns the acts that succeeded.
 pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
     let secret_of_parent = format!("/proc/{}/environ", acts.process);
     let tried = [

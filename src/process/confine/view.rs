@@ -1,4 +1,4 @@
-//! The files that a command sees at level `full`: a new root of bind mounts, most of them read-only. Decides no rights beside that.
+//! The file system that a command sees at level `full`: a new root made of bind mounts, most of them read-only.
 
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{Message, PROXY_PORT, Spec};
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-/// A tree taken from the old root, and where it goes.
+/// A mount cloned from the old root, and its place in the new one.
 pub(super) struct Piece {
     tree: OwnedFd,
     dir: bool,
@@ -25,7 +25,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// A directory or file, if it is there.
+    /// Clones a directory or file, if it exists.
     pub fn of(from: &Path, writable: bool) -> Option<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = open_tree(CWD, from, flags).ok()?;
@@ -36,7 +36,7 @@ impl Piece {
         })
     }
 
-    /// A new mount of a directory.
+    /// Wraps a new mount of a directory.
     pub fn made(tree: OwnedFd, writable: bool) -> Self {
         Self {
             tree,
@@ -50,8 +50,8 @@ const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc:
 const WRITABLE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
-/// Builds the new root and moves in; brings up the loopback; hands the proxy's socket to the parent when one is wanted. What is
-/// returned holds what the view needs for as long as it is used.
+/// Builds the new root and switches to it; brings up the loopback interface; passes the proxy's socket to the parent if
+/// one is needed. The returned descriptor holds resources of the view and must stay open while it is used.
 pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, String> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     step("leaving the machine's mounts", mount_change("/", private))?;
@@ -70,7 +70,7 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, S
     masks(spec, base)?;
     for socket in &spec.reach.covered {
         let to = below(base, &spec.workspace).join(socket);
-        // One that is gone needs no cover.
+        // A socket that no longer exists needs no cover.
         if std::fs::symlink_metadata(&to).is_ok_and(|data| !data.is_symlink()) {
             step(socket.display(), cover(base, &to))?;
         }
@@ -96,7 +96,7 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Option<OwnedFd>, S
     Ok(held)
 }
 
-/// Everything that is taken along, by its place; a deeper place comes after the one that holds it.
+/// All mounts by their place, sorted so that a place comes after the one that contains it.
 fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), String> {
     let mut pieces = BTreeMap::new();
     let mut take = |path: &Path, attributes: u64| {
@@ -140,7 +140,7 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), S
         for path in paths {
             let is_writable_too = attributes == READ_ONLY && spec.reach.writable.contains(path);
             if !is_writable_too && let Some(piece) = step(path.display(), part(&root, path, attributes))? {
-                // An empty path is the workspace itself.
+                // An empty path means the workspace itself.
                 pieces.insert(spec.workspace.iter().chain(path.iter()).collect(), piece);
             }
         }
@@ -155,7 +155,7 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Option<OwnedFd>), S
     }
 }
 
-/// A path that is not there is left out.
+/// Adds a mount; a missing path is left out.
 fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, attributes: u64) {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     if let Ok(tree) = open_tree(CWD, from, flags) {
@@ -170,7 +170,7 @@ fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, att
     }
 }
 
-/// A part of the workspace. `None` when it is gone, or became a link: then there is nothing to mount.
+/// Clones a part of the workspace. `None` when it no longer exists or became a link: then there is nothing to mount.
 fn part(root: &OwnedFd, path: &Path, attributes: u64) -> io::Result<Option<Piece>> {
     let handle = match at::handle(root, path) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -196,7 +196,7 @@ fn below(base: &Path, target: &Path) -> PathBuf {
     base.join(inside.collect::<PathBuf>())
 }
 
-/// Puts a piece at `to`, which is made when it is not there.
+/// Attaches a mount at `to`, which is created if missing.
 fn place(piece: &Piece, to: &Path) -> io::Result<()> {
     if piece.dir {
         std::fs::create_dir_all(to)?;
@@ -211,7 +211,7 @@ fn place(piece: &Piece, to: &Path) -> io::Result<()> {
     Ok(move_mount(&piece.tree, "", CWD, to, flags)?)
 }
 
-/// What was a link in the old root is the same link in the new one.
+/// Recreates those entries of [`SYSTEM`] that are symbolic links in the old root.
 fn links(base: &Path) -> io::Result<()> {
     for path in SYSTEM {
         if let Ok(target) = std::fs::read_link(path) {
@@ -239,7 +239,7 @@ fn devices(base: &Path) -> io::Result<()> {
     }
     tmpfs(&dev.join("shm"), c"mode=1777,size=1g")?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    // Terminals of one's own are a convenience: a kernel without them loses only that.
+    // A private `devpts` is a convenience: on a kernel without it only terminals are missing.
     let _ = mount(
         "devpts",
         dev.join("pts"),
@@ -258,7 +258,7 @@ fn devices(base: &Path) -> io::Result<()> {
     std::fs::create_dir_all(base.join("proc"))
 }
 
-/// Covers what must not be read with something empty. What is granted below it is granted again.
+/// Covers unreadable places with empty mounts. Granted places below them are mounted again.
 fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
     let etc = SECRET_ETC.iter().map(|name| Path::new("/etc").join(name));
     let private = [PathBuf::from("/etc/ssl/private")];
@@ -288,8 +288,8 @@ fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Covers a file that programs of the machine may replace or remove meanwhile. Of what is gone there is nothing to cover, and
-/// Landlock holds the names of `/etc` in any case.
+/// Covers a file that programs of the machine may replace or remove meanwhile. A file that no longer exists needs no
+/// cover, and Landlock protects the names in `/etc` in any case.
 fn cover_while_there(base: &Path, to: &Path) -> io::Result<()> {
     for _ in 0..20 {
         match cover(base, to) {
@@ -304,7 +304,7 @@ fn cover_while_there(base: &Path, to: &Path) -> io::Result<()> {
     cover(base, to)
 }
 
-/// An empty file that nobody may open, over a file.
+/// Mounts an empty file without permissions over a file.
 fn cover(base: &Path, to: &Path) -> io::Result<()> {
     let empty = base.join(".empty");
     if !empty.exists() {
@@ -333,7 +333,7 @@ fn tmpfs(at: &Path, options: &std::ffi::CStr) -> io::Result<()> {
     )?)
 }
 
-/// Makes `base` the root; the old one is gone for this process and all that come from it.
+/// Makes `base` the root; the old root becomes unreachable for this process and its descendants.
 fn enter(base: &Path) -> io::Result<()> {
     rustix::process::chdir(base)?;
     rustix::process::pivot_root(".", ".")?;
@@ -341,14 +341,14 @@ fn enter(base: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
-/// Nothing is written into the root itself, nor through `/proc` into settings of the machine.
+/// Makes the root itself and `/proc` read-only, so that nothing is written to the machine's settings.
 fn seal_root() -> io::Result<()> {
     let open = |path: &str| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     set_attributes(&open("/proc")?, libc::MOUNT_ATTR_RDONLY, false)?;
     set_attributes(&open("/")?, READ_ONLY, false)
 }
 
-/// Adds attributes to a mount, and to those in it when `recursive`.
+/// Adds attributes to a mount, and with `recursive` to the mounts below it.
 #[expect(unsafe_code, reason = "the crate that knows mounts lacks this call")]
 fn set_attributes(tree: &OwnedFd, attributes: u64, recursive: bool) -> io::Result<()> {
     #[repr(C)]
@@ -383,7 +383,7 @@ fn set_attributes(tree: &OwnedFd, attributes: u64, recursive: bool) -> io::Resul
     }
 }
 
-/// The loopback of the new network works, so that tests can reach their own servers.
+/// Brings up the loopback interface of the new network namespace, so that tests can reach their own servers.
 #[expect(unsafe_code, reason = "interfaces are set up by ioctl")]
 fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
@@ -408,7 +408,8 @@ fn loopback_up() -> io::Result<()> {
     }
 }
 
-/// A socket keeps the network in which it was made: the parent accepts in here and connects out there.
+/// Passes a listening socket to the parent. A socket stays in the network namespace in which it was created: the parent
+/// accepts connections in the child's namespace and connects from its own.
 fn hand_over_listener(channel: &OwnedFd) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;
     tell_with(channel, &Message::Listener, &listener)

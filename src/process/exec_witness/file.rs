@@ -1,4 +1,4 @@
-//! The file that a waiting process wants to execute, as that process sees it. Reads names and first bytes, judges nothing.
+//! Finds the file that a suspended process wants to execute, resolving its path as that process would.
 
 use super::memory::MOST_PATH;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, readlinkat, stat};
@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a script's first line, as in the kernel.
+/// Bytes of a script's first line; the kernel's own limit.
 const FIRST_LINE: usize = 256;
-/// Scripts that are run by scripts, as in the kernel.
+/// Nested script interpreters; the kernel's own limit.
 const MOST_SCRIPTS: usize = 5;
 
-/// Which file it is, whatever it is called.
+/// The identity of a file, independent of its path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct FileId {
     device: u64,
@@ -22,36 +22,36 @@ pub(super) struct FileId {
 
 #[cfg(test)]
 impl FileId {
-    /// A file that is none.
+    /// An identity that belongs to no real file.
     pub fn of_test(inode: u64) -> Self {
         Self { device: 0, inode }
     }
 }
 
-/// A file that can be executed as far as we see.
+/// A file that can be executed, as far as this program can tell.
 #[derive(Debug)]
 pub(super) struct Program {
     /// Absolute, links not followed.
     pub path: PathBuf,
-    /// Links followed; `path` where that cannot be said.
+    /// With links followed; equal to `path` if they cannot be resolved.
     pub real: PathBuf,
     pub content: Content,
-    /// The file that `/proc/PID/exe` will be: this one, or the interpreter of a script.
+    /// The file that `/proc/PID/exe` will refer to: this one, or a script's interpreter.
     pub image: FileId,
 }
 
-/// What the first bytes say.
+/// The format according to the first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A binary, or a file that cannot be read, which no interpreter could read either.
+    /// A binary, or a file that cannot be read, and which therefore no interpreter could read.
     Binary,
-    /// What stands after `#!`.
+    /// A script; the text after `#!`.
     Script(String),
-    /// Neither: a shell would read it as its own script, in the same process.
+    /// Neither: a shell would read it as a shell script in its own process.
     Neither,
 }
 
-/// Where a name begins.
+/// The directory against which a path is resolved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Start {
     Directory,
@@ -63,12 +63,12 @@ pub(super) fn working_directory(process: i32) -> Option<PathBuf> {
     link(&format!("/proc/{process}/cwd"))
 }
 
-/// The program of a process that runs.
+/// The program that a process is running.
 pub(super) fn image_of(process: i32) -> Option<FileId> {
     stat(format!("/proc/{process}/exe")).ok().map(|data| id(&data))
 }
 
-/// Finds what `name` means to `process`. An error is the one with which the exec must fail.
+/// Resolves `name` as `process` would. The error is the one with which the exec must fail.
 pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<Program, Errno> {
     let root = open(
         format!("/proc/{process}/root"),
@@ -104,7 +104,8 @@ pub(super) fn find(process: i32, name: &[u8], start: Start) -> Result<Program, E
     })
 }
 
-/// Names that mean something else to each process; ours would be found in their place.
+/// Paths that mean something different to each process (`/proc/self`); rewritten, because opening them here would find
+/// this process's own.
 fn own_file(process: i32, name: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;
     let fd = |rest: &str| {
@@ -120,14 +121,14 @@ fn own_file(process: i32, name: &[u8]) -> Option<String> {
     }
 }
 
-/// Follows one of the kernel's own links, which lead to the file itself.
+/// Follows a magic link of `/proc`, which leads to the file itself.
 fn open_magic(at: &str) -> Result<(PathBuf, OwnedFd), Errno> {
     let path = link(at).ok_or(Errno::NOENT)?;
     let file = open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     Ok((path, file))
 }
 
-/// Opens an absolute path below the root of the process; its links mean what they mean there.
+/// Opens an absolute path below the root directory of the process; links are resolved within that root.
 fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let inside = path.as_os_str().as_bytes();
     if inside.len() >= MOST_PATH {
@@ -136,7 +137,7 @@ fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..8 {
         match openat2(root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // Something was renamed meanwhile.
+            // A rename raced with the lookup.
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
         }
@@ -144,7 +145,7 @@ fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// The kernel's own refusals, given here so that nothing is executed that came into being since.
+/// Applies the kernel's own checks here, so that a file created after this lookup is not executed.
 fn executable(file: &OwnedFd) -> Result<Stat, Errno> {
     let data = fstat(file)?;
     let regular = FileType::from_raw_mode(data.st_mode) == FileType::RegularFile;
@@ -179,7 +180,8 @@ fn classified(head: &[u8]) -> Content {
     Content::Script(String::from_utf8_lossy(line).trim().to_owned())
 }
 
-/// The binary that runs a script in the end. `None` when it cannot be found: the exec fails, or runs what we did not see.
+/// The binary that finally runs a script. `None` if it cannot be found: the exec fails, or runs a file that was not
+/// seen here.
 fn interpreter(process: i32, root: &OwnedFd, line: &str, depth: usize) -> Option<FileId> {
     let name = line.split([' ', '\t']).next().filter(|name| !name.is_empty())?;
     let path = working_directory(process)?.join(name);

@@ -1,22 +1,24 @@
-//! Who asks: which program a waiting process runs, and what that program may start.
+//! Identifies the calling program of an exec, and what it may start.
 //!
-//! A program is known by its memory image: where the kernel laid code, stack, heap, arguments and environment at its exec, and the
-//! file. A fork copies all of it, an exec draws it anew, and nothing else changes it (the filter refuses `PR_SET_MM`). So a subshell
-//! is still the shell, whoever its parent is now, and a number that is used again means nothing. Where addresses are not drawn at
-//! random, two programs can look alike: then the stricter answer holds for both.
+//! A program is identified by its memory image: the addresses of code, stack, heap, arguments and environment that the
+//! kernel chose at its exec, and its file. A fork copies all of them, an exec chooses new ones, and nothing else
+//! changes them (the filter denies `PR_SET_MM`). So a subshell still counts as the shell, whatever its parent is now,
+//! and a reused PID does no harm. Without address space randomisation two programs can have equal images; the stricter
+//! class then applies to both.
 
 use super::file::{FileId, image_of};
 use crate::base::grant::Starts;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Images and processes that are remembered together, and files. Beyond that, those of dead processes are forgotten.
+/// The most images and processes remembered together, and the most files. Beyond that, those of dead processes are
+/// forgotten.
 const MOST: usize = 8_192;
-/// Forks of forks that are followed upwards.
+/// The most generations of forks that are followed upwards.
 const MOST_FORKS: usize = 64;
-/// Programs that were let go and whose image is looked for while nothing else is to do.
+/// The most allowed programs whose image is looked up while no notification is pending.
 const MOST_FRESH: usize = 64;
 
-/// What an exec lays down and a fork copies.
+/// The properties that an exec sets and a fork copies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Image {
     code: u64,
@@ -28,65 +30,67 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Whether it lies where every program lies when addresses are not drawn at random: its stack in the last 16 MiB of what an
-    /// address can be (47, 48 or 39 bits). By chance that happens to one of a thousand.
+    /// Whether the addresses are those of a program without address space randomisation: the stack is in the last 16
+    /// MiB of the address space (47, 48 or 39 bits). A randomised program matches with a probability of one in a
+    /// thousand.
     fn is_fixed(&self) -> bool {
         matches!(self.stack >> 24, 0x7f_ffff | 0xff_ffff | 0x7fff)
     }
 }
 
-/// A process, also when its number is used again later (the time of its start in clock ticks).
+/// A process, distinguished from later ones with the same PID by its start time in clock ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Process {
     pub number: i32,
     started: u64,
 }
 
-/// A process as it is now.
+/// The current state of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     pub process: Process,
     parent: i32,
-    /// `None` when it must not be read, or has none any more.
+    /// `None` if it may not be read, or the process has none any more.
     image: Option<Image>,
 }
 
-/// What is known of the asker.
+/// What is known of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Class {
-    /// Our own child, before it has become the command.
+    /// The helper process of this program, before it has become the command.
     Initial,
-    /// A program that may start this much.
+    /// A program with a known class.
     Known(Starts),
-    /// It cannot be read; what it was let go with, where that is known.
+    /// Its image cannot be read; the class with which it was allowed, if known.
     Unreadable(Option<Starts>),
 }
 
-/// A process that was let go into another program.
+/// A process whose exec was allowed.
 #[derive(Clone, Debug)]
 struct LetGo {
-    /// What it was then. While it still is, the exec has not happened or has failed.
+    /// Its image at that time. While it still has it, the exec has not happened or has failed.
     before: Option<Image>,
-    /// The file that it must run now; `None` when nobody looked.
+    /// The file that it must be running now; `None` if it was not determined.
     file: Option<FileId>,
     starts: Starts,
 }
 
-/// What is remembered of one command's tree.
+/// The known programs and processes of one command's tree.
 #[derive(Debug, Default)]
 pub(super) struct Images {
-    /// Our own child, until the command has executed something.
+    /// The helper process, until the command has executed something.
     helper: Option<(Process, Image)>,
     rooted: bool,
     known: HashMap<Image, Starts>,
     let_go: HashMap<Process, LetGo>,
-    /// The strictest that programs of one file were ever let go with: for orphans, and for images at fixed addresses.
+    /// The strictest class with which programs of each file were ever allowed: used for orphans, and for images at
+    /// fixed addresses.
     files: HashMap<FileId, Starts>,
     fresh: VecDeque<Process>,
 }
 
 impl Images {
-    /// What the asker may start.
+    /// The class of the caller.
     pub fn class(&mut self, caller: &Caller) -> Class {
         let Some(image) = caller.image else {
             return Class::Unreadable(self.unreadable(caller));
@@ -94,14 +98,14 @@ impl Images {
         if !self.rooted {
             match &self.helper {
                 None => {
-                    // Only the process that has just handed over the listener can ask first.
+                    // Only the process that has just passed the listener can make the first exec.
                     self.helper = Some((caller.process, image));
                     return Class::Initial;
                 }
-                // A name is tried in each directory of PATH.
+                // A name without a slash is tried in each directory of `PATH`.
                 Some(helper) if *helper == (caller.process, image) => return Class::Initial,
                 Some(_) => {
-                    // Every exec asks, so nothing but the command's own program can ask next.
+                    // Every exec is notified, so the next one can only come from the command's own program.
                     self.rooted = true;
                     self.learn(image, &Starts::Judged);
                 }
@@ -111,13 +115,13 @@ impl Images {
         let known = self.known.get(&image).cloned();
         let starts = known.unwrap_or_else(|| self.inherited(caller, image));
         Class::Known(match self.files.get(&image.file) {
-            // Another program of this file may lie at the very same addresses.
+            // Another program of this file may have exactly the same addresses.
             Some(strictest) if image.is_fixed() => stricter(&starts, strictest),
             _ => starts,
         })
     }
 
-    /// Notes that a process goes on into the program of this file.
+    /// Records that a process was allowed to execute this file.
     pub fn let_go(&mut self, caller: &Caller, file: Option<FileId>, starts: Starts) {
         let before = caller.image;
         if let Some(file) = file {
@@ -130,19 +134,20 @@ impl Images {
         self.fresh.push_back(caller.process);
     }
 
-    /// Whether programs were let go since their images were last looked for.
+    /// Whether programs were allowed since their images were last looked up.
     pub fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
     }
 
-    /// Learns the images of programs that were let go, so that their forks are known when they themselves have ended.
-    /// `done`: the last look, what is not known by now is asked for when it matters.
+    /// Looks up the images of allowed programs, so that their forks are known after they themselves have ended. `done`
+    /// marks the last time; images still unknown then are looked up on demand.
     pub fn look(&mut self, done: bool) {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.retain(|process| {
             let now = Caller::read(process.number).filter(|now| now.process == *process);
             if let Some(image) = now.and_then(|now| now.image) {
-                // An image in the making may be seen; it is nobody's and does no harm. So the note stays.
+                // The image may be read in the middle of an exec; such an image belongs to no process and does no harm.
+                // So the record is kept.
                 self.note(*process, image, false);
             }
             now.is_some() && !done
@@ -150,7 +155,7 @@ impl Images {
         self.fresh = fresh;
     }
 
-    /// Forgets what no living process can ask about. An error when that does not help.
+    /// Forgets entries that no live process can refer to. Returns an error if too many remain.
     pub fn bound(&mut self) -> Result<(), String> {
         if self.known.len() + self.let_go.len() <= MOST {
             return Ok(());
@@ -160,7 +165,7 @@ impl Images {
             if let Some(living) = Caller::read(entry.pid) {
                 processes.insert(living.process);
                 images.extend(living.image);
-                // Its image may be that of forks, which are not learned yet.
+                // Its image may be shared with forks that are not recorded yet.
                 if let Some(image) = living.image {
                     self.note(living.process, image, false);
                 }
@@ -174,22 +179,22 @@ impl Images {
         Ok(())
     }
 
-    /// The asker runs `image`: what it was let go with, if anything, has happened or failed.
+    /// The caller runs `image`: if an exec was allowed for it, that has happened or failed.
     fn settle(&mut self, process: Process, image: Image) {
         self.note(process, image, true);
         self.let_go.remove(&process);
         self.fresh.retain(|fresh| *fresh != process);
     }
 
-    /// `asks`: the process is asking right now, so its exec is over, one way or the other.
+    /// `asks`: the process is making an exec right now, so its previous exec is over in one way or another.
     fn note(&mut self, process: Process, image: Image, asks: bool) {
         let Some(gone) = self.let_go.get(&process) else { return };
         let starts = match gone.file {
-            // Another file than the one that was judged, or a later process with the same number and time.
+            // It is not the file that was judged, or it is a later process with the same PID and start time.
             Some(file) if file != image.file => stricter(&gone.starts, &Starts::Judged),
             _ => gone.starts.clone(),
         };
-        // An exec that failed leaves the image; so does one into the same file at the same addresses.
+        // A failed exec leaves the image unchanged; so does one of the same file at the same addresses.
         if gone.before != Some(image) || (asks && gone.file == Some(image.file)) {
             self.learn(image, &starts);
         }
@@ -208,7 +213,8 @@ impl Images {
         }
     }
 
-    /// For a fork of a program whose image is not known yet: its parent, and theirs, as long as they run the same.
+    /// The class of a fork whose program's image is still unknown: that of its nearest ancestor, as long as they run
+    /// the same program.
     fn inherited(&mut self, caller: &Caller, image: Image) -> Starts {
         for parent in ancestors(caller).take(MOST_FORKS) {
             if parent.image != Some(image) {
@@ -219,7 +225,7 @@ impl Images {
                 return starts.clone();
             }
         }
-        // An orphan, or its parent is another program by now.
+        // It is an orphan, or its parent runs another program by now.
         self.look(false);
         if let Some(starts) = self.known.get(&image) {
             return starts.clone();
@@ -251,12 +257,12 @@ fn ancestors(caller: &Caller) -> impl Iterator<Item = Caller> {
 }
 
 impl Caller {
-    /// Whether its image could be seen.
+    /// Whether its image could be read.
     pub fn is_readable(&self) -> bool {
         self.image.is_some()
     }
 
-    /// Looks at a thread. `None` when it is gone.
+    /// Reads a thread's process. `None` when it has ended.
     pub fn read(thread: i32) -> Option<Self> {
         let text = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
         let stat = Stat::parse(&text)?;
@@ -267,7 +273,7 @@ impl Caller {
                 Stat::parse(&std::fs::read(format!("/proc/{number}/stat")).ok()?)?.started,
             ),
         };
-        // Where it may not be looked at, the kernel shows zeros and ones.
+        // Without permission the kernel shows zeros and ones.
         let shown = stat.stack != 0 && stat.code > 1;
         let image = image_of(thread).filter(|_| shown).map(|file| Image {
             code: stat.code,
@@ -312,7 +318,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// The fields after the name, which is in brackets and may hold anything.
+    /// Parses the fields after the name, which is in parentheses and may contain any bytes.
     fn parse(text: &[u8]) -> Option<Self> {
         let end = text.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
@@ -331,7 +337,7 @@ impl Stat {
     }
 }
 
-/// The one that allows less.
+/// The class that allows less.
 pub(super) fn stricter(one: &Starts, other: &Starts) -> Starts {
     let rank = |starts: &Starts| match starts {
         Starts::Nothing => 0,

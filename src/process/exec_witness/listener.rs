@@ -1,4 +1,4 @@
-//! The kernel's questions about system calls, and the answers. Knows no programs.
+//! Receives seccomp notifications from the kernel and answers them (seccomp_unotify(2)).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::PipeFlags;
@@ -6,37 +6,37 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Words of 8 bytes for what the kernel writes: a later kernel's structures may be longer than ours.
+/// Buffer size in words of 8 bytes: the structures of a later kernel may be longer than those of `libc`.
 const ROOM: usize = 64;
 
-/// The end of a tree's questions.
+/// The listener for one tree's notifications.
 pub(super) struct Listener {
     fd: OwnedFd,
-    /// Closes when nobody wants answers any more.
+    /// Closed when no more answers are needed.
     stop: OwnedFd,
 }
 
-/// One thread waits in a system call.
+/// One thread that is suspended in a system call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     id: u64,
-    /// The thread, in our process namespace.
+    /// The thread's id in the PID namespace of this process.
     pub thread: i32,
     pub call: i64,
     pub arguments: [u64; 6],
 }
 
-/// What came of waiting.
+/// The result of waiting.
 pub(super) enum Event {
     Asked(Asked),
-    /// Nothing, for as long as was to be waited.
+    /// No notification came within the given time.
     Quiet,
-    /// No process is left that could ask, or nobody wants answers.
+    /// No process of the tree is left, or the listener was stopped.
     Over,
 }
 
 impl Listener {
-    /// Takes a listener over. The second value stops it when it is dropped.
+    /// Takes over a listener. Dropping the second value stops it.
     pub fn new(fd: OwnedFd) -> io::Result<(Self, OwnedFd)> {
         let (question, answer) = sizes()?;
         let most = ROOM * size_of::<u64>();
@@ -47,7 +47,7 @@ impl Listener {
         Ok((Self { fd, stop }, stopper))
     }
 
-    /// Waits for the next question, `patience` at most.
+    /// Waits for the next notification, at most `patience`.
     pub fn next(&self, patience: Option<Duration>) -> io::Result<Event> {
         let mut fds = [
             PollFd::new(&self.fd, PollFlags::IN),
@@ -69,7 +69,7 @@ impl Listener {
         Ok(Event::Over)
     }
 
-    /// Waits until nobody wants answers, or nobody is left who could ask.
+    /// Waits until the listener is stopped or no process of the tree is left.
     pub fn hold(&self) {
         let mut fds = [
             PollFd::new(&self.stop, PollFlags::empty()),
@@ -78,11 +78,12 @@ impl Listener {
         while matches!(poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
     }
 
-    /// `None` when the asker was killed meanwhile.
+    /// `None` when the caller was killed meanwhile.
     #[expect(unsafe_code, reason = "questions are taken by ioctl")]
     fn receive(&self) -> io::Result<Option<Asked>> {
         let mut space = [0_u64; ROOM];
-        // SAFETY: the kernel writes its structure, which fits as seen at the start, into zeroed memory that lives through the call.
+        // SAFETY: the kernel writes its structure, which fits as was checked at the start, into zeroed memory that
+        // outlives the call.
         let done = unsafe {
             libc::ioctl(
                 self.fd.as_raw_fd(),
@@ -107,7 +108,8 @@ impl Listener {
         }))
     }
 
-    /// Whether the asker still waits: what was read of it in `/proc` was then its own and not that of a later process.
+    /// Whether the caller is still suspended. If so, what was read of it in `/proc` did not belong to a later process
+    /// with the same PID.
     #[expect(unsafe_code, reason = "questions are asked after by ioctl")]
     pub fn waits(&self, asked: &Asked) -> bool {
         // SAFETY: the call only reads the number.
@@ -120,17 +122,17 @@ impl Listener {
         }
     }
 
-    /// The call goes on as if nobody had asked.
+    /// Lets the call continue as if it had not been intercepted.
     pub fn go_on(&self, asked: &Asked) -> io::Result<()> {
         self.answer(asked, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE)
     }
 
-    /// The call is done: it gives 0 without being made.
+    /// Makes the call return 0 without executing it.
     pub fn succeed(&self, asked: &Asked) -> io::Result<()> {
         self.answer(asked, 0, 0)
     }
 
-    /// The call fails with this error.
+    /// Makes the call fail with this error.
     pub fn fail(&self, asked: &Asked, errno: i32) -> io::Result<()> {
         self.answer(asked, -errno.abs().max(1), 0)
     }
@@ -139,7 +141,8 @@ impl Listener {
     fn answer(&self, asked: &Asked, error: i32, flags: libc::c_ulong) -> io::Result<()> {
         let mut space = [0_u64; ROOM];
         let answer = space.as_mut_ptr().cast::<libc::seccomp_notif_resp>();
-        // SAFETY: the space is larger than the structure and aligned for it; the kernel reads no more than fits, as seen at the start.
+        // SAFETY: the space is larger than the structure and aligned for it; the kernel reads no more than fits, as was
+        // checked at the start.
         let done = unsafe {
             (*answer).id = asked.id;
             (*answer).error = error;
@@ -151,14 +154,15 @@ impl Listener {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // The asker was killed, or a signal has taken it out of the call (before Linux 5.19): it asks again.
+            // The caller was killed, or a signal interrupted the call (before Linux 5.19), which is then notified
+            // again.
             Some(libc::ENOENT) => Ok(()),
             _ => Err(error),
         }
     }
 }
 
-/// Bytes of the kernel's question and of its answer.
+/// Sizes in bytes of the kernel's notification and response structures.
 #[expect(unsafe_code, reason = "sizes are asked for by a system call")]
 fn sizes() -> io::Result<(usize, usize)> {
     let mut sizes = libc::seccomp_notif_sizes {

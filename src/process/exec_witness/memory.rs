@@ -1,13 +1,13 @@
-//! The words that a waiting process wants to execute, read from its memory. Judges nothing.
+//! Reads the path and the arguments of an exec from the memory of the suspended process.
 
 use rustix::process::Pid;
 use std::ops::Range;
 
-/// Words of one exec.
+/// The most arguments of one exec.
 const MOST_WORDS: usize = 65_536;
-/// Bytes of all words of one exec. The kernel itself takes at most a quarter of the stack's limit, 6 MiB.
+/// The most bytes of all arguments of one exec. The kernel itself accepts at most a quarter of the stack limit, 6 MiB.
 const MOST_BYTES: usize = 4 << 20;
-/// Bytes of one path, as in the kernel.
+/// Bytes of one path; the kernel's own limit.
 pub(super) const MOST_PATH: usize = 4096;
 /// Bytes of a process's list of mappings; the kernel allows some 65,000 lines.
 const MOST_MAPS: u64 = 16 << 20;
@@ -17,23 +17,24 @@ const PAGE: u64 = 4096;
 /// Why an exec cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// The memory is out of our reach, or the process is gone.
+    /// The memory may not be read, or the process has ended.
     Memory,
-    /// One of the limits above.
+    /// One of the limits above was exceeded.
     TooLong,
-    /// It lies in memory that others may write while it is judged.
+    /// It is in memory that other processes could change during the judgement.
     Shared,
 }
 
 /// The memory of one process.
 pub(super) struct Memory {
     process: i32,
-    /// What several processes share, in order.
+    /// Mappings shared by several processes, in order.
     shared: Vec<Range<u64>>,
     left: usize,
 }
 
 impl Memory {
+    /// Prepares reading a process; fails if its mappings cannot be read.
     pub fn of(process: i32) -> Result<Self, Unread> {
         Ok(Self {
             process,
@@ -42,7 +43,7 @@ impl Memory {
         })
     }
 
-    /// One path, without its NUL; `None` when it is longer than any path can be.
+    /// Reads a path without its NUL; `None` when it is longer than any valid path.
     pub fn path(&mut self, at: u64) -> Result<Option<Vec<u8>>, Unread> {
         match self.text(at, MOST_PATH) {
             Ok(path) => Ok(Some(path)),
@@ -51,7 +52,7 @@ impl Memory {
         }
     }
 
-    /// All words of a list that ends with a null pointer, lossy UTF-8. No list is an empty one.
+    /// Reads a list of strings that ends with a null pointer, as lossy UTF-8. A null list pointer means an empty list.
     pub fn words(&mut self, at: u64) -> Result<Vec<String>, Unread> {
         let mut words = Vec::new();
         for pointer in self.pointers(at)? {
@@ -68,7 +69,7 @@ impl Memory {
         }
         let mut buffer = [0; 512];
         loop {
-            // A pointer may lie across two pages; a whole one is always asked for.
+            // A pointer may cross a page boundary; reads whole pointers only.
             let want = (to_page_end(at).min(512) & !7).max(8);
             let got = self.read(at, &mut buffer[..want])?;
             if got < 8 {
@@ -88,7 +89,7 @@ impl Memory {
         }
     }
 
-    /// Never reads across the end of a page: the next may be missing.
+    /// Never reads across the end of a page: the next page may not be mapped.
     fn text(&mut self, mut at: u64, most: usize) -> Result<Vec<u8>, Unread> {
         let mut text = Vec::new();
         let mut buffer = [0; PAGE as usize];
@@ -122,7 +123,7 @@ fn to_page_end(at: u64) -> usize {
     usize::try_from(PAGE - at % PAGE).unwrap_or(1)
 }
 
-/// Bytes read, at least one.
+/// Returns the number of bytes read, at least one.
 #[expect(unsafe_code, reason = "another process's memory is read by a system call")]
 fn read_memory(process: i32, at: u64, into: &mut [u8]) -> Option<usize> {
     Pid::from_raw(process)?;
@@ -134,12 +135,13 @@ fn read_memory(process: i32, at: u64, into: &mut [u8]) -> Option<usize> {
         iov_base: std::ptr::without_provenance_mut(usize::try_from(at).ok()?),
         iov_len: into.len(),
     };
-    // SAFETY: `ours` is a buffer that we own for the call; `theirs` is an address in another process, which the kernel checks.
+    // SAFETY: `ours` is a buffer that this function owns during the call; `theirs` is an address in another process,
+    // which the kernel checks.
     let got = unsafe { libc::process_vm_readv(process, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(got).ok().filter(|got| *got > 0)
 }
 
-/// The mappings that are not the process's own copy.
+/// The shared mappings of a process.
 fn shared(process: i32) -> Result<Vec<Range<u64>>, Unread> {
     use std::io::Read;
     let file = std::fs::File::open(format!("/proc/{process}/maps")).map_err(|_| Unread::Memory)?;
@@ -161,7 +163,7 @@ fn shared(process: i32) -> Result<Vec<Range<u64>>, Unread> {
         .ok_or(Unread::Memory)
 }
 
-/// `55d0c0000000-55d0c0001000 rw-s …`. `None` for a line that is no such line.
+/// Parses `55d0c0000000-55d0c0001000 rw-s …`. `None` for a malformed line.
 fn shared_range(line: &[u8]) -> Option<Option<Range<u64>>> {
     let mut fields = line.split(|byte| *byte == b' ');
     let range = std::str::from_utf8(fields.next()?).ok()?;

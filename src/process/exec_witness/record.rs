@@ -1,31 +1,32 @@
-//! What is told of a command's execs. Bounded, asks nobody.
+//! The bounded record of a command's judged execs, for its result and the journal.
 
 use crate::base::grant::{Exec, ExecDenial, JudgedExec, WritePath};
 use crate::process::{Finished, SpawnError};
 use std::path::Path;
 
-/// Execs that are kept for the journal.
+/// The most execs that are kept for the journal.
 const MOST_RECORDED: usize = 1_000;
-/// Of each, so many words, and so many bytes of them together.
+/// The most words of each, and the most bytes of its words together.
 const RECORDED_WORDS: usize = 100;
 const RECORDED_BYTES: usize = 8 << 10;
-/// Places that execs of one command may be granted in addition.
+/// The most places that execs of one command can be granted in addition.
 const MOST_GRANTED: usize = 2_000;
 
-/// What was seen.
+/// The record of one command.
 #[derive(Debug, Default)]
 pub(in crate::process) struct Record {
-    /// The first 1,000, in order, and how many more there were.
+    /// The first 1,000 in order, and the number of further ones.
     pub execs: Vec<JudgedExec>,
     pub omitted: u64,
     pub denied: Option<(JudgedExec, ExecDenial)>,
-    /// Places that answers granted, each once.
+    /// Places that were granted at exec, without duplicates.
     pub granted: Vec<WritePath>,
-    /// Why the witness gave up.
+    /// Why the witness failed.
     pub failed: Option<String>,
 }
 
 impl Record {
+    /// Adds an exec, or only counts it once the limit is reached.
     pub fn push(&mut self, exec: JudgedExec) {
         if self.execs.len() < MOST_RECORDED {
             self.execs.push(exec);
@@ -34,7 +35,7 @@ impl Record {
         }
     }
 
-    /// `false` when it is too much to be remembered.
+    /// Adds granted places; `false` when the limit is exceeded.
     pub fn grant(&mut self, writes: Vec<WritePath>) -> bool {
         for path in writes {
             if !self.granted.contains(&path) {
@@ -44,7 +45,8 @@ impl Record {
         self.granted.len() <= MOST_GRANTED
     }
 
-    /// Hands over what was seen. An error when the witness gave up: not every exec was judged, and none after.
+    /// Moves the record into a result. Returns an error if the witness failed: then not every exec was judged, and no
+    /// later one succeeded.
     pub fn into_finished(self, finished: &mut Finished) -> Result<(), SpawnError> {
         if let Some(why) = self.failed {
             let why = format!("programs could not be judged at exec any more ({why}); the command was ended");
@@ -58,7 +60,7 @@ impl Record {
     }
 }
 
-/// An exec as the journal holds it: bounded, its directory relative to the workspace.
+/// An exec as stored in the journal: bounded, with its directory relative to the workspace.
 pub(super) fn judged(exec: &Exec, workspace: &Path, denied: Option<ExecDenial>) -> JudgedExec {
     let mut left = RECORDED_BYTES;
     let mut argv = Vec::new();
@@ -91,7 +93,8 @@ pub(super) fn judged(exec: &Exec, workspace: &Path, denied: Option<ExecDenial>) 
     }
 }
 
-/// A shell reads such a file as its own script, without an exec that could be judged.
+/// The denial of a file without a known format: a shell would read it as its own script, without an exec that could be
+/// judged.
 pub(super) fn without_interpreter(path: &Path) -> ExecDenial {
     let name = path.file_name().unwrap_or_default().display();
     ExecDenial {
@@ -104,7 +107,7 @@ pub(super) fn without_interpreter(path: &Path) -> ExecDenial {
     }
 }
 
-/// Something cannot be looked at, or not within its limit.
+/// The denial of an exec that cannot be examined, or not within the limits.
 pub(super) fn limit(reason: &str) -> ExecDenial {
     ExecDenial {
         rule: None,

@@ -1,4 +1,4 @@
-//! What a waiting process wants to execute, in full. Judges nothing.
+//! Reads everything about the program that a suspended process wants to execute.
 
 use super::file::{self, Content, FileId, Program, Start};
 use super::listener::Asked;
@@ -6,17 +6,17 @@ use super::memory::{Memory, Unread};
 use crate::base::grant::{Exec, Starts};
 use rustix::io::Errno;
 
-/// An exec in full, and the file that would run.
+/// The complete data of an exec, and the file that would run.
 pub(super) struct Wanted {
     pub exec: Exec,
     pub content: Content,
-    /// The file that the process runs when it has happened.
+    /// The file that the process will run after the exec.
     pub image: FileId,
 }
 
-/// Why there is nothing to judge.
+/// Why there is no exec to judge.
 pub(super) enum Nothing {
-    /// The exec fails, with this error.
+    /// The exec fails with this error.
     Fails(Errno),
     Unread(Unread),
 }
@@ -27,13 +27,14 @@ impl From<Unread> for Nothing {
     }
 }
 
-/// Reads an exec. The arguments are those of `execve` (path, words, …) or `execveat` (directory, path, words, …).
+/// Reads an exec. The arguments are those of `execve` (path, argv, …) or `execveat` (directory descriptor, path, argv,
+/// …).
 pub(super) fn wanted(asked: &Asked, caller: Starts) -> Result<Wanted, Nothing> {
     let process = asked.thread;
     let mut memory = Memory::of(process)?;
     let [first, second, third, ..] = asked.arguments;
     let (name, words, start) = if asked.call == libc::SYS_execveat {
-        // The kernel takes the low half.
+        // The kernel uses only the low half of the register.
         let number = (first & 0xffff_ffff) as u32 as i32;
         let start = match number {
             libc::AT_FDCWD => Start::Directory,

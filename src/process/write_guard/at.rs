@@ -1,5 +1,6 @@
-//! Files of the workspace by handle: every call names one entry of a directory that is held open, and follows no link. What a
-//! hostile process swaps meanwhile can so lead nowhere else. Decides nothing.
+//! File operations on the workspace through directory handles (openat2(2)): each call names one entry of an open
+//! directory and follows no link, so that a hostile process cannot redirect it by replacing a path component.
+//! Errors are those of the system calls.
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
@@ -17,11 +18,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of names that the kernel gives at once.
+/// Buffer size in bytes for directory entries.
 const LIST_BYTES: usize = 64 << 10;
-/// How deep a tree is removed in place; what lies deeper is moved up first, so that few handles are open.
+/// The depth to which a tree is removed in place; deeper parts are moved up first, so that few handles are open at the
+/// same time.
 const DEEPEST: usize = 64;
-/// How often a directory is emptied again that somebody fills.
+/// How often removing a directory is retried while somebody keeps adding entries.
 const REMOVE_TRIES: usize = 100;
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -32,7 +34,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// The directory itself, links followed: the user named it.
+/// Opens the directory itself, following links, because the user named it.
 pub(crate) fn root(path: &Path) -> Result<OwnedFd> {
     open(
         path,
@@ -41,18 +43,18 @@ pub(crate) fn root(path: &Path) -> Result<OwnedFd> {
     )
 }
 
-/// A directory below `root`; `""` is `root`.
+/// Opens a directory below `root`; `""` is `root`.
 pub(crate) fn dir(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
     openat2(root, or_dot(path), DIRECTORY, Mode::empty(), BENEATH)
 }
 
-/// A handle of whatever lies at `path`, which reads and writes nothing.
+/// Opens an `O_PATH` handle of the entry at `path`, which can neither read nor write it.
 pub(crate) fn handle(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(root, or_dot(path), flags, Mode::empty(), BENEATH)
 }
 
-/// A regular file below `root`, to be read. Never waits for a FIFO.
+/// Opens a regular file below `root` for reading. Never blocks on a FIFO.
 pub(crate) fn file(root: &OwnedFd, path: &Path) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat2(root, path, flags, Mode::empty(), BENEATH)?;
@@ -62,13 +64,13 @@ pub(crate) fn file(root: &OwnedFd, path: &Path) -> Result<File> {
     }
 }
 
-/// The directory that holds `path`, and the last name.
+/// Opens the directory that contains `path`; also returns the last component.
 pub(crate) fn parent<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     Ok((dir(root, path.parent().unwrap_or(Path::new("")))?, name))
 }
 
-/// As above; on the way, whatever is no directory is removed and a directory made in its place.
+/// Like [`parent`], but creates missing directories, and removes any entry on the way that is not a directory.
 pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
     let mut at = dir(root, Path::new(""))?;
@@ -90,12 +92,12 @@ pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd
     Ok((at, name))
 }
 
-/// What lies at a name; a link is a link.
+/// The status of an entry, without following a link.
 pub(crate) fn stat(dir: &OwnedFd, name: &OsStr) -> Result<Stat> {
     statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// What lies at a path, reached through no link.
+/// The status of a path that is reached without links.
 pub(crate) fn stat_below(root: &OwnedFd, path: &Path) -> Result<Stat> {
     if path.as_os_str().is_empty() {
         return fstat(root);
@@ -108,7 +110,7 @@ pub(crate) fn link(dir: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
     Ok(readlinkat(dir, name, Vec::new())?.into_bytes())
 }
 
-/// Tells each entry but `.` and `..`: its name, its type (may be unknown), its number.
+/// Calls `each` for each entry except `.` and `..`, with its name, type (may be unknown) and inode number.
 pub(crate) fn list(dir: &OwnedFd, buffer: &mut Vec<u8>, mut each: impl FnMut(&CStr, FileType, u64)) -> Result<()> {
     buffer.clear();
     buffer.reserve(LIST_BYTES);
@@ -124,7 +126,8 @@ pub(crate) fn list(dir: &OwnedFd, buffer: &mut Vec<u8>, mut each: impl FnMut(&CS
     Ok(())
 }
 
-/// A directory that its owner has closed to itself is opened; a command could do the same. Its mode is put back by whoever cares.
+/// Opens a directory even if its mode denies access to its owner, as a command could do. The caller must restore the
+/// mode.
 pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = openat(dir, name, flags, Mode::empty())?;
@@ -133,7 +136,7 @@ pub(crate) fn opened_up(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
     openat(dir, name, DIRECTORY, Mode::empty())
 }
 
-/// Sets the mode of what a handle holds, be it only a path handle.
+/// Sets the mode of a handle's file, even for an `O_PATH` handle.
 pub(crate) fn set_mode(handle: &OwnedFd, mode: RawMode) -> Result<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     match fchmod(handle, mode) {
@@ -142,13 +145,13 @@ pub(crate) fn set_mode(handle: &OwnedFd, mode: RawMode) -> Result<()> {
     }
 }
 
-/// Names of extended attributes and their values.
+/// Extended attributes: names and values.
 pub(crate) type Attributes = BTreeMap<String, Vec<u8>>;
 
-/// Bytes of all names, and of one value, as the kernel has it.
+/// Bytes of all names, and of one value; the kernel's own limit.
 const ATTRIBUTE_BYTES: usize = 64 << 10;
 
-/// The extended attributes that a command may change: its user's and access lists. None where the file system has none.
+/// The extended attributes that a command may change: `user.*` and ACLs. Empty if the file system supports none.
 pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
     let link = own_link(handle);
     let mut names = Vec::with_capacity(256);
@@ -172,7 +175,7 @@ pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
         let mut value = Vec::with_capacity(ATTRIBUTE_BYTES);
         match getxattr(link.as_str(), name, spare_capacity(&mut value)) {
             Ok(_) => {}
-            // Removed meanwhile; or of a file that this user cannot read, as its content.
+            // Removed in the meantime, or a file whose attributes, like its content, this user cannot read.
             Err(Errno::NODATA | Errno::ACCESS) => continue,
             Err(error) => return Err(error),
         }
@@ -182,7 +185,7 @@ pub(crate) fn attributes(handle: &OwnedFd) -> Result<Attributes> {
     Ok(found)
 }
 
-/// Gives back the attributes that were there, and takes away those that were not.
+/// Restores the given attributes and removes all others.
 pub(crate) fn set_attributes(handle: &OwnedFd, before: &Attributes) -> Result<()> {
     let now = attributes(handle)?;
     let link = own_link(handle);
@@ -199,12 +202,12 @@ fn may_be_changed(name: &str) -> bool {
     name.starts_with("user.") || name.starts_with("system.posix_acl_")
 }
 
-/// The kernel's own link of a handle leads to what the handle holds and to nothing else.
+/// The `/proc/self/fd` link of a handle: it always refers to the handle's file.
 fn own_link(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-/// Sets when a file was last written.
+/// Sets a file's modification time.
 pub(crate) fn set_modified(file: &File, (seconds, nanos): (i64, i64)) -> Result<()> {
     let time = Timespec {
         tv_sec: seconds,
@@ -219,7 +222,7 @@ pub(crate) fn set_modified(file: &File, (seconds, nanos): (i64, i64)) -> Result<
     )
 }
 
-/// A new file in `dir` under a name that nothing had, open for writing.
+/// Creates a new file with an unused name in `dir` and opens it for writing.
 pub(crate) fn new_file(dir: &OwnedFd) -> Result<(File, String)> {
     for _ in 0..1_000 {
         let name = fresh_name();
@@ -239,7 +242,7 @@ fn fresh_name() -> String {
     format!(".overnight-{}-{count}", std::process::id())
 }
 
-/// Moves an entry to another name of the same directory, over whatever is no directory there.
+/// Renames an entry within a directory, replacing an existing entry that is not a directory.
 pub(crate) fn rename_over(dir: &OwnedFd, from: &str, to: &OsStr) -> Result<()> {
     renameat(dir, from, dir, to)
 }
@@ -252,14 +255,14 @@ pub(crate) fn make_link(dir: &OwnedFd, name: &OsStr, target: &[u8]) -> Result<()
     symlinkat(OsStr::from_bytes(target), dir, name)
 }
 
-/// Removes an entry and, of a directory, all below it. That it is gone already is no error.
+/// Removes an entry, and a directory with everything below it. A missing entry is no error.
 pub(crate) fn remove(dir: &OwnedFd, name: &OsStr) -> Result<()> {
     let mut moved = vec![name.to_owned()];
     let mut tries = 0;
     while let Some(name) = moved.pop() {
         match remove_once(dir, &name, (dir, &mut moved), 0) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // Somebody still writes into it.
+            // Some process still writes into it.
             Err(Errno::NOTEMPTY) if tries < REMOVE_TRIES => {
                 tries += 1;
                 moved.push(name);
@@ -274,7 +277,7 @@ fn remove_once(dir: &OwnedFd, name: &OsStr, (top, moved): (&OwnedFd, &mut Vec<Os
     match unlinkat(dir, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(Errno::ACCESS) => {
-            // The directory that holds it may have been made unwritable.
+            // The containing directory may have been made unwritable.
             let mode = fstat(dir)?.st_mode & 0o7777;
             set_mode(dir, mode | 0o700)?;
             match unlinkat(dir, name, AtFlags::empty()) {

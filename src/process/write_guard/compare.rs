@@ -1,4 +1,4 @@
-//! After a command: what changed without a grant, and putting it back. Every step goes through a directory handle.
+//! After a command: finds changes without a grant and undoes them, using only directory handles.
 
 use super::node::{Content, Kind, Node, Print};
 use super::{Area, Guard, Word, at, walk};
@@ -14,11 +14,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Changes that are named one by one; more are counted under `.`.
+/// The most changes that are named one by one; further ones are counted under `.`.
 const MOST_NAMED: usize = 10_000;
 
 impl Guard {
-    /// Puts back what changed without a grant and names it, sorted. No other command of this process writes meanwhile.
+    /// Undoes changes without a grant and returns them, sorted. No other command of this process writes meanwhile.
     pub(super) fn compare(mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         if self.areas.is_empty() && self.before.is_empty() {
             return Vec::new();
@@ -30,7 +30,7 @@ impl Guard {
             undone.limit("limit:guard_freeze", Path::new(""), false);
         }
         self.allowed.paths.extend(at_exec.iter().cloned());
-        // What another living command may write it may have written meanwhile.
+        // Changes to paths that another live command may write may have been made by that command.
         for writes in self.lived.seen() {
             self.allowed.add(&writes);
         }
@@ -48,7 +48,7 @@ impl Guard {
         undone.finish()
     }
 
-    /// An entry that was there before.
+    /// Compares an entry that existed before.
     fn old(&self, path: &Path, node: &Node, undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok();
         if node.is_unchanged(&self.root, path, &self.held, self.taken) {
@@ -59,7 +59,7 @@ impl Guard {
         }
         match self.word(path, matches!(node.kind, Kind::Dir)) {
             Word::Granted if !self.allowed.tree && !self.entry(path) => {
-                // Granted in place: its content may be another, but it stays a file.
+                // Granted in place: its content may change, but it must stay a regular file.
                 let file = now.is_some_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
                 if !file {
                     self.undo(path, node, ("not_granted".to_owned(), None), undone);
@@ -76,22 +76,23 @@ impl Guard {
         paths.any(|granted| granted.kind == WriteKind::Entry && path.starts_with(&granted.path))
     }
 
-    /// A file whose time alone moved gets it back: no change to speak of, but a build would begin anew.
+    /// Restores a file's modification time if nothing else changed: not reported as a change, but builds would start
+    /// over.
     fn keep_time(&self, path: &Path, node: &Node, now: Option<Print>) {
         let moved = now.is_some_and(|now| now.modified != node.print.modified);
         if moved && matches!(node.kind, Kind::File(_)) && matches!(self.word(path, false), Word::Not(..)) {
-            // Where it fails nothing but the time differs.
+            // If this fails, only the time differs.
             let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
         }
     }
 
-    /// A closed file that was given a further name gets a file of its own: through the other name it could be written later, when
-    /// nobody compares it.
+    /// Gives a closed file with a new hard link its own inode: the other link could be used to write it later, when
+    /// nothing is compared.
     fn keep_alone(&self, path: &Path, node: &Node, now: Option<Print>) {
         let held = matches!(&node.kind, Kind::File(Content::Memory(_) | Content::Spilled(..)));
         let named_anew = now.is_some_and(|now| now.links > node.print.links);
         if held && named_anew && self.closed.closed(&path.to_string_lossy(), false) {
-            // Where it fails the content is right all the same, and the next comparison looks again.
+            // If this fails, the content is right nevertheless, and the next comparison tries again.
             let _ = self.put_back(path, node);
         }
     }
@@ -157,11 +158,11 @@ impl Guard {
         own(&handle, node)?;
         at::set_mode(&handle, node.print.mode)?;
         at::set_attributes(&handle, &node.attributes)?;
-        // A build that looks at times need not begin anew.
+        // Builds that compare times need not start over.
         Ok(at::set_modified(file, node.print.modified)?)
     }
 
-    /// Closed paths that were not there before, and new entries in those that were.
+    /// Handles closed paths that did not exist before, and new entries in those that did.
     fn closed_below(&self, top: &Path, known: &walk::Known, undone: &mut Undo) {
         let found = self.walk().find_again(top, known);
         for path in &found.closed {
@@ -177,7 +178,8 @@ impl Guard {
         self.limits(found.over, undone);
     }
 
-    /// A directory that cannot be looked into is removed: before the command all could be.
+    /// Reports limits that were reached. Removes a new directory that could not be searched: before the command every
+    /// directory could be.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
             let gone = !over.path.as_os_str().is_empty()
@@ -189,7 +191,7 @@ impl Guard {
         }
     }
 
-    /// Entries below a recorded directory that are not recorded.
+    /// Handles unrecorded entries below a recorded directory.
     fn new_below(&self, top: &Path, undone: &mut Undo) {
         let mut waiting = vec![top.to_path_buf()];
         while let Some(dir) = waiting.pop() {
@@ -220,7 +222,7 @@ impl Guard {
         }
     }
 
-    /// New names of one directory.
+    /// Handles new names in one directory.
     fn new_names(&self, dir: &Path, numbers: &BTreeMap<Vec<u8>, u64>, undone: &mut Undo) {
         let listed = match self.entries(dir) {
             Ok(listed) => listed,
@@ -238,7 +240,7 @@ impl Guard {
         }
     }
 
-    /// Something that was not there before.
+    /// Handles an entry that did not exist before.
     fn judge_new(&self, path: &Path, is_dir: bool, undone: &mut Undo) {
         match self.word(path, is_dir) {
             Word::Granted if is_dir && !self.closed.is_empty() => {
@@ -293,7 +295,7 @@ impl Guard {
     }
 }
 
-/// The owner that it had, where it is another.
+/// Restores the owner if it has changed.
 fn own(handle: &OwnedFd, node: &Node) -> rustix::io::Result<()> {
     let now = rustix::fs::fstat(handle)?;
     let (user, group) = node.print.owner;
@@ -304,7 +306,7 @@ fn own(handle: &OwnedFd, node: &Node) -> rustix::io::Result<()> {
     chownat(handle, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
 }
 
-/// What was undone so far.
+/// The changes that were undone so far.
 #[derive(Default)]
 struct Undo {
     list: Vec<Undone>,

@@ -1,30 +1,30 @@
-//! Closed paths from the words of a policy's protected names. Pure.
+//! Implements `ClosedPaths` for the list of a policy's protected names. Pure.
 
 use crate::base::grant::ClosedPaths;
 use std::borrow::Cow;
 
-/// The words, read once. Letters compare without case.
+/// The parsed list. Compared without regard to case.
 #[derive(Debug)]
 pub struct Names {
     list: Vec<Name>,
-    /// For each first byte (lower case) of a last part, the words that end so.
+    /// For each first byte (lower case) of a last component: the indices of the names that end with such a component.
     by_first: Vec<Vec<u16>>,
-    /// Paths that a rule opened by naming them, lower case.
+    /// Paths that a rule opened by naming them, in lower case.
     opened: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Name {
-    /// What comes before the last part, `/`-separated, without a final `/`; `""` for none.
+    /// The components before the last one, `/`-separated, without a trailing `/`; `""` for none.
     before: String,
     last: String,
     anywhere: bool,
-    /// The last part is only a beginning.
+    /// Whether the last component is only a prefix.
     prefix: bool,
 }
 
 impl Names {
-    /// `a/b` at the top, `**/a/b` below any directory, `…*` for a beginning, `!a/b` for an exception.
+    /// Syntax: `a/b` at the top, `**/a/b` below any directory, `…*` for a prefix, `!a/b` for an exception.
     #[must_use]
     pub fn new(words: &[String]) -> Self {
         let mut names = Self {
@@ -112,13 +112,13 @@ impl ClosedPaths for Names {
     }
 }
 
-/// Whether `path` is `above` or lies below it.
+/// Whether `path` is `above` or is below it.
 fn lies_at(path: &str, above: &str) -> bool {
     path.strip_prefix(above)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Lower case; most names need no copy.
+/// Lower case; copies only if necessary.
 fn lower(path: &str) -> Cow<'_, str> {
     match path.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
         true => Cow::Owned(path.to_lowercase()),

@@ -1,4 +1,4 @@
-//! What one entry was: its kind, its state, and its content where that is held. Reads by handle; changes nothing.
+//! The recorded state of one entry: its kind, its metadata, and its content if that is kept.
 
 use super::at;
 use rustix::fs::{FileType, Stat};
@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Bytes of contents that are held in memory; more goes to a file without a name.
+/// Bytes of content that are kept in memory; more goes to an anonymous file.
 const IN_MEMORY: u64 = 32 << 20;
-/// Bytes of contents that are held together. Reached: `limit:guard_bytes`.
+/// The most bytes of content that are kept together. If reached: `limit:guard_bytes`.
 pub(super) const MOST_BYTES: u64 = 512 << 20;
-/// A time younger than this may stand still although something changes: clocks of file systems tick.
+/// File timestamps advance in ticks of the clock: within this time an entry can change without a new timestamp.
 const CLOCK_TICK: Duration = Duration::from_millis(50);
 
 /// One file, link or directory.
@@ -21,7 +21,7 @@ const CLOCK_TICK: Duration = Duration::from_millis(50);
 pub(super) struct Node {
     pub kind: Kind,
     pub print: Print,
-    /// Extended attributes that a command could change, access lists among them. None of a link.
+    /// Extended attributes that a command could change, including ACLs. Empty for a link.
     pub attributes: at::Attributes,
 }
 
@@ -34,17 +34,18 @@ pub(super) enum Kind {
     Other,
 }
 
-/// Where the bytes of a file are.
+/// Where the content of a file is kept.
 #[derive(Debug)]
 pub(super) enum Content {
     Memory(Vec<u8>),
-    /// Offset and length in the file without a name.
+    /// Offset and length in the anonymous file.
     Spilled(u64, u64),
-    /// Known by size, time and number only: objects of git, which are immutable by name, and what exceeds a limit.
+    /// Known only by size, time and inode number: git objects, whose name implies their content, and files that exceed
+    /// a limit.
     NotHeld,
 }
 
-/// What changes when something is changed.
+/// The metadata that changes when an entry is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Print {
     pub inode: u64,
@@ -76,7 +77,7 @@ impl Print {
         }
     }
 
-    /// Whether both say the same, and could not say it of a change.
+    /// Whether both are equal and are precise enough to rule out a change.
     pub fn surely_is(&self, before: &Self, taken: SystemTime) -> bool {
         let whole = u64::try_from(before.changed.0).unwrap_or(0);
         let part = u32::try_from(before.changed.1).unwrap_or(0);
@@ -84,29 +85,29 @@ impl Print {
         self == before && taken.duration_since(changed).is_ok_and(|age| age > CLOCK_TICK)
     }
 
-    /// Whether size and time of the content are the same, and it is the same file.
+    /// Whether it is the same file with the same size and modification time.
     pub fn is_same_content(&self, before: &Self) -> bool {
         (self.inode, self.size, self.modified) == (before.inode, before.size, before.modified)
     }
 
-    /// Mode and owner.
+    /// Whether mode and owner are equal.
     pub fn same_rights(&self, before: &Self) -> bool {
         (self.mode, self.owner) == (before.mode, before.owner)
     }
 }
 
-/// The contents that are held.
+/// The contents that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     file: Option<File>,
     spilled: u64,
     memory: u64,
-    /// Whether something was not held for want of room.
+    /// Whether some content was not kept because the limit was reached.
     pub full: bool,
 }
 
 impl Held {
-    /// Takes the content of a file of this size. `NotHeld` when it cannot be read or there is no room for it.
+    /// Keeps the content of a file of this size. `NotHeld` if it cannot be read or exceeds the limit.
     pub fn take(&mut self, root: &OwnedFd, path: &Path, size: u64) -> Content {
         if self.memory + self.spilled + size > MOST_BYTES {
             self.full = true;
@@ -117,7 +118,7 @@ impl Held {
         };
         if self.memory + size <= IN_MEMORY {
             let mut bytes = Vec::new();
-            // One byte more shows that it grew meanwhile.
+            // Reading one byte more reveals that the file has grown.
             if (&mut file).take(size + 1).read_to_end(&mut bytes).is_err() || bytes.len() as u64 != size {
                 return Content::NotHeld;
             }
@@ -143,7 +144,7 @@ impl Held {
         })
     }
 
-    /// Whether a file holds exactly these bytes. `None` when they are not held.
+    /// Whether a file contains exactly these bytes. `None` if they were not kept.
     pub fn equals(&self, content: &Content, file: &mut File) -> Option<io::Result<bool>> {
         match content {
             Content::NotHeld => None,
@@ -176,7 +177,7 @@ impl Held {
         }
     }
 
-    /// Writes the bytes that are held.
+    /// Writes the bytes that were kept.
     pub fn write(&self, content: &Content, to: &mut File) -> io::Result<()> {
         match content {
             Content::NotHeld => Err(io::ErrorKind::Unsupported.into()),
@@ -200,7 +201,7 @@ impl Held {
 }
 
 impl Node {
-    /// What lies at `path`; with its content when `whole` and it is no object of git.
+    /// Records the entry at `path`, including its content if `whole` is set and it is no git object.
     pub fn take(root: &OwnedFd, path: &Path, held: &mut Held, whole: bool) -> rustix::io::Result<Self> {
         let data = at::stat_below(root, path)?;
         let kind = match FileType::from_raw_mode(data.st_mode) {
@@ -231,7 +232,7 @@ impl Node {
         })
     }
 
-    /// Attributes that cannot be read now were changed.
+    /// Counts attributes that cannot be read now as changed.
     fn has_same_attributes(&self, root: &OwnedFd, path: &Path) -> bool {
         match self.kind {
             Kind::File(_) | Kind::Dir => at::handle(root, path)
@@ -241,7 +242,8 @@ impl Node {
         }
     }
 
-    /// Whether the entry is what it was. A time that moved while the content did not is no change, nor is a further name of a file.
+    /// Whether the entry is unchanged. A new modification time with the same content is no change, nor is a further
+    /// hard link.
     pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &Held, taken: SystemTime) -> bool {
         let Ok(data) = at::stat_below(root, path) else {
             return false;
@@ -260,9 +262,9 @@ impl Node {
                 link.is_ok_and(|now| now == *target)
             }
             Kind::File(Content::NotHeld) => {
-                // Git renews the time of an object it would have written again, and a local clone shares the file.
+                // Git updates the time of an object instead of writing it again, and a local clone shares its file.
                 let shared = self.print.links > 1 && is_object(path);
-                // A time can be set back, but not that of the last change, which a new name moves too.
+                // A process can set the modification time, but not the change time, which a new hard link updates too.
                 let untouched = now.modified == self.print.modified
                     && (now.changed == self.print.changed || now.links != self.print.links);
                 (now.inode, now.size) == (self.print.inode, self.print.size) && (untouched || shared)
@@ -279,7 +281,7 @@ impl Node {
     }
 }
 
-/// Git's own store: immutable by name, and large.
+/// Whether a path is in git's object store, which is immutable by name, and large.
 pub(super) fn is_object(path: &Path) -> bool {
     let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
     parts.windows(2).any(|pair| pair == [".git", "objects"]) && !parts.contains(&"info")

@@ -1,4 +1,5 @@
-//! Before a command: which places it gets, and what is recorded for the comparison. Changes nothing.
+//! Before a command starts: determines its mounts and write rights, and records the entries to compare afterwards. Does
+//! not change the tree.
 
 use super::node::{Held, Kind, Node, is_object};
 use super::walk::{MOST_NAMES, Over};
@@ -16,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// One entry of a directory, as a listing tells it.
+/// One entry of a directory listing.
 struct Listed {
     path: PathBuf,
     name: Vec<u8>,
@@ -25,7 +26,7 @@ struct Listed {
 }
 
 impl Guard {
-    /// `None` where nothing is to be compared.
+    /// `None` if nothing needs to be compared.
     pub(super) fn take(confinement: &Confinement, writes: &Writes) -> Result<(Option<Self>, Reach), String> {
         let root =
             at::root(&confinement.workspace).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
@@ -75,7 +76,7 @@ impl Guard {
         Ok(reach)
     }
 
-    /// Finds closed paths, records them, and names those that can be mounted read-only; and sockets, which are covered.
+    /// Finds and records closed paths, and lists those that can be mounted read-only, and sockets, which are covered.
     fn prepare_closed(&mut self, level: Level, top: &Path, reach: &mut Reach) -> Result<(), Over> {
         let (found, known) = self.walk().find(top);
         if let Some(over) = found.over.into_iter().next() {
@@ -94,7 +95,7 @@ impl Guard {
             if freeze {
                 reach.read_only.push(path.clone());
             }
-            // A mount point cannot be moved, nor can the root that it lies in; a directory between them can.
+            // A mount point and the mounted root cannot be moved, but a directory between them can.
             let held_by_mount = freeze && path.components().count() == 1;
             if held_by_mount {
                 self.mounted.insert(path.clone());
@@ -110,7 +111,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Sockets on which somebody listens are covered; one that nobody holds any more is an entry like another.
+    /// Covers sockets on which a process listens; an abandoned one is treated like any other entry.
     fn cover_sockets(&self, sockets: Vec<PathBuf>, reach: &mut Reach) {
         let living = sockets.into_iter().filter(|path| live_socket::is(&self.root, path));
         for path in living {
@@ -122,10 +123,11 @@ impl Guard {
         }
     }
 
-    /// What the grant of single places gives, and what has to be compared for it.
+    /// Determines mounts and comparisons for a grant of single places.
     fn prepare_paths(&mut self, level: Level, paths: &[WritePath], maybe: &[String]) -> Result<Reach, Over> {
         let mut reach = Reach::default();
-        // Directories in which entries are made, replaced or removed; directories in which anything may turn out granted.
+        // Directories in which entries are created, replaced or removed; directories in which any path may be granted
+        // at exec.
         let mut dirs: BTreeSet<PathBuf> = BTreeSet::new();
         let mut whole: BTreeSet<PathBuf> = maybe.iter().filter_map(|dir| self.nearest(Path::new(dir))).collect();
         let mut below: BTreeSet<PathBuf> = BTreeSet::new();
@@ -143,7 +145,7 @@ impl Guard {
             let kind = data.map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode));
             shared |= kind.is_file() && data.is_some_and(|data| data.st_nlink > 1);
             match granted.kind {
-                // Its own mount would keep an entry from being replaced.
+                // A mount on the entry itself would prevent replacing it.
                 WriteKind::InPlace if kind.is_file() && !entry(&path) => reach.writable.push(path),
                 WriteKind::InPlace => {}
                 WriteKind::Entry => {
@@ -172,7 +174,7 @@ impl Guard {
             reach.writable.push(dir.clone());
             self.areas.push(Area::Whole(dir.clone()));
         }
-        // Behind a further name of a granted file may lie a closed one.
+        // Another hard link of a granted file may be a closed path.
         if shared && !self.closed.is_empty() {
             let mut unused = Reach::default();
             self.prepare_closed(Level::None, Path::new(""), &mut unused)?;
@@ -183,13 +185,14 @@ impl Guard {
                 }
             }
         }
-        // Sockets in the workspace are out of reach when none can be made.
+        // If the command cannot create Unix sockets, those in the workspace are unreachable without a cover.
         reach.covered.clear();
         reach.sockets = false;
         Ok(reach)
     }
 
-    /// The nearest directory at or above `path` that exists and is reached through no link. `None` when it is closed or ours.
+    /// The nearest existing directory at or above `path` that is reached without links. `None` when it is closed or
+    /// belongs to this program.
     fn nearest(&self, path: &Path) -> Option<PathBuf> {
         if !is_plain(path) && !path.as_os_str().is_empty() {
             return None;
@@ -207,7 +210,8 @@ impl Guard {
         None
     }
 
-    /// Makes a directory writable and all in it that is not granted read-only. `false` when that would be too many mounts.
+    /// Makes a directory writable, and everything in it that is not granted read-only. `false` if that would take too
+    /// many mounts.
     fn shut_in(&mut self, dir: &Path, reach: &mut Reach) -> Result<bool, Over> {
         let listed = self.listed(dir)?;
         let granted = |entry: &Listed| {
@@ -232,7 +236,7 @@ impl Guard {
         reach
             .read_only
             .extend(mounted.into_iter().map(|entry| entry.path.clone()));
-        // A link, FIFO or socket cannot be mounted over: it is compared.
+        // A link, FIFO or socket cannot be mounted read-only, so it is compared.
         let other: Vec<PathBuf> = other.into_iter().map(|entry| entry.path.clone()).collect();
         let numbers = listed.into_iter().map(|entry| (entry.name, entry.number)).collect();
         for path in other {
@@ -248,7 +252,8 @@ impl Guard {
             path: dir.to_path_buf(),
         };
         let handle = match at::dir(&self.root, dir) {
-            // A directory of somebody else that this user cannot read cannot be written by a command of this user.
+            // A directory of another owner that this user cannot read cannot be written by a command of this user
+            // either.
             Err(Errno::ACCESS) if !self.is_mine(dir) => return Ok(Vec::new()),
             handle => handle.map_err(cannot)?,
         };
@@ -276,7 +281,7 @@ impl Guard {
         at::stat_below(&self.root, path).is_ok_and(|data| data.st_uid == me)
     }
 
-    /// Records an entry and all below it; what is ours is left out.
+    /// Records an entry and everything below it, except what belongs to this program.
     fn record(&mut self, path: &Path, contents: bool) -> Result<(), Over> {
         let mut waiting = vec![path.to_path_buf()];
         while let Some(path) = waiting.pop() {
@@ -288,7 +293,7 @@ impl Guard {
             }
             let node = match Node::take(&self.root, &path, &mut self.held, contents) {
                 Ok(node) => node,
-                // Removed meanwhile.
+                // Removed in the meantime.
                 Err(Errno::NOENT) => continue,
                 Err(_) => {
                     return Err(Over {
@@ -305,7 +310,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Records those files at or below a mounted path that have a further name, through which they could be written.
+    /// Records the files at or below a mounted path that have further hard links, through which they could be written.
     fn record_shared(&mut self, path: &Path) -> Result<(), Over> {
         let mut waiting = vec![path.to_path_buf()];
         while let Some(path) = waiting.pop() {
@@ -326,19 +331,19 @@ impl Guard {
     }
 }
 
-/// Relative, without `.` or `..`, not empty.
+/// Whether the path is relative, not empty, and without `.` or `..`.
 fn is_plain(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Those that lie in no other.
+/// The directories that are inside no other one.
 fn outermost(dirs: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let inside = |dir: &PathBuf| dirs.iter().any(|other| other != dir && dir.starts_with(other));
     dirs.iter().filter(|dir| !inside(dir)).cloned().collect()
 }
 
 mod live_socket {
-    //! Whether a process holds a socket of the file system.
+    //! Whether a process listens on a socket file.
 
     use super::at;
     use rustix::io::Errno;
@@ -346,8 +351,8 @@ mod live_socket {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::path::Path;
 
-    /// Asks with a type of socket that hardly anybody serves, so that a server notices nothing: it is refused either as the wrong
-    /// type or because nobody is there. In doubt somebody is.
+    /// Connects with a socket type that is rarely served, so that a server does not notice it: the connection is
+    /// refused either because of the type or because nobody listens. Returns true in case of doubt.
     pub fn is(root: &OwnedFd, path: &Path) -> bool {
         let Ok(handle) = at::handle(root, path) else {
             return true;

@@ -1,5 +1,5 @@
-//! The names of a tree, as fast as the kernel tells them: closed paths and sockets among them. A few threads, directory handles,
-//! no look at a file whose name says enough, and the second time none at a directory that has not changed. Changes nothing.
+//! A fast parallel search of a tree for closed paths and sockets. It uses directory handles, does not stat files whose
+//! name is sufficient, and on the second walk skips directories that have not changed.
 
 use super::at;
 use crate::base::grant::ClosedPaths;
@@ -14,48 +14,49 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Names of one tree. Reached: `limit:guard_names`.
+/// The most names in one tree. If reached: `limit:guard_names`.
 pub(super) const MOST_NAMES: u64 = 5_000_000;
-/// How long one walk may take. Reached: `limit:guard_time`.
+/// The time limit of one walk. If reached: `limit:guard_time`.
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
-/// Bytes of a path; the kernel opens none of 4,096. Reached: `limit:guard_path`.
+/// The most bytes of a path; the kernel's own limit is 4,096. If reached: `limit:guard_path`.
 pub(super) const MOST_PATH: usize = 4_000;
-/// Threads of a walk at most; more of them wait for each other in the kernel.
+/// The most threads of a walk; more would wait for locks in the kernel.
 const MOST_THREADS: usize = 4;
-/// Directories that one thread keeps for itself before others are started or fed.
+/// Directories that one thread keeps for itself before it starts other threads or passes work to them.
 const KEPT: usize = 16;
 
-/// Directories that are remembered for the second time; in a tree with more of them all are listed again.
+/// The most directories that are remembered for the second walk; in a larger tree all are listed again.
 const MOST_KNOWN: usize = 100_000;
-/// A directory that changed less than this before it was listed may change again without another time: the kernel's clock for
-/// files goes in steps of up to 10 ms.
+/// A directory that changed within this time before it was listed may change again without a new timestamp: the
+/// kernel's clock for files ticks in steps of up to 10 ms.
 const SETTLED: Duration = Duration::from_millis(100);
-/// File systems of this machine whose directories get a new time of change with every new name, which no process can set: ext4, XFS,
-/// Btrfs, tmpfs and F2FS (`linux/magic.h`). What a server or a program answers for is listed again.
+/// Local file systems that update a directory's change time with every new name, and where no process can set that
+/// time: ext4, XFS, Btrfs, tmpfs and F2FS (`linux/magic.h`). On network file systems and FUSE all directories are
+/// listed again.
 const EXACT: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010];
 
-/// A limit that was reached, and where.
+/// A limit that was reached, and at which path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Over {
     pub code: &'static str,
-    /// Relative; empty when it is the whole tree.
+    /// Relative path; empty for the whole tree.
     pub path: PathBuf,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The tops of closed paths, sorted; what lies below a top is not looked at.
+    /// The topmost closed paths, sorted; nothing below them is searched.
     pub closed: Vec<PathBuf>,
     /// Sockets that are not closed, sorted.
     pub sockets: Vec<PathBuf>,
-    /// Limits that were reached: what was found is not all.
+    /// Limits that were reached: the result is incomplete.
     pub over: Vec<Over>,
-    /// The directories that were listed, when they are to be remembered.
+    /// The listed directories, if they are to be remembered.
     dirs: Vec<(Vec<u8>, Option<Stamp>)>,
 }
 
-/// What tells that a directory is the one that was listed, and holds the same names.
+/// Identifies a directory and its set of names as unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -71,19 +72,19 @@ impl Stamp {
     }
 }
 
-/// What a first walk leaves for a second one.
+/// What a first walk records for a second one.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Each directory that was listed; `None` for one whose names may change without its stamp.
+    /// Each listed directory; `None` if its names can change without a change of its stamp.
     dirs: HashMap<Vec<u8>, Option<Stamp>>,
     closed: Vec<PathBuf>,
     device: u64,
 }
 
-/// Which directories can be remembered.
+/// Decides which directories can be remembered.
 struct Exact {
     device: u64,
-    /// Changes before this have a time of their own, since the beginning of 1970.
+    /// Changes before this have a distinct timestamp (seconds and nanoseconds since 1970).
     settled: (i64, u64),
 }
 
@@ -110,21 +111,21 @@ impl Exact {
     }
 }
 
-/// What is looked for.
+/// The parameters of a search.
 pub(super) struct Walk<'a> {
     pub root: &'a OwnedFd,
     pub closed: &'a dyn ClosedPaths,
-    /// Directories that are not entered: our own.
+    /// Directories of this program, which are not searched.
     pub own: &'a [PathBuf],
     pub most_names: u64,
     pub most_time: Duration,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared {
     waiting: Mutex<Vec<Vec<u8>>>,
     more: Condvar,
-    /// Threads that have directories to look at.
+    /// Number of threads that still have directories to search.
     busy: AtomicUsize,
     idle: AtomicUsize,
     names: AtomicU64,
@@ -133,7 +134,7 @@ struct Shared {
 }
 
 impl Walk<'_> {
-    /// Looks at all below `top`, which is no closed path itself, and remembers it.
+    /// Searches everything below `top`, which is no closed path itself, and remembers the directories.
     pub fn find(&self, top: &Path) -> (Found, Known) {
         let exact = Exact::of(self.root);
         let top = vec![top.as_os_str().as_bytes().to_vec()];
@@ -150,8 +151,8 @@ impl Walk<'_> {
         (found, known)
     }
 
-    /// Looks again at all below `top`: at directories that have changed or are new. Closed paths of the first time are told again,
-    /// be they there or not.
+    /// Searches below `top` again, but only directories that are new or have changed. Reports the closed paths of the
+    /// first walk again, whether they still exist or not.
     pub fn find_again(&self, top: &Path, known: &Known) -> Found {
         if known.dirs.is_empty() {
             return self.find_in(vec![top.as_os_str().as_bytes().to_vec()], None, None);
@@ -163,12 +164,12 @@ impl Walk<'_> {
         found
     }
 
-    /// Known directories that are others now, or hold other names.
+    /// Remembered directories that were replaced or whose names may have changed.
     fn changed(&self, known: &Known) -> Vec<Vec<u8>> {
         let all: Vec<(&Vec<u8>, &Option<Stamp>)> = known.dirs.iter().collect();
         let changed = |part: &[(&Vec<u8>, &Option<Stamp>)]| -> Vec<Vec<u8>> {
             let is_same = |dir: &[u8], stamp: &Option<Stamp>| {
-                // A link on the way may be followed: what it leads to is the same directory or has another number.
+                // A link on the way may be followed: its target is the same directory or has another inode number.
                 let path = if dir.is_empty() { b"." } else { dir };
                 let data = statat(self.root, path, AtFlags::SYMLINK_NOFOLLOW);
                 let now = data.ok().filter(|data| data.st_dev == known.device);
@@ -184,7 +185,7 @@ impl Walk<'_> {
             let others: Vec<_> = parts.map(|part| scope.spawn(|| changed(part))).collect();
             let mut found = changed(first);
             for other in others {
-                // A part that nobody looked at is listed whole.
+                // If a thread failed, all remembered directories are listed again.
                 found.extend(other.join().unwrap_or_else(|_| known.dirs.keys().cloned().collect()));
             }
             found
@@ -204,7 +205,7 @@ impl Walk<'_> {
         let memory = Memory { exact, known };
         let mut look = Look::new(self, &shared, memory);
         look.dirs = dirs;
-        // A small tree is done before another thread would have begun.
+        // A small tree is finished before another thread could have started.
         while look.dirs.len() < KEPT && look.next() {}
         let mut found = if look.dirs.is_empty() {
             look.found
@@ -234,6 +235,7 @@ impl Walk<'_> {
 }
 
 impl Over {
+    /// A limit of the whole tree.
     pub fn whole(code: &'static str) -> Self {
         Self {
             code,
@@ -251,14 +253,14 @@ impl Found {
     }
 }
 
-/// What is to be remembered, and what is known.
+/// What to remember, and what is remembered already.
 #[derive(Clone, Copy)]
 struct Memory<'a> {
     exact: Option<&'a Exact>,
     known: Option<&'a Known>,
 }
 
-/// One thread's part.
+/// The state of one thread.
 struct Look<'a> {
     walk: &'a Walk<'a>,
     shared: &'a Shared,
@@ -282,7 +284,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Another thread: waits for directories until all are done.
+    /// A further thread: waits for directories until all are done.
     fn help(mut self) -> Found {
         loop {
             {
@@ -306,7 +308,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The first thread: its own directories, then what is left over.
+    /// The first thread: searches its own directories, then the remaining ones.
     fn work(&mut self) {
         loop {
             self.empty();
@@ -338,7 +340,7 @@ impl<'a> Look<'a> {
         self.shared.more.notify_all();
     }
 
-    /// Looks at one directory. `false` when there is none left.
+    /// Searches one directory. `false` when none is left.
     fn next(&mut self) -> bool {
         let Some(dir) = self.dirs.pop() else { return false };
         if self.shared.stop.load(Ordering::Relaxed) {
@@ -354,7 +356,7 @@ impl<'a> Look<'a> {
             return true;
         }
         match self.list(&dir) {
-            // Removed meanwhile, or no directory any more.
+            // Removed in the meantime, or replaced by something else.
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(_) => {
                 let path = PathBuf::from(OsStr::from_bytes(&dir));
@@ -372,13 +374,13 @@ impl<'a> Look<'a> {
         let (handle, mode) = match at::dir(self.walk.root, path) {
             Err(Errno::ACCESS) => match closed_to_its_owner(self.walk.root, path)? {
                 Some((handle, mode)) => (handle, Some(mode)),
-                // Nobody of this user can look or write there.
+                // No process of this user can read or write there.
                 None => return Ok(()),
             },
             handle => (handle?, None),
         };
         if let Some(exact) = self.memory.exact {
-            // Before the names are read: a name that comes meanwhile has a later time.
+            // Taken before the names are read: a name that is added meanwhile changes the timestamp again.
             self.found.dirs.push((dir.to_vec(), exact.stamp(&handle)));
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -394,7 +396,7 @@ impl<'a> Look<'a> {
         let own = self.walk.own.iter().any(|own| own.components().count() == inside + 1);
         let listed = at::list(&handle, &mut buffer, |name, kind, _| {
             count += 1;
-            // Most names: a file that no path can close here.
+            // The common case: a file that no closed path can match here.
             let passed =
                 ordinary && std::str::from_utf8(name.to_bytes()).is_ok_and(|name| self.walk.closed.is_ordinary(name));
             if passed && kind.is_file() {
@@ -427,7 +429,8 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// One name, which lies in `self.path`. `passed`: it is known not to be closed; `own`: it may be one of our own directories.
+    /// Handles one name, whose path is in `self.path`. `passed`: it is known not to be closed; `own`: it may be a
+    /// directory of this program.
     fn entry(&mut self, kind: FileType, passed: bool, own: bool) {
         let path = || PathBuf::from(OsStr::from_bytes(&self.path));
         if own && self.walk.own.contains(&path()) {
@@ -451,7 +454,8 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A directory of this user that its mode closes to it: a command could open it, so we look, and its mode to put back.
+/// Opens a directory of this user whose mode denies access to its owner, since a command could do the same; also
+/// returns the mode to restore.
 fn closed_to_its_owner(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option<(OwnedFd, u32)>> {
     let (parent, name) = at::parent(root, path)?;
     let data = at::stat(&parent, name)?;
@@ -461,7 +465,7 @@ fn closed_to_its_owner(root: &OwnedFd, path: &Path) -> rustix::io::Result<Option
     Ok(Some((at::opened_up(&parent, name)?, data.st_mode & 0o7777)))
 }
 
-/// One for each processor, two at least: while one waits for the disk the other goes on.
+/// One thread per CPU, but at least two: while one waits for the disk, the other continues.
 fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
     *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, MOST_THREADS)))
@@ -479,7 +483,7 @@ mod tests {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use std::fs;
 
-    /// Does one thing to a tree; what cannot be done is left.
+    /// Applies one random change to a tree; errors are ignored.
     fn act(root: &Path, act: &(u8, usize, usize)) {
         const DIRS: [&str; 8] = ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "g", "new/deep"];
         let (kind, one, other) = act;
@@ -495,7 +499,7 @@ mod tests {
             7 => drop(fs::create_dir_all(one.join(".git"))),
             8 => drop(fs::remove_file(one.join(".npmrc"))),
             _ => {
-                // Moved away, and something else in its place.
+                // Moved away and replaced by another entry.
                 drop(fs::rename(&one, root.join("moved")));
                 drop(fs::create_dir_all(one.join("sub")));
                 drop(fs::write(one.join("sub/.npmrc"), "x"));
@@ -505,7 +509,7 @@ mod tests {
 
     fn there(root: &Path, found: &[PathBuf]) -> Vec<PathBuf> {
         let exists = |path: &&PathBuf| root.join(path).symlink_metadata().is_ok();
-        // Through a link that now stands on the way something may seem to be there.
+        // A link that was put on the way can make a missing path seem to exist.
         let real = |path: &&PathBuf| {
             let parent = root.join(path.parent().unwrap());
             parent.canonicalize().is_ok_and(|real| real == parent)

@@ -1,4 +1,4 @@
-//! The rarer forms of a value: base32, HTML entities, hex with something between the bytes, base64 of base64. Searches nothing.
+//! The rare encodings of a value: base32, HTML entities, hex dumps with separators, and base64 of base64.
 
 use super::Pattern;
 use base64::Engine as _;
@@ -8,8 +8,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const BASE32_HEX: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
 
-/// What stands before each byte of a hex dump, and what stands between two: `61 62`, `61:62`, `61-62`, `61,62`, `\x61\x62` (as it
-/// is, and once more escaped), `0x61,0x62`, `0x61, 0x62`, `0x61 0x62`.
+/// The prefix of each byte of a hex dump and the separator between bytes: `61 62`, `61:62`, `61-62`, `61,62`,
+/// `\x61\x62` (also with doubled backslashes), `0x61,0x62`, `0x61, 0x62`, `0x61 0x62`.
 const DUMPS: [(&str, &str); 9] = [
     ("", " "),
     ("", ":"),
@@ -22,15 +22,16 @@ const DUMPS: [(&str, &str); 9] = [
     ("0x", " "),
 ];
 
-/// The most parts of one value that are looked for in the rarer forms too: a key of 4,096 bits has 51 lines.
+/// The most parts of one value that are searched for in the rare encodings: a key of 4,096 bits has 51 lines.
 pub(in crate::base::secret) const PARTS: usize = 64;
 
-/// What the characters of a form are: a pattern of one kind stands within a run of them, so that only long runs are searched.
+/// The alphabet of an encoding: a pattern can occur only within a run of its class, so that only long runs are
+/// searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::base::secret) enum Class {
-    /// Base32, base64, `\x61`, `&#97;`: no blanks between.
+    /// Base32, base64, `\x61`, `&#97;`: without blanks.
     Dense = 1,
-    /// Hex digits with blanks, colons, commas, hyphens or `0x` between.
+    /// Hex digits separated by blanks, colons, commas, hyphens or `0x`.
     Dump = 2,
 }
 
@@ -56,16 +57,16 @@ const CLASSES: [u8; 256] = {
 impl Class {
     pub const ALL: [Class; 2] = [Class::Dense, Class::Dump];
 
-    /// Whether a pattern of this class can hold the byte.
+    /// Whether a pattern of this class can contain the byte.
     #[inline]
     pub fn has(self, byte: u8) -> bool {
         CLASSES[byte as usize] & self as u8 != 0
     }
 
-    /// No pattern of a piece of so many bytes is shorter.
+    /// A lower bound for the length of the patterns of a piece with this many bytes.
     pub fn least(self, piece: usize) -> usize {
         match self {
-            // Base32 and twice base64, without the characters at both edges that hold bits of the neighbours.
+            // Base32 and double base64, without the characters at both ends that contain bits of the neighbours.
             Class::Dense => (piece * 8 / 5)
                 .saturating_sub(3)
                 .min((piece * 8 / 6).saturating_sub(2) * 8 / 6 - 2)
@@ -75,7 +76,7 @@ impl Class {
     }
 }
 
-/// Every rarer form of a piece.
+/// Every rare encoding of a piece.
 pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<Pattern> {
     let texts = dumps(piece).into_iter().chain(numbered(piece));
     let mut all: Vec<Pattern> = texts.map(|text| super::plain(text.into_bytes(), name)).collect();
@@ -106,7 +107,7 @@ fn with(piece: &str, escape: &dyn Fn(char) -> Option<String>) -> String {
         .collect()
 }
 
-/// Everything as numbers of HTML.
+/// Every character as a numeric HTML entity.
 fn numbered(piece: &str) -> [String; 4] {
     [
         with(piece, &|c| Some(format!("&#{};", u32::from(c)))),
@@ -116,7 +117,7 @@ fn numbered(piece: &str) -> [String; 4] {
     ]
 }
 
-/// The ways in which HTML writers escape what they must; nothing for a piece that needs no escape.
+/// The ways in which HTML writers escape special characters; empty for a piece without any.
 pub(super) fn named(piece: &str) -> Vec<String> {
     let special = |c: char| "&<>\"'/`=".contains(c) || !c.is_ascii();
     if !piece.contains(special) {
@@ -150,7 +151,7 @@ pub(super) fn named(piece: &str) -> Vec<String> {
             }
         }
     }
-    // All that is not ASCII as numbers, with the marks by name.
+    // Everything outside ASCII as numeric entities, special characters as named ones.
     let wide = |c: char| {
         if c.is_ascii() {
             text(c)
@@ -164,7 +165,7 @@ pub(super) fn named(piece: &str) -> Vec<String> {
     found
 }
 
-/// What base32 of any text around the value must hold, in both alphabets and cases.
+/// The base32 characters that any text around the value contains, in both alphabets and cases.
 pub(super) fn base32s(piece: &[u8], name: usize) -> Vec<Pattern> {
     let mut found = Vec::new();
     for alphabet in [BASE32, BASE32_HEX] {
@@ -206,7 +207,8 @@ fn base32(bytes: &[u8], alphabet: &[u8; 32]) -> Vec<u8> {
     out
 }
 
-/// What base64 of base64 must hold: of each alignment of the inner one, each of the outer one.
+/// The base64 of base64 that any text around the value contains: for each alignment of the inner one, each of the outer
+/// one.
 pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<Pattern> {
     let inner = super::base64s(piece, name);
     let twice = inner.iter().flat_map(|inner| {
@@ -215,7 +217,7 @@ pub(super) fn base64s_twice(piece: &[u8], name: usize) -> Vec<Pattern> {
             bytes.extend_from_slice(&inner.bytes);
             let bits = bytes.len() * 8;
             let whole = (before * 8).div_ceil(6)..bits / 6;
-            // Base64 is ASCII without the bits that the two alphabets differ in, but at an edge.
+            // The inner base64 is ASCII, where the two outer alphabets differ only at an edge.
             let encoded = [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)];
             encoded.map(|encoded| Pattern {
                 bytes: encoded.as_bytes().get(whole.clone()).unwrap_or_default().to_vec(),
