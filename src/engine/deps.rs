@@ -1,4 +1,4 @@
-//! All that the loop works with, wired by `cli`. Holds; does nothing, but for naming why a run was stopped.
+//! The dependencies of the loop, built by `cli`.
 
 use crate::base::message::Usage;
 use crate::base::moved::Moved;
@@ -19,26 +19,26 @@ use std::time::Instant;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The price of a reply of this model with this usage.
+/// Computes the price of a reply from the model's name and usage.
 pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
 
-/// What a run is made of.
+/// The dependencies of one run.
 pub struct Deps {
     pub plan: Plan,
     pub policies: Arc<PolicySet>,
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
-    /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.
+    /// Price of a reply in millionths of a US dollar; `None` if the price of the model is not known.
     pub price: Price,
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub redactor: Arc<Redactor>,
-    /// Where journal, blobs and results lie; replaced when they are taken out of reach of commands.
+    /// Directory of journal, blobs and results; changes when they are moved out of reach of commands.
     pub run_dir: Moved<PathBuf>,
     pub shadow: Moved<Shadow>,
-    /// Whether the recipe is believed: what its `run` steps change is its author's, and no allow rule binds it.
+    /// Whether the recipe is trusted: then changes of its `run` steps are its author's, and need no allow rule.
     pub trusted: bool,
-    /// The system prompt, context files included.
+    /// The system prompt, including context files.
     pub system: String,
     pub interrupt: Arc<Interrupt>,
     /// When the wall clock of the run ends.
