@@ -161,7 +161,7 @@ mod tests {
             undone: vec![undone],
             omitted: 0,
         });
-        // A resumed run knows about the failed step as well.
+        // Resuming the run does not clear it.
         state.apply(&EventKind::Resumed {
             by: "t".to_owned(),
             model: "m".to_owned(),
