@@ -192,8 +192,8 @@ impl Origin {
         }
     }
 
-    /// Reads the files that the recipe names; for a recipe from a commit, from that commit. An untrusted recipe may
-    /// name only files that the change under test could contain.
+    /// Reads the files that the recipe names; for a recipe from a commit, from that commit. For an untrusted recipe,
+    /// only files in the workspace's repository or next to the recipe are read.
     ///
     /// # Errors
     /// Git cannot be run. A file that cannot be read is reported by [`Named::text`].

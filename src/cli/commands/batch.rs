@@ -343,7 +343,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     print(&result, &dir, args)
 }
 
-/// Only directories on disk are supported here.
+/// The path of a batch directory or `file://` URL; other URLs are refused.
 fn remote_refused(dir: &Path) -> Result<PathBuf, Refusal> {
     let text = dir.to_string_lossy();
     if let Some(path) = text.strip_prefix("file://") {
