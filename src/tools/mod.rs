@@ -1,4 +1,4 @@
-//! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
+//! The tools of a model: the [`Tool`] trait, and one file for each tool. Independent of policy and journal.
 #![doc = include_str!("compared.md")]
 
 pub mod args;

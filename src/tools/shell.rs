@@ -111,7 +111,7 @@ fn access(asked: &Asked) -> Access {
     Access {
         commands: vec![CommandAccess {
             text: asked.command.clone(),
-            // The real path of a directory inside is not needed, and the model must not see it.
+            // For a directory outside, the path as the model wrote it: the model must not see its real path.
             dir: if asked.dir.inside {
                 asked.dir.path.clone()
             } else {

@@ -113,7 +113,7 @@ async fn url(address: &Address) -> Result<Link, String> {
         Transport::Sse => legacy(address).await,
         Transport::Either => match streamable(address).await {
             Ok(link) => Ok(link),
-            // A server that requires authorization requires it for SSE too.
+            // The flag says that SSE would fail for the same reason, for example a missing authorization.
             Err((why, true)) => Err(why),
             Err((first, false)) => legacy(address)
                 .await
@@ -130,8 +130,9 @@ fn either() -> ClientLifecycleMode {
     }
 }
 
-/// Connects over Streamable HTTP; the flag in the error says whether the server requires authorization. If the server
-/// does not support the protocol without a handshake, the older one is tried.
+/// Connects over Streamable HTTP; the flag in the error says that another transport would fail too, for example because
+/// the server requires authorization. If the server does not support the protocol without a handshake, the older one is
+/// tried.
 async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
     let certain = |why: String| (why, true);
     let client = http::client(&address.url).await.map_err(certain)?;
