@@ -30,7 +30,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     write("commondir", "../..\n".to_owned())?;
     write("gitdir", format!("{}\n", tree.join(".git").display()))?;
     write("HEAD", format!("{commit}\n"))?;
-    // Written first, so that an incomplete worktree can be found and removed.
+    // Written before the files, so that an incomplete worktree can be found and removed.
     let pointer = tree.join(".git");
     std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
     let checkout = patch::checkout(repository, commit, &tree)?;

@@ -136,7 +136,7 @@ impl Look<'_, '_> {
                 false => self.scan.object(Kind::Blob, &content, elsewhere).map(Content::Known),
             };
         }
-        // The digest is worth computing first only if an earlier entry may have the same content.
+        // A digest is useful only if content that is stored already may have the same one.
         let before = [self.old, self.first].into_iter().flatten();
         let before = before
             .filter(|entry| entry.what != What::Metadata)
