@@ -15,7 +15,8 @@ const OWN_DIR: &str = ".overnight";
 /// Whether commands in this sandbox could write to `dir`, or put another directory in its place.
 ///
 /// At level `full` a mount covers the run directory. The mount does not protect its parents: if a command renames one,
-/// the run directory moves with it. Without a sandbox every directory is within reach, and no move helps.
+/// the run directory moves with it. Without a sandbox the answer is `false`: every directory is within reach, so moving
+/// it would not help.
 pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
     let dir = place::settled(dir);
     let writable = || confinement.writable.iter().any(|place| dir.starts_with(place));

@@ -147,7 +147,7 @@ async fn rule(
             Err(why) => ruling = modify::failed(ruling, &why),
         }
     }
-    // A rewritten call needs an allow rule of its own; a `modify` rule grants nothing.
+    // `Modify` after the rewriting means allowed: a `modify` rule applies only to calls that an allow rule covers.
     if ruling.decision == Decision::Modify {
         ruling.decision = Decision::Allow;
     }

@@ -1,4 +1,4 @@
-//! Plans of prompts with a check and commands in turn, and worlds for them.
+//! Generates plans that alternate prompts (one with a check) and commands, and simulated worlds for them.
 
 use super::{Act, World};
 use crate::base::budget::Budget;
@@ -9,7 +9,7 @@ use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// So many steps, the even ones prompts; the first has a check that may be red for some attempts.
+/// A plan with `steps` steps, the even ones prompts; the check of the first may fail for some attempts.
 pub fn plan(steps: usize, retries: u32) -> Plan {
     let step = |n: usize| PlanStep {
         id: StepId(format!("s{n}")),
@@ -37,7 +37,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
             Vec::new()
         },
         retries,
-        // Every second number of retries is tried with attempts that begin anew.
+        // Odd numbers of retries use attempts that start afresh.
         fresh: retries % 2 == 1,
         expect: Expect::Any,
         skip_if_green: false,
@@ -83,7 +83,7 @@ pub fn stray() -> Unruled {
     }
 }
 
-/// What models and checks may do.
+/// Generates the behaviour of models and checks.
 pub fn worlds() -> impl Strategy<Value = World> {
     let act = prop_oneof![
         4 => Just(Act::Read),
@@ -105,7 +105,7 @@ pub fn worlds() -> impl Strategy<Value = World> {
     })
 }
 
-/// The act that a tool of the model stands for.
+/// The act that a tool of the simulated model performs.
 pub fn act(tool: &str) -> Act {
     [Act::Read, Act::Write, Act::Stray, Act::Denied, Act::Suspended]
         .into_iter()
