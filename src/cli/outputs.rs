@@ -120,7 +120,7 @@ pub fn head(journal: &journal::Journal) -> JournalHead {
     }
 }
 
-/// Signs the result of a keyed journal, including the digests, with the key.
+/// Adds a MAC over the result, including the digests, if the journal is keyed.
 pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
     if let Some(key) = own::key()?.filter(|_| keyed) {
         let text = object.to_value().to_string();
@@ -132,7 +132,7 @@ pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Domain prefix of a result's signature, so that it can never equal that of a journal line.
+/// Prefix of the MAC input of a result, so that its MAC never equals that of a journal line.
 pub const SEAL: &[u8] = b"overnight/result\n";
 
 /// Digests of blobs and kept results, by their path in the run directory.

@@ -23,7 +23,7 @@ pub struct Verified {
 /// Verifies the run whose journal is in `home`.
 ///
 /// # Errors
-/// The journal itself is damaged, truncated, or signed with another key.
+/// The journal itself is damaged or truncated, or has the MAC of another key.
 pub fn run(home: &Path) -> Result<Verified, JournalError> {
     let journal = journal::read_strictly(home)?;
     let sum = RunSummary::fold(&journal.events);
