@@ -87,7 +87,7 @@ pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
     failed.map(|(step, result)| (step.as_str(), result))
 }
 
-/// The outcome of a run whose steps are done; the strictest reason wins.
+/// Ends a run whose steps are done; the strictest reason wins. If the tree may have changed, it is measured first.
 pub fn finish(state: &State, plan: &Plan) -> Next {
     if state.stale() {
         return Next::Measure;

@@ -195,7 +195,7 @@ fn runs_program(name: &str, value: &str) -> bool {
     NAMES.contains(&name) || driver || monitor || name.starts_with("alias.") && value.starts_with('!')
 }
 
-/// Checks for the combination of untrusted event text, a token with write access, and a recipe from the checkout.
+/// Checks for the combination of untrusted event text and a token with write access.
 fn event() -> Finding {
     match (meeting::warning(), meeting::events().is_empty()) {
         (Some(text), _) => finding(Sign::Warning, "event", text),

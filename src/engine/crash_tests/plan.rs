@@ -1,4 +1,4 @@
-//! Generates plans that alternate prompts (one with a check) and commands, and simulated worlds for them.
+//! Plans of prompts with a check and commands in turn, and worlds for them.
 
 use super::{Act, World};
 use crate::base::budget::Budget;
@@ -9,7 +9,7 @@ use crate::recipe::plan::{Check, CheckWhat, Expect, OnDeny, PlanStep, StepWork, 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A plan with `steps` steps, the even ones prompts; the check of the first may fail for some attempts.
+/// So many steps, the even ones prompts; the first has a check that may be red for some attempts.
 pub fn plan(steps: usize, retries: u32) -> Plan {
     let step = |n: usize| PlanStep {
         id: StepId(format!("s{n}")),
@@ -37,7 +37,7 @@ pub fn plan(steps: usize, retries: u32) -> Plan {
             Vec::new()
         },
         retries,
-        // Odd numbers of retries use attempts that start afresh.
+        // Every second number of retries is tried with attempts that begin anew.
         fresh: retries % 2 == 1,
         expect: Expect::Any,
         skip_if_green: false,
@@ -83,7 +83,7 @@ pub fn stray() -> Unruled {
     }
 }
 
-/// Generates the behaviour of models and checks.
+/// What models and checks may do.
 pub fn worlds() -> impl Strategy<Value = World> {
     let act = prop_oneof![
         4 => Just(Act::Read),
@@ -105,7 +105,7 @@ pub fn worlds() -> impl Strategy<Value = World> {
     })
 }
 
-/// The act that a tool of the simulated model performs.
+/// The act that a tool of the model stands for.
 pub fn act(tool: &str) -> Act {
     [Act::Read, Act::Write, Act::Stray, Act::Denied, Act::Suspended]
         .into_iter()
