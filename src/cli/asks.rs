@@ -1,5 +1,5 @@
-//! What a recipe asks for beyond what it may have: hosts, secrets and places outside for one that is not trusted, the keys of
-//! model services for any. Looks at the plan before anything of it is started; starts nothing.
+//! Finds what a recipe asks for and is not granted: hosts, secrets and outside paths of an untrusted recipe, and keys
+//! of model services of any recipe. Checks the plan before anything of it is started.
 
 use super::grants;
 use super::origin::Trust;
@@ -15,30 +15,30 @@ use crate::recipe::{Plan, Recipe};
 use crate::tools::words;
 use std::path::{Path, PathBuf};
 
-/// The ways in which a recipe becomes a trusted one.
+/// The ways to make a recipe trusted.
 pub const WAYS: &str =
     "run it as git:REV:PATH from the base branch, from a file outside the repository, or with `--trust recipe`";
 
-/// Directories of the system: what lies there is no secret, and every command may read it.
+/// System directories: their files are no secrets, and every command may read them.
 const SYSTEM: [&str; 9] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev", "/proc",
 ];
 
-/// What is looked at.
+/// Inputs of the check.
 pub struct Look<'a> {
-    /// For the places; `None` when only the plan is there.
+    /// For source locations; `None` if only the plan is available.
     pub recipe: Option<&'a Recipe>,
     pub plan: &'a Plan,
     pub trust: &'a Trust,
     pub policies: &'a PolicySet,
     pub workspace: &'a Path,
-    /// The model comes from the command line.
+    /// The model was given on the command line.
     pub model_given: bool,
     pub secrets: &'a Secrets,
 }
 
 impl Look<'_> {
-    /// Everything that the recipe asks for and may not have, in the order of the file.
+    /// Everything that the recipe asks for and is not granted, in the order of the file.
     pub fn refused(&self) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         for (name, server) in &self.plan.tools.mcp_servers {
@@ -155,7 +155,7 @@ impl Look<'_> {
             };
             format!("{scheme}{}{port}", target.host)
         });
-        // The text as it is written: what variables hold is not told.
+        // Shows the text as written, because expanded variables may be secret.
         let message = format!("the server `{name}` would reach `{url}`, and the policy does not name its host ({why})");
         found.push(self.untrusted("untrusted-host", span, &message, &to_grant(entry.as_deref())));
     }
@@ -193,7 +193,7 @@ impl Look<'_> {
         }
     }
 
-    /// What of a command line lies outside the workspace, the system and the toolchains of the policy.
+    /// The part of a command line that is outside the workspace, the system directories and the policy's toolchains.
     fn leads_out(&self, word: &str, is_command: bool) -> Option<String> {
         let path = self.secrets.variable("PATH").unwrap_or_default();
         let full = match is_command {
@@ -208,7 +208,7 @@ impl Look<'_> {
         let what = if is_command { "command" } else { "argument" };
         let relative =
             !full.starts_with('/') && full.contains('/') && !inside(&self.workspace.join(&full), self.workspace);
-        // Nothing is granted for a home and the like, and yet it is asked for.
+        // A home directory and the like are never granted, but the recipe still asks for them, so this is an error.
         let absolute = full.starts_with('/')
             && !bare.readable.iter().any(|dir| Path::new(&full).starts_with(dir))
             && !inside(Path::new(&full), self.workspace)
@@ -216,7 +216,7 @@ impl Look<'_> {
         (bare.readable.len() > before || absolute || (relative && is_command)).then(|| format!("{what} `{word}`"))
     }
 
-    /// What commands may read for the policy's toolchains.
+    /// Directories that the policy's toolchains let commands read.
     fn toolchains(&self) -> Vec<PathBuf> {
         let home = self
             .secrets
@@ -238,7 +238,7 @@ impl Look<'_> {
         found.push(outside(what, span, self.trust));
     }
 
-    /// Recorded or written replies of the recipe's own choice would make any verdict.
+    /// An untrusted recipe must not choose recorded or scripted replies: they could produce any verdict.
     fn model(&self, found: &mut Vec<Diagnostic>) {
         let models = self.plan.model.iter().chain(&self.plan.fallback);
         for (index, model) in models.enumerate() {
@@ -264,7 +264,7 @@ fn untrusted((code, span): (&'static str, Option<Span>), message: &str, more: &s
     placed(code, span, message, &format!("{WAYS}{more}"))
 }
 
-/// The problem of something outside that an untrusted recipe names.
+/// The problem for an outside path that an untrusted recipe names.
 pub fn outside(what: &str, span: Option<Span>, trust: &Trust) -> Diagnostic {
     let message = format!("the {what} lies outside the workspace and the system");
     untrusted(("untrusted-path", span), &message, "", trust)
@@ -293,7 +293,7 @@ fn inside(path: &Path, workspace: &Path) -> bool {
     !climbs && real_path.starts_with(real(workspace))
 }
 
-/// The variables of `env: pass` that are or hold the key of a model service.
+/// Variables in `env: pass` that are, or hold, the key of a model service.
 pub fn passed_keys(policies: &PolicySet, secrets: &Secrets) -> Vec<Diagnostic> {
     let refuse = |why: String| {
         let message = format!("`env: pass` of the policy would hand a key to commands: {why}");

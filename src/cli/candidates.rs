@@ -1,4 +1,4 @@
-//! What a shell may complete an argument to: the runs, recipes, policies and tools that there are here.
+//! Candidates for shell completion: runs, recipes, policies and tools.
 
 use super::shipped;
 use crate::journal::store;
@@ -9,10 +9,10 @@ use clap_complete::engine::{
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The most candidates that are offered of one kind.
+/// Upper limit for the candidates of one kind.
 const LIMIT: usize = 200;
 
-/// The runs of the current directory, newest first.
+/// Runs of the current directory, newest first.
 pub fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let runs = store::list(Path::new(".")).unwrap_or_default();
@@ -46,7 +46,7 @@ pub fn policies() -> ArgValueCompleter {
     })
 }
 
-/// Names, the YAML files of a directory that projects use for them, and any path.
+/// The given names, the YAML files in the directory that projects usually keep them in, and any path.
 fn with_files(current: &OsStr, names: &[&str], dir: &str) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy();
     let mut found: Vec<CompletionCandidate> = names

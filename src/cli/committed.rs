@@ -1,5 +1,5 @@
-//! Files as they are in a commit of the workspace's repository, and which commits the change under test cannot move. Reads no
-//! file of the tree.
+//! Reads files from a commit of the workspace's repository, and decides which commits the change under test cannot
+//! move. Reads no file of the working tree.
 
 use super::inputs;
 use super::refusal::Refusal;
@@ -9,7 +9,7 @@ use crate::process::plain::Printed;
 use crate::workspace::patch::{self, Repository};
 use std::path::Path;
 
-/// Variables in which CI systems name the branch that a change is to be merged into, or the repository's default branch.
+/// Variables in which CI systems name the target branch of a change, or the repository's default branch.
 const TARGETS: [&str; 6] = [
     "GITHUB_BASE_REF",
     "CI_MERGE_REQUEST_TARGET_BRANCH_NAME",
@@ -18,18 +18,18 @@ const TARGETS: [&str; 6] = [
     "BITBUCKET_PR_DESTINATION_BRANCH",
     "SYSTEM_PULLREQUEST_TARGETBRANCH",
 ];
-/// Remotes whose branches are the project's own. Others may be anybody's forks.
+/// Remotes that belong to the project. Other remotes may be anybody's forks.
 const REMOTES: [&str; 2] = ["origin", "upstream"];
-/// What the default branch is called where nothing says it.
+/// Names to try if nothing says what the default branch is.
 const USUAL: [&str; 2] = ["main", "master"];
 
-/// A revision of the workspace's repository, resolved once: all files are read from this commit.
+/// A revision of the workspace's repository, resolved once so that all files come from the same commit.
 #[derive(Clone, Debug)]
 pub struct Commit {
     repository: Repository,
-    /// As it was named.
+    /// The revision as given.
     pub revision: String,
-    /// The full id.
+    /// The full object id.
     pub id: String,
 }
 
@@ -37,7 +37,7 @@ impl Commit {
     /// Resolves a revision.
     ///
     /// # Errors
-    /// One fragment for people; `Refusal::Environment` when git cannot be run.
+    /// The inner error is a message fragment for people; `Refusal::Environment` if git cannot be run.
     pub async fn resolve(revision: &str, workspace: &Path) -> Result<Result<Self, String>, Refusal> {
         if revision.is_empty() || revision.starts_with('-') {
             return Ok(Err("no revision is named".to_owned()));
@@ -62,15 +62,15 @@ impl Commit {
         })
     }
 
-    /// The repository that it is of.
+    /// The repository of the commit.
     pub fn repository(&self) -> &Repository {
         &self.repository
     }
 
-    /// A file of the commit; `path` is `/`-separated from the top of the repository, without `.` and `..`.
+    /// Reads a file of the commit; `path` is `/`-separated from the top of the repository, without `.` and `..`.
     ///
     /// # Errors
-    /// The inner error is a fragment for people: there is no such file, or it is too large.
+    /// The inner error is a message fragment for people: the file does not exist or is too large.
     pub async fn read(&self, path: &str) -> Result<Result<Vec<u8>, String>, Refusal> {
         let object = format!("{}:{path}", self.id);
         let size = git(&self.repository, &["cat-file", "-s", &object]).await?;
@@ -87,10 +87,12 @@ impl Commit {
         })
     }
 
-    /// Whether the change under test cannot move it: not `HEAD`, and part of a base branch. The error says why not.
+    /// Whether the change under test cannot move the revision: it is not `HEAD`, and it is part of a base branch. The
+    /// inner error says why not.
     ///
-    /// Base branches are the default branch of `origin` and `upstream` (`refs/remotes/R/HEAD`, else `R/main` or `R/master`) and
-    /// the branches of theirs that the CI system names as the target of the change or as the default.
+    /// Base branches are the default branch of `origin` and `upstream` (`refs/remotes/R/HEAD`, else `R/main` or
+    /// `R/master`), and those of their branches that the CI system names as the target of the change or as the default
+    /// branch.
     pub async fn pinned(&self) -> Result<Result<String, String>, Refusal> {
         if moves_with_checkout(&self.revision) {
             let why = format!("`{}` moves with the change under test", self.revision);
@@ -120,7 +122,7 @@ impl Commit {
         }))
     }
 
-    /// The base branches, as full names of references that exist.
+    /// The existing base branches, as full reference names.
     async fn bases(&self) -> Result<Vec<String>, Refusal> {
         let mut wanted = Vec::new();
         for remote in REMOTES {
@@ -148,14 +150,14 @@ impl Commit {
     }
 }
 
-/// The revision with the reference that it begins with written out. Git itself takes a tag for a branch of the same name, and
-/// whoever may push tags could so hand in `origin/main`; here a remote-tracking branch comes first, and else the name must be
-/// one thing. The inner error is a fragment for people.
+/// The revision with its reference written in full. Git itself prefers a tag over a branch of the same name, so anybody
+/// who may push tags could replace `origin/main`. Here a remote-tracking branch has precedence, and any other name must
+/// be unambiguous. The inner error is a message fragment for people.
 async fn full_name(revision: &str, repository: &Repository) -> Result<Result<String, String>, Refusal> {
     let cut = ["~", "^", "@{"].iter().filter_map(|mark| revision.find(mark)).min();
     let (name, rest) = revision.split_at(cut.unwrap_or(revision.len()));
     let literal = name.starts_with("refs/") || matches!(name, "" | "@" | "HEAD") || is_id(name);
-    // What git would read as a pattern is no name of a reference.
+    // A name that git would treat as a pattern is not a reference name.
     if literal || name.contains(['*', '?', '[']) {
         return Ok(Ok(revision.to_owned()));
     }
@@ -182,14 +184,15 @@ async fn full_name(revision: &str, repository: &Repository) -> Result<Result<Str
     })
 }
 
-/// Branch names that the CI system gives, without `refs/heads/`.
+/// Branch names from the CI system, without `refs/heads/`.
 fn targets() -> Vec<String> {
     let named = TARGETS.iter().filter_map(|name| wire::variable(name));
     let plain = |name: String| name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();
     named.chain(default_of_event()).map(plain).collect()
 }
 
-/// The default branch in the event that GitHub's runner hands over; the runner writes it, not who caused the event.
+/// The default branch from the event file of GitHub's runner. The runner writes that field, not the person who caused
+/// the event.
 fn default_of_event() -> Option<String> {
     let file = wire::variable("GITHUB_EVENT_PATH")?;
     let event: serde_json::Value = serde_json::from_str(&inputs::text(Path::new(&file)).ok()?).ok()?;
@@ -197,7 +200,7 @@ fn default_of_event() -> Option<String> {
     Some(branch.to_owned())
 }
 
-/// Whether a revision is written relative to what is checked out.
+/// Whether a revision is relative to the current checkout.
 fn moves_with_checkout(revision: &str) -> bool {
     let own = |rest: &str| rest.is_empty() || rest.starts_with(['~', '^', '@', '{']);
     let last = revision.rsplit('/').next().unwrap_or_default();
@@ -209,7 +212,7 @@ fn moves_with_checkout(revision: &str) -> bool {
             .any(own)
 }
 
-/// Whether a text is a full object id.
+/// Whether the text is a full object id.
 fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -218,7 +221,7 @@ async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal>
     let dir = repository.git_dir.to_string_lossy();
     let mut all = vec!["--git-dir", dir.as_ref()];
     all.extend(args);
-    // Nothing is fetched for an object that is missing, and none is taken for another.
+    // Git must not fetch a missing object, and must not substitute another (git-replace(1)).
     let env = [("GIT_NO_LAZY_FETCH", "1"), ("GIT_NO_REPLACE_OBJECTS", "1")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
     held::git(&all, &repository.top, &env, None, May::Read)
@@ -226,7 +229,7 @@ async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal>
         .map_err(Refusal::Environment)
 }
 
-/// What a successful call printed, without the newline.
+/// The output of a successful command, without the final newline.
 fn text(printed: &Printed) -> Option<String> {
     let text = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     (printed.ok && !text.is_empty()).then_some(text)

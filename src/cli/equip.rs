@@ -1,5 +1,5 @@
-//! The tools of a run: the built-in ones, those that a command of the recipe lists, those of its MCP servers. Starts what is
-//! needed for that and judges no call.
+//! Gathers the tools of a run: built-in ones, those that the recipe's discovery command lists, and those of its MCP
+//! servers. Starts the programs that are needed for that.
 
 use super::grants;
 use super::refusal::Refusal;
@@ -25,17 +25,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// What it is done on.
+/// Inputs for starting servers and discovery commands.
 pub struct Ground<'a> {
     pub workspace: &'a Path,
     pub confinement: &'a Confinement,
     pub redactor: &'a Arc<Redactor>,
     pub cancel: &'a CancellationToken,
-    /// When the wall clock of the run ends.
+    /// The wall-clock limit of the run.
     pub deadline: Instant,
-    /// A replay: nothing outside this machine is asked.
+    /// Whether this is a replay: then nothing outside this machine is contacted.
     pub hermetic: bool,
-    /// Whether the recipe is believed in what it names outside the workspace and in the variables that it uses.
+    /// Whether the recipe is trusted to name paths outside the workspace and to use variables.
     pub trusted: bool,
     pub secrets: &'a Secrets,
 }
@@ -43,18 +43,18 @@ pub struct Ground<'a> {
 /// All tools of a run.
 #[derive(Default)]
 pub struct Equipment {
-    /// Those that the recipe wants.
+    /// The tools that the recipe selects.
     pub tools: Registry,
     pub servers: Servers,
     pub notices: Notices,
-    /// How each server started.
+    /// The start result of each server.
     pub status: Vec<ServerStatus>,
     /// Names of discovered tools.
     pub discovered: Vec<String>,
 }
 
 impl Equipment {
-    /// The built-in tools alone, unfiltered: for a run that is over before it began.
+    /// The built-in tools alone, unfiltered: for a run that was interrupted before it began.
     pub fn bare(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
             tools: wire::registry(None, searches)?,
@@ -62,23 +62,23 @@ impl Equipment {
         })
     }
 
-    /// Servers that did not start: their tools are named by nobody's mistake.
+    /// Names of servers that did not start. Their tools must not be reported as unknown.
     pub fn absent(&self) -> Vec<String> {
         let failed = self.status.iter().filter(|status| status.status != "ready");
         failed.map(|status| status.name.clone()).collect()
     }
 }
 
-/// Whether a plan starts anything to get its tools.
+/// Whether the plan starts a program or server to get its tools.
 pub fn starts_something(plan: &Plan) -> bool {
     plan.tools.discovery.is_some() || !plan.tools.mcp_servers.is_empty()
 }
 
-/// Gathers the tools; without `ground` only those for which nothing is started. What was started is ended again when the run
-/// must not begin.
+/// Gathers the tools; without `ground`, only those that need no program or server. If the run cannot begin, everything
+/// that was started is ended.
 ///
 /// # Errors
-/// A discovery that failed, a required server that did not start (both code 8), names of tools that nobody has (code 3).
+/// The discovery failed or a required server did not start (both exit code 8); a tool name is unknown (exit code 3).
 pub async fn equip(plan: Option<&Plan>, searches: bool, ground: Option<&Ground<'_>>) -> Result<Equipment, Refusal> {
     let mut equipment = Equipment::bare(searches)?;
     let Some(plan) = plan else {
@@ -158,7 +158,7 @@ fn tell(notices: &Notices, conflict: &Conflict) {
     notices.tell("tool_name", format!("{conflict}; the second is left out"));
 }
 
-/// Starts the servers. Gives why the run must not begin.
+/// Starts the servers. Returns the reason if the run cannot begin.
 async fn serve(equipment: &mut Equipment, plan: &Plan, ground: &Ground<'_>) -> Option<Refusal> {
     let mut configs = Vec::new();
     let mut started = Vec::new();
@@ -237,7 +237,7 @@ fn added(equipment: &mut Equipment, name: String, tools: Vec<Arc<dyn Tool>>) -> 
     }
 }
 
-/// A server of the recipe with every variable filled in.
+/// The configuration of a server, with variables expanded.
 fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config, String> {
     let way = match (&server.command, &server.url) {
         (Some(command), None) => Way::Stdio(program(command, server, ground)?),
@@ -257,7 +257,7 @@ fn config(name: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Config,
     })
 }
 
-/// Whether an address means this machine.
+/// Whether the URL refers to this machine.
 fn is_here(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(crate::net::client::is_loopback))
 }
@@ -330,10 +330,10 @@ fn address(url: &str, server: &McpServer, ground: &Ground<'_>) -> Result<Address
     })
 }
 
-/// Tools gathered outside a run, with what holds them.
+/// Tools that are gathered outside a run, with the resources that they need.
 pub struct Standalone {
     pub equipment: Equipment,
-    /// Home and temporary files of what was started.
+    /// Home and temporary directory of the programs that were started.
     _own: Option<Private>,
 }
 
@@ -350,7 +350,7 @@ impl Standalone {
 /// Gathers the tools of a plan outside a run, in the sandbox of these policies.
 ///
 /// # Errors
-/// As for [`equip`], and a sandbox that cannot be had.
+/// As for [`equip`], or the sandbox is not available.
 pub async fn standalone(
     plan: &Plan,
     searches: bool,

@@ -1,14 +1,15 @@
-//! Every exit code, in one place. Maps verdicts to numbers; decides no verdict.
+//! The exit codes, and the mapping from verdicts to them.
 
 use crate::base::outcome::{Outcome, Verdict};
 
-/// Passed, or nothing had to be done.
+/// Passed, or there was nothing to do.
 pub const PASSED: u8 = 0;
-/// A check, the response schema, an unmet expectation, a replay miss, or no progress.
+/// A check failed, the answer does not match the response schema, an expectation is unmet, a replay lacks a reply, or
+/// the model made no progress.
 pub const FAILED: u8 = 1;
-/// The command line.
+/// The command line is wrong.
 pub const USAGE: u8 = 2;
-/// A recipe, policy, manifest or settings file.
+/// A recipe, policy, manifest or settings file is wrong.
 pub const INVALID: u8 = 3;
 /// An action that the task needed was denied.
 pub const DENIED: u8 = 4;
@@ -16,18 +17,18 @@ pub const DENIED: u8 = 4;
 pub const SUSPENDED: u8 = 5;
 /// A limit was reached.
 pub const BUDGET: u8 = 6;
-/// The model service.
+/// The model service failed.
 pub const PROVIDER: u8 = 7;
-/// Something outside is missing.
+/// Something outside the run is missing or broken.
 pub const ENVIRONMENT: u8 = 8;
 /// An artefact or the journal could not be written.
 pub const OUTPUT: u8 = 9;
-/// Jobs that did not run.
+/// Not all jobs of a batch ran.
 pub const INCOMPLETE: u8 = 10;
-/// A panic.
+/// A panic: a bug in this program.
 pub const BUG: u8 = 70;
 
-/// The table as `--help` prints it.
+/// The table that `--help` prints.
 pub const TABLE: &str = "\
 Exit codes:
     0  passed, or nothing had to be done
@@ -44,7 +45,7 @@ Exit codes:
    70  bug: a panic
   130, 143  cancelled by a signal";
 
-/// The code of a verdict.
+/// The exit code of an outcome.
 pub fn code(outcome: &Outcome) -> u8 {
     match outcome.verdict {
         Verdict::Passed | Verdict::NoChange => PASSED,
@@ -66,7 +67,7 @@ pub fn code(outcome: &Outcome) -> u8 {
     }
 }
 
-/// The stronger of two codes, when several apply.
+/// The code with precedence if several apply.
 pub fn stronger(a: u8, b: u8) -> u8 {
     let rank = |code: u8| match code {
         BUG => 0,

@@ -1,4 +1,5 @@
-//! What can be known to fail before a run: names of models, commands that are no bash, context files that are not there.
+//! Finds problems that would certainly fail at run time: unknown model names, commands with bash syntax errors, missing
+//! context files.
 
 use crate::diag::{Diagnostic, Spanned};
 use crate::policy::shell;
@@ -7,7 +8,7 @@ use crate::recipe::Recipe;
 use crate::recipe::model::{CheckKind, Work};
 use std::path::Path;
 
-/// The problems of a recipe; those of files only where a workspace is named.
+/// The problems of a recipe; missing files are checked only if a workspace is given.
 pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for model in &recipe.models {
@@ -37,13 +38,14 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether a context file, its `@` left out, can be found. What a template or a pattern names is not known here.
+/// Whether a context file (without its `@`) exists. A path with a template or a pattern counts as existing, because it
+/// is not known yet.
 pub fn is_there(root: &Path, path: &str) -> bool {
     let path = path.strip_prefix('@').unwrap_or(path);
     path.contains(['{', '*', '?', '[']) || root.join(path).exists()
 }
 
-/// A command that bash would refuse to read.
+/// The problem of a command that bash cannot parse.
 fn broken(command: &Spanned<String>) -> Option<Diagnostic> {
     shell::is_broken(&without_templates(&command.value)).then(|| {
         Diagnostic::error(
@@ -55,7 +57,7 @@ fn broken(command: &Spanned<String>) -> Option<Diagnostic> {
     })
 }
 
-/// The text with a word in the place of each value of a template, and nothing in that of its statements and comments.
+/// The text with a word in place of each template expression; template statements and comments are removed.
 fn without_templates(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

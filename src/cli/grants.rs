@@ -1,18 +1,19 @@
-//! What a command that the recipe's author names may read because he named it: its program, its script, their packages. Also the
-//! variables in what he wrote. Starts nothing.
+//! Determines what a command of the recipe's author may read because it names it: its program, its script and their
+//! packages. Also expands the variables in such commands.
 
 use crate::process::Confinement;
 use std::path::{Path, PathBuf};
 
-/// Defaults inside defaults that are filled in.
+/// Upper limit for nested defaults.
 const NESTED: usize = 8;
-/// Characters between two braces.
+/// Upper limit for the characters between two braces.
 const BRACED: usize = 4_096;
 
-/// `$NAME`, `${NAME}` and `${NAME:-text}` filled in; the text, variables in it included, counts where the variable is not set or empty.
+/// Expands `$NAME`, `${NAME}` and `${NAME:-text}`. If the variable is unset or empty, `text` is used, with its own
+/// variables expanded.
 ///
 /// # Errors
-/// A variable that is not set, by its name.
+/// A variable is not set (the message names it), or defaults are nested too deeply.
 pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     expand_nested(text, variable, NESTED)
 }
@@ -53,7 +54,7 @@ fn expand_nested(text: &str, variable: &dyn Fn(&str) -> Option<String>, nested: 
     Ok(out)
 }
 
-/// What stands before the brace that closes, and what stands behind it.
+/// The text before the closing brace, and the text after it.
 fn braced(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices().take(BRACED) {
@@ -67,7 +68,8 @@ fn braced(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The program as the confined child finds it: a bare name that is only on our own `PATH` becomes its whole path.
+/// The program as the confined child can find it: a bare name that only this process's `PATH` finds becomes an absolute
+/// path.
 pub fn program(name: &str, path: &str) -> String {
     let found = |dirs: &str| {
         let dirs = dirs.split(':').filter(|dir| dir.starts_with('/'));
@@ -79,7 +81,7 @@ pub fn program(name: &str, path: &str) -> String {
     found(path).map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned())
 }
 
-/// Lets a command read what its words name outside the workspace: a directory, or a file with the package it belongs to.
+/// Lets a command read the outside paths that its words name: a directory, or a file together with its package.
 pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Path) {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     for word in words.iter().filter(|word| word.starts_with('/')) {
@@ -90,7 +92,7 @@ pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Pat
                 continue;
             };
             if workspace.starts_with(&place) && path.is_file() {
-                // A script beside the workspace brings no more than itself.
+                // For a script in a directory that also holds the workspace, only the script itself is granted.
                 place = path;
             }
             let has = confinement
@@ -105,8 +107,8 @@ pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Pat
     }
 }
 
-/// What is granted for a path: itself when a directory; the tree of packages that it lies in; for `X/bin/PROGRAM` all of `X`;
-/// else its own directory. Never a home, nor what holds one, nor a directory that all share.
+/// The path to grant: a directory itself; for a file in a package tree, that tree; for `X/bin/PROGRAM`, all of `X`;
+/// else the file's directory. Never a home directory or its parents, nor a directory that all users share.
 fn place(path: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let shared = |dir: &Path| {
         dir.components().count() < 3

@@ -1,4 +1,4 @@
-//! What the user gives: recipe, policies, parameters, input, prompt. Reads; judges none of it.
+//! Reads the user's inputs: recipe, policies, parameters, input, prompt.
 
 use super::committed::Commit;
 use super::origin;
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The largest file or stdin that is taken in.
+/// Upper limit in bytes for a file or stdin.
 pub const SIZE: u64 = 32 << 20;
 
-/// The text of a user's file.
+/// Reads a text file of the user.
 pub fn text(path: &Path) -> Result<String, Refusal> {
     let open = |error: std::io::Error| Refusal::Environment(format!("cannot read {}: {error}", path.display()));
     let file = std::fs::File::open(path).map_err(open)?;
@@ -25,7 +25,7 @@ pub fn text(path: &Path) -> Result<String, Refusal> {
     utf8(bytes, &path.display().to_string())
 }
 
-/// Bytes as text; `name` is for messages.
+/// Decodes bytes as UTF-8; `name` is for messages.
 pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     if bytes.len() as u64 > SIZE {
         return Err(Refusal::Invalid(format!(
@@ -41,9 +41,9 @@ pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     })
 }
 
-/// A recipe file: one that is not there is the user's mistake, as a wrong one is.
+/// Reads a recipe file. A missing file is reported as an invalid recipe, because it is the user's mistake too.
 pub fn recipe(path: &Path) -> Result<String, Refusal> {
-    // A pipe (`<(…)`, /dev/stdin) is a file too.
+    // `exists` and not `is_file`: a pipe (`<(…)`, /dev/stdin) is allowed too.
     if path.exists() && !path.is_dir() {
         return text(path);
     }
@@ -59,7 +59,7 @@ pub fn recipe(path: &Path) -> Result<String, Refusal> {
     )))
 }
 
-/// stdin to its end.
+/// Reads stdin to its end.
 pub fn stdin() -> Result<String, Refusal> {
     unread::was_read();
     let mut bytes = Vec::new();
@@ -70,10 +70,10 @@ pub fn stdin() -> Result<String, Refusal> {
     utf8(bytes, "stdin")
 }
 
-/// A value that may be text, `-` for stdin or `@FILE`.
+/// A value that may be text, `-` for stdin, or `@FILE`.
 pub fn text_or_file(value: &str) -> Result<String, Refusal> {
     match value.strip_prefix('@') {
-        // A prompt that begins with a reference (`@src/a.rs explain this`) is a prompt; a file's name alone is a file.
+        // A prompt may begin with a reference (`@src/a.rs explain this`); only a bare file name means a file.
         Some(path) if path.contains(char::is_whitespace) && !Path::new(path).is_file() => Ok(value.to_owned()),
         Some(path) => text(Path::new(path)),
         None if value == "-" => stdin(),
@@ -81,12 +81,12 @@ pub fn text_or_file(value: &str) -> Result<String, Refusal> {
     }
 }
 
-/// A file, or stdin for `-`.
+/// Reads a file, or stdin for `-`.
 pub fn file_or_stdin(value: &str) -> Result<String, Refusal> {
     if value == "-" { stdin() } else { text(Path::new(value)) }
 }
 
-/// JSON of the command line: text or `@FILE`.
+/// JSON from the command line: text or `@FILE`.
 pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     let text = match value.strip_prefix('@') {
         Some(path) => text(Path::new(path))?,
@@ -95,7 +95,7 @@ pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))
 }
 
-/// Policies as they were read, with the files that they extend.
+/// Policy sources, with the files that they extend.
 #[derive(Debug, Default)]
 pub struct Policies {
     pub sources: Vec<Source>,
@@ -103,7 +103,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// A policy as the journal has it, with the texts that it extended then.
+    /// A policy as the journal recorded it, including the texts that it extended then.
     pub fn recorded(recorded: &PolicyText) -> Self {
         let part = |part: &PolicyPart| (part.name.clone(), Ok(part.text.clone()));
         Self {
@@ -118,7 +118,8 @@ impl Policies {
         }
     }
 
-    /// Takes more policies in. Of files that both extend, each name has one text: they were read from the same place.
+    /// Adds more policies. A name that both extend has the same text in both, because both were read from the same
+    /// place.
     pub fn add(&mut self, other: Policies) {
         self.sources.extend(other.sources);
         self.extended.texts.extend(other.extended.texts);
@@ -129,7 +130,7 @@ impl Policies {
         }
     }
 
-    /// Reads them as policies.
+    /// Parses the sources.
     ///
     /// # Errors
     /// As [`policy::load`].
@@ -141,8 +142,8 @@ impl Policies {
     }
 }
 
-/// The policies that the command line names: files, `builtin:NAME`, `git:REV:PATH`, `-`; and all that they extend. Those of a recipe that
-/// is not trusted may extend files in `within` only.
+/// Reads the policies that the command line names (files, `builtin:NAME`, `git:REV:PATH`, `-`) and everything that they
+/// extend. Policies of an untrusted recipe may extend only files in `within`.
 pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathBuf]>) -> Result<Policies, Refusal> {
     let mut all = Policies::default();
     let mut reader = Reader {
@@ -164,7 +165,7 @@ pub async fn policies(names: &[String], workspace: &Path, within: Option<&[PathB
     Ok(all)
 }
 
-/// A preset by its name, without a tree to look at.
+/// A preset by its name, without detecting the toolchains of a tree.
 pub fn builtin(name: &str) -> Result<Policies, Refusal> {
     let text = presets::text(name, None, &[]).ok_or_else(|| {
         let help = presets::did_you_mean(name);
@@ -181,7 +182,7 @@ pub fn builtin(name: &str) -> Result<Policies, Refusal> {
     })
 }
 
-/// Reads policies and what they extend; every file of a revision from one commit.
+/// Reads policies and what they extend; all files of one revision come from the same commit.
 struct Reader<'a> {
     workspace: &'a Path,
     within: Option<&'a [PathBuf]>,
@@ -229,7 +230,8 @@ impl Reader<'_> {
         Ok(text)
     }
 
-    /// Reads what the sources extend, and what that extends, up to the limits. What cannot be read is told where it is named.
+    /// Reads what the sources extend, recursively, up to the limits. A file that cannot be read is reported where it is
+    /// named.
     async fn extended(&mut self, all: &mut Policies) -> Result<(), Refusal> {
         let mut left: VecDeque<(String, String)> = all
             .sources
@@ -260,7 +262,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The text of an extended file, or why it cannot be had.
+    /// The text of an extended file, or why it cannot be read.
     async fn beside(&mut self, name: &str) -> Result<Result<String, String>, Refusal> {
         if name.starts_with("git:") {
             let read = self.committed(name).await;

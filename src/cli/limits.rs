@@ -1,4 +1,4 @@
-//! The limits of a run that nobody set, and the line that says all of them before anything else.
+//! The default limits of a run, and the line that prints all limits before the run starts.
 
 use crate::base::budget::Budget;
 use crate::provider::pricing::Pricing;
@@ -6,7 +6,7 @@ use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::text;
 
-/// The cost limit of a run whose model has a known price and that names none, in millionths of a US dollar.
+/// Default cost limit, in millionths of a US dollar, for a run whose model has a known price.
 pub const COST_MICROS: u64 = 5_000_000;
 
 /// Whether the price of this model is known. `None`: the plan names no model.
@@ -18,7 +18,7 @@ fn is_priced(model: Option<&str>, pricing: &Pricing) -> bool {
     })
 }
 
-/// The cost limit that holds where none is set: none for recorded replies and for models whose price nobody knows.
+/// The cost limit that applies if none is set; none for recorded replies and models without a known price.
 pub fn default_cost(budget: &Budget, model: Option<&str>, pricing: &Pricing) -> Option<u64> {
     match budget.cost_micros {
         Some(set) => Some(set),
@@ -26,7 +26,7 @@ pub fn default_cost(budget: &Budget, model: Option<&str>, pricing: &Pricing) -> 
     }
 }
 
-/// The first line on stderr: every limit of the run.
+/// The first line on stderr, with every limit of the run.
 pub fn line(plan: &Plan, pricing: &Pricing) -> String {
     let budget = &plan.budget;
     let recorded = plan

@@ -1,4 +1,5 @@
-//! Help and manual pages: the command line with examples, and a page a command with environment, files and exit codes.
+//! Generates help and manual pages: the command line with examples, and one page per command with environment, files
+//! and exit codes.
 
 use super::args::Cli;
 use super::{exit, variables};
@@ -7,7 +8,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io;
 
-/// Examples, by the command they are of.
+/// Examples, by command.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "run",
@@ -123,7 +124,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The files that the pages name.
+/// Files that the manual pages list.
 const FILES: &[(&str, &str)] = &[
     (
         ".overnight/runs/RUN/",
@@ -141,7 +142,7 @@ const FILES: &[(&str, &str)] = &[
     ("~/.local/share/overnight/", "What save_memory keeps, by repository."),
 ];
 
-/// The colour of help and of mistakes on the command line, which are told before it is read.
+/// Colour setting for help and command line errors, which are printed before the command line is parsed.
 pub fn color(typed: &[std::ffi::OsString]) -> clap::ColorChoice {
     let texts: Vec<&str> = typed.iter().filter_map(|arg| arg.to_str()).collect();
     let said = |value: &str| {
@@ -155,7 +156,7 @@ pub fn color(typed: &[std::ffi::OsString]) -> clap::ColorChoice {
     }
 }
 
-/// The whole command line, examples included: what is parsed, completed and printed.
+/// The complete command line definition, including examples.
 pub fn command() -> Command {
     with_examples(Cli::command(), "")
 }
@@ -193,10 +194,10 @@ fn indented(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("    {line}\n")).collect()
 }
 
-/// The page of every command, each with the path of its command: `run`, `policy check`.
+/// The manual page of every command, with the command's path, as `run` or `policy check`.
 ///
 /// # Errors
-/// A page cannot be written; into memory that does not happen.
+/// A page cannot be written; this does not happen, because pages are written to memory.
 pub fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
@@ -225,7 +226,7 @@ fn page(command: &Command, path: &str) -> io::Result<Vec<u8>> {
         true => "overnight".to_owned(),
         false => format!("overnight-{}", path.replace(' ', "-")),
     };
-    // The exit codes have a section of their own.
+    // Exit codes have their own section.
     let man = Man::new(command.clone().name(name.clone()).after_help("")).title(name.to_uppercase());
     let mut page = Vec::new();
     man.render_title(&mut page)?;

@@ -1,16 +1,16 @@
-//! Whether the text of an event, a token that may write to a forge, and a recipe of the checkout meet in this environment. Looks
-//! at names of variables, never at their values.
+//! Detects a dangerous combination in the environment: event text from strangers, and a token with write access to a
+//! forge. Looks at names of variables, not at the values of tokens.
 
 use super::wire;
 
-/// Variables by which forges hand over the event that a step runs for: others wrote its text.
+/// Variables in which forges pass the event that started the job; strangers may have written its text.
 const EVENTS: [&str; 4] = [
     "GITHUB_EVENT_PATH",
     "GITHUB_HEAD_REF",
     "CI_MERGE_REQUEST_TITLE",
     "BITBUCKET_PR_ID",
 ];
-/// Tokens that may write to a forge.
+/// Variables of tokens with write access to a forge.
 const WRITE_TOKENS: [&str; 6] = [
     "GITHUB_TOKEN",
     "GH_TOKEN",
@@ -19,7 +19,7 @@ const WRITE_TOKENS: [&str; 6] = [
     "GITEA_TOKEN",
     "BITBUCKET_TOKEN",
 ];
-/// Events that run with the repository's secrets whoever caused them.
+/// Events that run with the repository's secrets, whoever caused them.
 const PRIVILEGED: [&str; 4] = ["pull_request_target", "issue_comment", "issues", "workflow_run"];
 
 fn set(names: &[&'static str]) -> Vec<&'static str> {
@@ -27,12 +27,12 @@ fn set(names: &[&'static str]) -> Vec<&'static str> {
     names.filter(|name| wire::variable(name).is_some()).collect()
 }
 
-/// The variables that are set and hold text of an event.
+/// The variables with event text that are set.
 pub fn events() -> Vec<&'static str> {
     set(&EVENTS)
 }
 
-/// The warning where they meet; `None` where they do not.
+/// The warning if the combination is present.
 pub fn warning() -> Option<String> {
     let (events, tokens) = (events(), set(&WRITE_TOKENS));
     let privileged = wire::variable("GITHUB_EVENT_NAME").filter(|name| PRIVILEGED.contains(&name.as_str()));

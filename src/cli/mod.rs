@@ -1,4 +1,4 @@
-//! What users type. Wires all rooms together; nobody imports it.
+//! The command line interface. It connects all modules; no other module imports it.
 
 pub mod args;
 pub mod asks;

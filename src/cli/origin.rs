@@ -1,4 +1,4 @@
-//! Where a recipe comes from, how it and the files that it names are read, and whether it is trusted. Starts nothing of it.
+//! Locates a recipe, reads it and the files that it names, and decides whether it is trusted.
 
 use super::committed::Commit;
 use super::inputs;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// A recipe as the command line names it.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// As it was written: a path, `git:REV:PATH` or `-`.
+    /// As given: a path, `git:REV:PATH` or `-`.
     pub name: String,
     kind: Kind,
 }
@@ -22,21 +22,21 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 enum Kind {
     File(PathBuf),
-    /// `path` is from the top of the repository.
+    /// `path` is relative to the top of the repository.
     Commit {
         commit: Commit,
         path: String,
     },
     Stdin,
-    /// Inside this program.
+    /// Built in.
     Shipped,
 }
 
-/// Whether a recipe is believed in what it asks for itself.
+/// Whether a recipe is trusted in what it asks for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     pub trusted: bool,
-    /// Why: a fragment for people.
+    /// The reason, as a message fragment for people.
     pub why: String,
 }
 
@@ -58,33 +58,33 @@ impl Trust {
     }
 }
 
-/// The files that a recipe names, read already.
+/// The files that a recipe names, with their contents.
 #[derive(Debug, Default)]
 pub struct Named {
     texts: BTreeMap<String, Result<String, String>>,
-    /// Where they lie, or stand in the tree when they are read from a commit.
+    /// Their paths; for a recipe from a commit, their paths in the working tree.
     pub files: Vec<PathBuf>,
 }
 
 impl Named {
-    /// The text of one of them.
+    /// The text of one of the files.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// Why it cannot be read, as a sentence for people.
     pub fn text(&self, name: &str) -> Result<String, String> {
         let found = self.texts.get(name).cloned();
         found.unwrap_or_else(|| Err("it was not read".to_owned()))
     }
 }
 
-/// A problem with the name of a recipe or policy itself.
+/// A problem with the name of a recipe or policy.
 fn invalid(name: &str, code: &str, why: &str, help: &str) -> Refusal {
     Refusal::Invalid(format!("{name}:1:1: error[{code}]: {why}\nhelp: {help}"))
 }
 
 const HELP: &str = "write git:REV:PATH, as git:origin/main:ci/recipe.yaml";
 
-/// `git:REV:PATH`, resolved: the commit, and the path from the top of the repository.
+/// Resolves `git:REV:PATH` to a commit and a path relative to the top of the repository.
 ///
 /// # Errors
 /// As [`Origin::open`].
@@ -97,7 +97,7 @@ pub async fn committed(name: &str, workspace: &Path) -> Result<(Commit, String),
     Ok((commit, path))
 }
 
-/// The text of a file of a commit. `name` is for messages.
+/// The text of a file in a commit. `name` is for messages.
 ///
 /// # Errors
 /// As [`Origin::open`].
@@ -110,10 +110,10 @@ pub async fn text_of(name: &str, commit: &Commit, path: &str) -> Result<String, 
 }
 
 impl Origin {
-    /// Finds a recipe and reads its text.
+    /// Locates a recipe and reads its text.
     ///
     /// # Errors
-    /// There is no such file or revision (code 3); git or the file cannot be read (code 8).
+    /// The file or revision does not exist (exit code 3); git or the file cannot be read (exit code 8).
     pub async fn open(name: &Path, workspace: &Path) -> Result<(Self, String), Refusal> {
         let name = name.to_string_lossy().into_owned();
         let (kind, text) = if name == "-" {
@@ -141,7 +141,7 @@ impl Origin {
         Ok((Self { name, kind }, text))
     }
 
-    /// The full id of the commit that it is read from.
+    /// Full id of the commit that the recipe is read from, if any.
     pub fn commit(&self) -> Option<&str> {
         match &self.kind {
             Kind::Commit { commit, .. } => Some(&commit.id),
@@ -149,7 +149,8 @@ impl Origin {
         }
     }
 
-    /// A policy that the recipe names, as the command line would name it from here: a path, or a file of the same commit.
+    /// The name of a policy that the recipe names, as the command line would name it: a path, or a file of the same
+    /// commit.
     ///
     /// # Errors
     /// The path leads out of the repository that the recipe is read from.
@@ -162,7 +163,7 @@ impl Origin {
                 let file = within(dir_of(path), name).ok_or_else(|| self.outside(name))?;
                 Ok(format!("git:{}:{file}", commit.id))
             }
-            // What ships together names shipped policies only.
+            // Built-in recipes may name only built-in policies.
             Kind::Shipped => Err(self.outside(name)),
             _ => Ok(self.beside(name).to_string_lossy().into_owned()),
         }
@@ -174,7 +175,7 @@ impl Origin {
         invalid(&self.name, "outside-path", &why, help)
     }
 
-    /// A file that the recipe names, seen from where we are.
+    /// The path of a file that the recipe names, relative to the current directory.
     fn beside(&self, name: &str) -> PathBuf {
         match &self.kind {
             Kind::File(path) => path.parent().unwrap_or_else(|| Path::new("")).join(name),
@@ -182,7 +183,7 @@ impl Origin {
         }
     }
 
-    /// Where a file that the recipe names lies: beside it; settings else in the workspace.
+    /// The path of a file that the recipe names: next to the recipe, but settings files may also be in the workspace.
     fn place(&self, wanted: Wanted, name: &str, workspace: &Path) -> PathBuf {
         let own = self.beside(name);
         match wanted {
@@ -191,11 +192,11 @@ impl Origin {
         }
     }
 
-    /// Reads the files that the recipe names: from its own commit where it is read from one. Those of an untrusted recipe are
-    /// read only where the change under test lies too.
+    /// Reads the files that the recipe names; for a recipe from a commit, from that commit. For an untrusted recipe,
+    /// only files in the workspace's repository or next to the recipe are read.
     ///
     /// # Errors
-    /// Git cannot be run. A file that cannot be read is told by [`Named::text`].
+    /// Git cannot be run. A file that cannot be read is reported by [`Named::text`].
     pub async fn read_named(&self, recipe: &Recipe, trust: &Trust, workspace: &Path) -> Result<Named, Refusal> {
         let mut all = Named::default();
         let places = self.readable(workspace);
@@ -230,7 +231,7 @@ impl Origin {
         Ok(all)
     }
 
-    /// The file that it is, or that stands at its path in the tree: a run must not write it.
+    /// The recipe's file, or the file at its path in the tree. The run must not write it.
     pub fn file(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::File(path) => Some(path.clone()),
@@ -274,7 +275,7 @@ impl Origin {
         Ok(Trust::yes("a file outside the workspace's repository"))
     }
 
-    /// The policy that a recipe names, with where the files that it extends may lie.
+    /// The policy that a recipe names, and the directories in which the files that it extends must be.
     ///
     /// # Errors
     /// As [`Origin::policy`].
@@ -285,8 +286,8 @@ impl Origin {
         })
     }
 
-    /// Where an untrusted recipe may have files of its own: where the change under test lies, and where the recipe really lies (a
-    /// link in the tree may lead to it).
+    /// Where an untrusted recipe may have files: where the change under test is, and at the recipe's real path (it may
+    /// be reached over a link in the tree).
     fn readable(&self, workspace: &Path) -> Vec<PathBuf> {
         let mut all = places(workspace);
         if let Kind::File(path) = &self.kind {
@@ -299,7 +300,7 @@ impl Origin {
         all
     }
 
-    /// The policy that a recipe names although it lies outside the workspace's repository.
+    /// The policy that the recipe names, if it is outside the workspace's repository.
     pub fn policy_outside(&self, recipe: &Recipe, workspace: &Path) -> Option<Spanned<String>> {
         let name = recipe.policy.as_ref()?;
         let elsewhere = name.value.starts_with("builtin:") || name.value.starts_with("git:");
@@ -335,7 +336,7 @@ fn dir_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// `name` below `dir`, without `.` and `..`; `None` when it leads out or names no file.
+/// `name` relative to `dir`, without `.` and `..`; `None` if it leads out of the repository or names no file.
 fn within(dir: &str, name: &str) -> Option<String> {
     if name.starts_with('/') {
         return None;
@@ -367,7 +368,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// A file that a recipe of a commit names lies in the commit, whatever the name.
+        /// Files that a recipe from a commit names are always in that commit.
         #[test]
         fn no_name_leads_out_of_a_commit(dir in "[a-c./]{0,12}", name in "[a-c./:\\\\ ]{0,20}|.{0,20}") {
             if let Some(path) = within(&dir, &name) {

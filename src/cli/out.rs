@@ -1,5 +1,5 @@
-//! The way to stdout and stderr. A reader that went away stops nothing. Text of others is made inert where a terminal or the log
-//! of a CI job shows it; a program that reads gets it as it is.
+//! Writes to stdout and stderr. A closed pipe is no error. Untrusted text is escaped on a terminal and in logs of CI
+//! jobs that interpret commands; a program that reads the output gets it unchanged.
 
 use super::args::Color;
 use crate::report::inert::inert;
@@ -9,10 +9,10 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, OnceLock};
 
-/// Variables by which the runners of CI systems are known whose logs take commands.
+/// Variables that identify runners of CI systems whose logs interpret commands.
 const RUNNERS: [&str; 4] = ["GITHUB_ACTIONS", "GITLAB_CI", "TEAMCITY_VERSION", "TF_BUILD"];
 
-/// Whether a job of such a CI system runs us.
+/// Whether this process runs in a job of such a CI system.
 fn is_ci() -> bool {
     static CI: OnceLock<bool> = OnceLock::new();
     *CI.get_or_init(|| {
@@ -22,8 +22,8 @@ fn is_ci() -> bool {
     })
 }
 
-/// Whether what is written there is shown to people as it comes: on a terminal, or, in such a CI job, through anything but a
-/// regular file. A pipe cannot be told from the runner's own.
+/// Whether people or a CI log see this output directly: on a terminal, or, in such a CI job, for anything but a regular
+/// file. A pipe cannot be distinguished from the runner's own.
 fn is_shown(stream: &(impl AsFd + IsTerminal)) -> bool {
     let to_file = || fstat(stream).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile);
     stream.is_terminal() || (is_ci() && !to_file())
@@ -34,7 +34,7 @@ pub fn stdout(text: &str) -> io::Result<()> {
     stdout_bytes(text.as_bytes())
 }
 
-/// As [`stdout`], for text that a model or a file of the tree may have written.
+/// Like [`stdout`], for text that a model or a file of the tree may contain.
 pub fn stdout_of_others(text: &str) -> io::Result<()> {
     match is_shown(&io::stdout()) {
         true => stdout(&inert(text)),
@@ -42,7 +42,7 @@ pub fn stdout_of_others(text: &str) -> io::Result<()> {
     }
 }
 
-/// As [`stdout`], for outputs that a program reads and that need not be text; on a terminal they are made inert too.
+/// Like [`stdout`], for output that programs read and that may be binary; it is escaped on a terminal too.
 pub fn stdout_of_programs(bytes: &[u8]) -> io::Result<()> {
     match io::stdout().is_terminal() {
         true => stdout(&inert(&String::from_utf8_lossy(bytes))),
@@ -50,7 +50,7 @@ pub fn stdout_of_programs(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// As [`stdout`], for outputs that need not be text.
+/// Like [`stdout`], for output that may be binary.
 pub fn stdout_bytes(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -64,25 +64,25 @@ pub fn line(text: &str) -> io::Result<()> {
     stdout(&format!("{text}\n"))
 }
 
-/// Lines for stderr that wait for the end of the command; `None` when they are written at once.
+/// Lines for stderr that are held until the end of the command; `None` if lines are written at once.
 static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// The most that is held, in bytes; what comes after that is written at once.
+/// Upper limit in bytes for held lines; further lines are written at once.
 const HELD_LIMIT: usize = 1 << 20;
 
-/// From now on stderr waits until it is known whether all is well (`--quiet`).
+/// Starts holding back stderr until the result of the command is known (`--quiet`).
 pub fn hold() {
     if let Ok(mut held) = HELD.lock() {
         held.get_or_insert_default();
     }
 }
 
-/// Whether what is told now is written now.
+/// Whether lines for stderr are written at once.
 pub fn is_shown_at_once() -> bool {
     HELD.lock().is_ok_and(|held| held.is_none())
 }
 
-/// Ends [`hold`]: what was held is written when something went wrong, and dropped else.
+/// Ends [`hold`]: writes the held lines if the command failed, else drops them.
 pub fn release(failed: bool) {
     let held = HELD.lock().ok().and_then(|mut held| held.take());
     if let (true, Some(held)) = (failed, held) {
@@ -90,7 +90,7 @@ pub fn release(failed: bool) {
     }
 }
 
-/// stderr, or the lines that wait for [`release`].
+/// Writes to stderr, or to the held lines if [`hold`] is active.
 #[derive(Debug)]
 pub struct Stderr;
 
@@ -111,7 +111,7 @@ impl Write for Stderr {
     }
 }
 
-/// Tells people something on stderr, whatever becomes of it.
+/// Prints a message on stderr. Errors of stderr are ignored.
 pub fn tell(text: &str) {
     let text = match is_shown(&io::stderr()) {
         true => inert(text),
@@ -119,14 +119,15 @@ pub fn tell(text: &str) {
     };
     let mut err = Stderr;
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    // Nobody to tell that nobody can be told.
+    // If stderr fails there is nowhere to report it.
     let _ = err.write_all(format!("{}{end}", colored(&text)).as_bytes());
 }
 
-/// Whether stderr is coloured; set once, before anything is told.
+/// Whether stderr is coloured; set once, before the first message.
 static COLORED: OnceLock<bool> = OnceLock::new();
 
-/// Chooses colour for stderr: as the flag says, else on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
+/// Selects colour for stderr: as the flag says, else if stderr is a terminal, unless `NO_COLOR` is set or `TERM` is
+/// `dumb`.
 pub fn choose_color(color: Color) {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -143,7 +144,7 @@ const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Colours the word that says how bad a line is: `error`, `warning` or `help` at its beginning or after a place.
+/// Colours the severity (`error`, `warning` or `help`) at the beginning of a line or after a source location.
 fn colored(text: &str) -> Cow<'_, str> {
     if !COLORED.get().copied().unwrap_or(false) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! The files that a run leaves, made from its journal, and what goes to stdout. Decides no verdict but that of writing.
+//! Writes the output files of a run from its journal, and prints the result on stdout.
 
 mod files;
 
@@ -18,7 +18,7 @@ use crate::report::{junit, result, stream};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where the copies that flags ask for go.
+/// Additional output paths that flags name.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
     pub patch: Option<Copy>,
@@ -36,16 +36,16 @@ impl From<&Shared> for Copies {
     }
 }
 
-/// What was written, and the code that follows.
+/// The result of writing, with its exit code.
 pub struct Written {
     pub result: RunResult,
     pub code: u8,
-    /// What could not be written.
+    /// Files that could not be written, and why.
     pub problems: Vec<String>,
 }
 
-/// Makes all files of a run again from its journal, which lies in `home`. Where that was taken out of reach of commands, they
-/// are written to the run directory too, which is named in all of them. `tree`: the user's workspace.
+/// Writes all files of a run from its journal in `home`. If the journal was moved out of reach of commands, the files
+/// are also written to the run directory, and they name the paths there. `tree`: the user's workspace.
 pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, JournalError> {
     let journal = journal::read(home)?;
     let sum = RunSummary::fold(&journal.events);
@@ -111,7 +111,7 @@ pub fn write(home: &Path, tree: &Path, copies: &Copies) -> Result<Written, Journ
     })
 }
 
-/// How far a journal has come, for the result.
+/// Length and head of a journal, for the result.
 pub fn head(journal: &journal::Journal) -> JournalHead {
     JournalHead {
         head: journal.chain.clone(),
@@ -120,7 +120,7 @@ pub fn head(journal: &journal::Journal) -> JournalHead {
     }
 }
 
-/// Puts the result of a keyed journal under the key, digests included.
+/// Adds a MAC over the result, including the digests, if the journal is keyed.
 pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
     if let Some(key) = own::key()?.filter(|_| keyed) {
         let text = object.to_value().to_string();
@@ -132,10 +132,10 @@ pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What the seal of a result begins with, so that it is none of a journal's line.
+/// Prefix of the MAC input of a result, so that its MAC never equals that of a journal line.
 pub const SEAL: &[u8] = b"overnight/result\n";
 
-/// The digests of blobs and kept results, by their names in the run directory.
+/// Digests of blobs and kept results, by their path in the run directory.
 pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     let mut digests = BTreeMap::new();
     for kind in ["blobs", "results"] {
@@ -153,7 +153,7 @@ pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalErro
     Ok(digests)
 }
 
-/// The digests of all files of a run but journal and result.
+/// Digests of all files of a run except journal and result.
 pub fn digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     let mut digests = kept_digests(home)?;
     for file in Format::ALL
@@ -169,7 +169,7 @@ pub fn digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     Ok(digests)
 }
 
-/// The digest of a file; of a link, of what it says itself.
+/// The digest of a file; for a link, of its target path.
 pub fn file_digest(path: &Path) -> Result<String, JournalError> {
     let read = || match std::fs::symlink_metadata(path)?.is_symlink() {
         true => Ok(format!("link to {}", std::fs::read_link(path)?.display()).into_bytes()),
@@ -186,7 +186,7 @@ fn unreadable(path: &Path, source: std::io::Error) -> JournalError {
     }
 }
 
-/// The files of this run, each with the copy that a flag asks for.
+/// The files of this run, each with the additional copy that a flag names.
 fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(Format, Option<&'a Copy>)> {
     let mut wanted = vec![
         (Format::Transcript, copies.transcript.as_ref()),
@@ -204,7 +204,7 @@ fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(F
     wanted
 }
 
-/// The patch of a run; empty when nothing changed.
+/// The patch of a run; empty if nothing changed.
 pub fn patch_bytes(dir: &Path, sum: &RunSummary<'_>) -> Result<Vec<u8>, JournalError> {
     match sum.patch.and_then(|patch| patch.blob.as_ref()) {
         Some(blob) => artefacts::read_blob(dir, blob),
@@ -212,7 +212,7 @@ pub fn patch_bytes(dir: &Path, sum: &RunSummary<'_>) -> Result<Vec<u8>, JournalE
     }
 }
 
-/// What the model was told beside the messages.
+/// What the model receives besides messages: system prompt and tools.
 pub fn declared<'a>(sum: &RunSummary<'a>) -> Declared<'a> {
     Declared {
         system: sum.equipped.map(|equipped| equipped.system.as_str()),
@@ -223,7 +223,7 @@ pub fn declared<'a>(sum: &RunSummary<'a>) -> Declared<'a> {
     }
 }
 
-/// The result of a command that cannot be carried out, for stdout alone.
+/// The result of a command that could not start, for stdout only.
 pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> Written {
     let code = exit::code(&Outcome::new(verdict, verdict.as_str(), message));
     let ending = Ending {
@@ -237,7 +237,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str) -> Written {
     }
 }
 
-/// Writes what there is of a run that never started: `result.json` and JUnit.
+/// Writes the outputs of a run that never started: `result.json` and JUnit.
 pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdict: Verdict, message: &str) -> Written {
     let outcome = Outcome::new(verdict, verdict.as_str(), message);
     let mut code = exit::code(&outcome);
@@ -286,7 +286,7 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, verdic
     }
 }
 
-/// Prints the result in the form that was asked for. Gives the code, which a stdout that fails makes 9.
+/// Prints the result in the given format. Returns the exit code, which is 9 if stdout fails.
 pub fn print(format: Stdout, written: &Written) -> u8 {
     for problem in &written.problems {
         out::tell(&format!("error: not written: {problem}"));
@@ -309,7 +309,7 @@ pub fn print(format: Stdout, written: &Written) -> u8 {
     }
 }
 
-/// The files that a run has, by name.
+/// The output files that exist, by name.
 pub fn existing(home: &Path) -> BTreeMap<String, String> {
     let out = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
     let files = Format::ALL

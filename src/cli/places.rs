@@ -1,5 +1,5 @@
-//! Which files the change under test may have written, and whether the way to a file leads over one of them. Reads names and links
-//! only.
+//! Determines which files the change under test may have written, and whether the path to a file leads over one of
+//! them. Reads only names and links.
 
 use super::wire;
 use crate::workspace::patch;
@@ -7,24 +7,24 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that are followed on the way to one file, as the kernel's own limit.
+/// Upper limit for links on one path, as in the kernel (path_resolution(7)).
 const LINKS: usize = 40;
 
-/// Whether a file is not there, or lies in one of these places after all links.
+/// Whether a file does not exist, or is in one of these directories after following all links.
 pub fn ends_in(file: &Path, places: &[PathBuf]) -> bool {
     let ends = way(file).and_then(|way| way.last().cloned());
     ends.is_none_or(|end| places.iter().any(|place| end.starts_with(place)))
 }
 
-/// What the change under test may have written: the workspace, the repository that it lies in, and all of its worktrees; links
-/// followed.
+/// Directories that the change under test may have written: the workspace, its repository and all worktrees of it, with
+/// links resolved.
 pub fn places(workspace: &Path) -> Vec<PathBuf> {
     let root = real(workspace);
     let mut places = vec![root.clone()];
     if let Some(repository) = patch::repository(&root) {
         let common = real(&repository.common_dir);
         places.extend([real(&repository.top), real(&repository.git_dir), common.clone()]);
-        // The first worktree is where the common directory stands.
+        // The main worktree is the parent of the common directory.
         if common.file_name().is_some_and(|name| name == ".git") {
             places.extend(common.parent().map(Path::to_path_buf));
         }
@@ -43,9 +43,9 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// The place that lies on the way to a file: where a link on it stands, or where it ends.
+/// The directory that a path leads through: where a link on it is, or where it ends.
 pub fn reaches(file: &Path, places: &[PathBuf]) -> Option<PathBuf> {
-    // A way that cannot be followed to its end is not known to stay outside.
+    // A path that cannot be resolved may lead anywhere.
     let Some(way) = way(file) else {
         return Some(file.to_path_buf());
     };
@@ -53,8 +53,7 @@ pub fn reaches(file: &Path, places: &[PathBuf]) -> Option<PathBuf> {
         .find(|at| places.iter().any(|place| at.starts_with(place)))
 }
 
-/// Every link that is followed on the way to a file, at its real place, and the file itself last. `None` when the way cannot be
-/// followed.
+/// The real path of every link that is followed, and last of the file itself. `None` if the path cannot be resolved.
 fn way(file: &Path) -> Option<Vec<PathBuf>> {
     let mut left: VecDeque<OsString> = parts(&wire::absolute(file));
     let mut at = PathBuf::from("/");

@@ -1,4 +1,4 @@
-//! Problems of users' files as a command prints them: text for people, one JSON document, annotations of a GitHub workflow, SARIF.
+//! Prints problems of users' files: text, JSON, GitHub workflow annotations, or SARIF.
 
 use super::args::ProblemFormat;
 use super::refusal::Refusal;
@@ -6,26 +6,26 @@ use super::{exit, out};
 use crate::diag::{self, Diagnostic, Files, Severity};
 use serde_json::{Value, json};
 
-/// What one file turned out to be.
+/// The result of checking one file.
 pub struct Checked {
-    /// As the command line named it.
+    /// As given on the command line.
     pub name: String,
     pub files: Files,
     pub problems: Vec<Diagnostic>,
-    /// A problem that has no place in a text: the file cannot be read, or is not there. Rendered already.
+    /// A problem without a location, already rendered: the file does not exist or cannot be read.
     pub refused: Option<String>,
-    /// What people read when it is valid.
+    /// Text for people if the file is valid.
     pub text: String,
 }
 
 impl Checked {
-    /// Whether a run would take it.
+    /// Whether a run would accept it.
     pub fn is_valid(&self) -> bool {
         self.refused.is_none() && !diag::any_error(&self.problems)
     }
 }
 
-/// Prints all of them. Gives the exit code: 3 when one is not valid.
+/// Prints all results. Returns the exit code: 3 if one file is invalid.
 ///
 /// # Errors
 /// stdout cannot be written.
@@ -68,7 +68,7 @@ pub fn print(all: &[Checked], format: ProblemFormat) -> Result<u8, Refusal> {
                     ));
                 }
             }
-            // Commands on purpose: everything in them is escaped.
+            // Workflow commands must not be escaped here; their values are escaped already.
             out::stdout_bytes(text.as_bytes()).map_err(|error| Refusal::Output(format!("stdout: {error}")))?;
         }
         ProblemFormat::Sarif => printed(&format!("{:#}\n", sarif(all)))?,
@@ -101,7 +101,8 @@ fn one_json(one: &Checked) -> Value {
     json!({ "file": one.name, "valid": one.is_valid(), "problems": problems })
 }
 
-/// One problem: `file`, `line`, `column`, `severity`, `code`, `message`, `help`; no place for one of the command line.
+/// One problem: `file`, `line`, `column`, `severity`, `code`, `message`, `help`; without location if it concerns the
+/// command line.
 fn problem_json(files: &Files, problem: &Diagnostic) -> Value {
     let place = problem.span.map(|span| files.place(span));
     json!({
@@ -115,7 +116,7 @@ fn problem_json(files: &Files, problem: &Diagnostic) -> Value {
     })
 }
 
-/// SARIF 2.1.0 (OASIS), with what GitHub's code scanning asks for.
+/// SARIF 2.1.0 (OASIS), with the properties that GitHub code scanning requires.
 fn sarif(all: &[Checked]) -> Value {
     let mut results = Vec::new();
     for one in all {
@@ -168,7 +169,7 @@ fn result(level: &str, code: &str, message: &str, (file, line, column): (&str, u
     })
 }
 
-/// A path as a relative reference of RFC 3986.
+/// A path as a relative reference (RFC 3986).
 fn uri(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     path.trim_start_matches("./")
@@ -180,7 +181,7 @@ fn uri(path: &str) -> String {
         .collect()
 }
 
-/// `FILE:LINE:COLUMN: error[code]: message`, as refusals are written: line and column.
+/// Line and column of a rendered problem: `FILE:LINE:COLUMN: error[code]: message`.
 fn place_of(refused: &str) -> (usize, usize) {
     let first = refused.lines().next().unwrap_or_default();
     let before = first.split(": error[").next().unwrap_or_default();

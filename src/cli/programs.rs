@@ -1,7 +1,8 @@
-//! Whether the programs of a recipe's own commands are there, told before anything is asked or paid. Runs nothing.
+//! Checks before the first request that the programs of a recipe's commands exist. Runs nothing.
 //!
-//! Only what is sure is told: programs by their bare names that a command runs whatever happens, looked up where commands look. What
-//! this does not see (a path, a function, the right side of `||`) shows when the command runs, with 127 or 126.
+//! Reports only what is certain: programs with bare names that a command runs in any case, looked up in the `PATH` of
+//! commands. Anything else (a path, a function, the right side of `||`) shows when the command runs, with exit code 127
+//! or 126.
 
 use crate::policy::PolicySet;
 use crate::policy::WishedLevel;
@@ -13,7 +14,7 @@ use crate::recipe::template::{self, StepOutputs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What is missing, a line for each program, and what to do; `None` when all is there.
+/// One line for each missing program, and what to do; `None` if all exist.
 pub fn missing(
     plan: &Plan,
     policies: &PolicySet,
@@ -23,7 +24,7 @@ pub fn missing(
 ) -> Option<String> {
     let wish = policies.sandbox();
     if wish.level == WishedLevel::None {
-        // Without a sandbox a step may install what the next one runs.
+        // Without a sandbox, one step may install what the next one runs.
         return None;
     }
     let dirs = program_dirs(&wish.toolchains, &policies.env_pass(), parent, workspace, origin)?;
@@ -48,7 +49,7 @@ pub fn missing(
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// What to do about a program that commands do not find.
+/// What to do about a program that commands cannot find.
 pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
     match toolchains::bringing(program) {
         Some(name) if users && !toolchains.iter().any(|named| named == name) => {
@@ -61,7 +62,7 @@ pub fn advice(program: &str, toolchains: &[String], users: bool) -> String {
     }
 }
 
-/// The commands of steps and checks with what is known of their values, and how a person calls each.
+/// The commands of steps and checks, with known values filled in, and a label for each.
 fn commands(plan: &Plan) -> Vec<(String, String)> {
     let none = StepOutputs::new();
     let text =
@@ -87,7 +88,7 @@ fn lies_in(dirs: &[PathBuf], program: &str) -> bool {
     })
 }
 
-/// Words that the shell knows itself and that change nothing about what follows.
+/// Shell builtins that do not affect how the following words are parsed.
 const BUILTINS: &str = "cd echo printf test [ [[ true false : exit set unset shopt ulimit umask wait read pwd export declare \
                         readonly type hash kill";
 
@@ -95,13 +96,13 @@ enum Token {
     Word(String),
     /// `&&`, `;`, a line end, `|`.
     Next,
-    /// Whatever comes before need not succeed.
+    /// The commands before it need not succeed.
     Or,
-    /// What follows is not understood.
+    /// What follows cannot be parsed.
     Stop,
 }
 
-/// The programs, by their bare names, that a command runs in any case, in order.
+/// The bare names of the programs that a command runs in any case, in order.
 pub(crate) fn programs(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut words: Vec<String> = Vec::new();
@@ -122,7 +123,7 @@ pub(crate) fn programs(text: &str) -> Vec<String> {
     found
 }
 
-/// The program of one simple command, and whether what follows is to be looked at.
+/// The program of one simple command, and whether to go on with the next.
 fn program(words: &[String]) -> (Option<String>, bool) {
     let is_assignment = |word: &&String| {
         word.split_once('=')
@@ -193,12 +194,12 @@ fn program(words: &[String]) -> (Option<String>, bool) {
     if keyword.contains(&word.as_str()) {
         return (None, false);
     }
-    // A path may be made by the run; anything else is not known before.
+    // The run may create a path; other words depend on the shell.
     let known = word.chars().all(plain) && word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     (known.then(|| word.clone()), known || word.contains('/'))
 }
 
-/// Words and what stands between them. Quotes are taken off; what is in `$(…)` stays one part of its word.
+/// Splits into words and operators. Quotes are removed; a `$(…)` stays part of its word.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut word = String::new();
@@ -284,7 +285,7 @@ fn tokens(text: &str) -> Vec<Token> {
                 tokens.push(Token::Stop);
             }
             '(' | ')' | '`' | '{' | '}' if !begun || c == '(' || c == '`' => {
-                // What has a name before it is a function.
+                // Parentheses after a name define a function.
                 word.clear();
                 begun = false;
                 tokens.push(Token::Or);

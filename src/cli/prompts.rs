@@ -1,4 +1,5 @@
-//! The prompts that MCP servers give to steps, asked for before the first request. What a record has already is not asked again.
+//! Requests the prompts that steps take from MCP servers, before the first model request. Prompts that are recorded
+//! already are not requested again.
 
 use super::refusal::Refusal;
 use crate::base::event::GivenPrompt;
@@ -9,20 +10,21 @@ use crate::recipe::plan::{McpPrompt, PlanStep, StepWork};
 use crate::tools::mcp::Servers;
 use crate::tools::mcp::prompts::{Missing, given};
 
-/// What is had already.
+/// Recorded prompts.
 #[derive(Clone, Copy, Default)]
 pub struct Recorded<'a> {
-    /// In this run's own record: a resume.
+    /// In this run's journal, for a resume.
     pub here: &'a [GivenPrompt],
-    /// In the record that is replayed.
+    /// In the journal that is replayed.
     pub there: &'a [GivenPrompt],
 }
 
-/// The prompts of servers that this run's record has not. When the run must not begin, the servers are ended; a run that was
-/// stopped meanwhile gets none, and says itself how it ended.
+/// Requests the prompts that are not in this run's journal. If the run cannot begin, the servers are ended; a run that
+/// was interrupted meanwhile gets no prompts, and the loop reports the interruption.
 ///
 /// # Errors
-/// A name or an argument that the server does not know (code 3); a server that is not there or does not give it (code 8).
+/// The server does not know the name or an argument (exit code 3); the server is missing or does not return the prompt
+/// (exit code 8).
 pub async fn gather(
     plan: &Plan,
     servers: &Servers,

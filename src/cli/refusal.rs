@@ -1,4 +1,4 @@
-//! Why a command did not start, and whose turn it is. Has a code; prints nothing.
+//! The reasons why a command cannot start, and their exit codes.
 
 use super::exit;
 use crate::base::outcome::Verdict;
@@ -7,16 +7,16 @@ use crate::journal::JournalError;
 /// A command that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The command line is wrong: code 2.
+    /// The command line is wrong: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// A file of the user is wrong; the text holds every problem with its place: code 3.
+    /// A file of the user is wrong; the text lists every problem with its location: exit code 3.
     #[error("{0}")]
     Invalid(String),
-    /// Something outside is missing: code 8.
+    /// Something outside is missing: exit code 8.
     #[error("{0}")]
     Environment(String),
-    /// Something could not be written: code 9.
+    /// Something could not be written: exit code 9.
     #[error("{0}")]
     Output(String),
 }
@@ -32,7 +32,7 @@ impl Refusal {
         }
     }
 
-    /// The verdict that `result.json` names.
+    /// The verdict in `result.json`.
     pub fn verdict(&self) -> Verdict {
         match self {
             Refusal::Usage(_) => Verdict::Usage,

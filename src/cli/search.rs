@@ -1,4 +1,4 @@
-//! Which search a run has: the model's own, a SearXNG server, a command of the user, or none. Shows nothing.
+//! Selects the web search of a run: the model's own, a SearXNG server, a command of the user, or none.
 
 use super::wire::variable;
 use crate::net::client::{Client, Limits, Until, checked_base};
@@ -13,18 +13,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// The base URL of a SearXNG server that answers in JSON.
+/// Base URL of a SearXNG server with the JSON format enabled.
 pub const SEARXNG: &str = "OVERNIGHT_SEARXNG_URL";
-/// A shell command that reads the query from stdin and prints what it found.
+/// A shell command that reads the query from stdin and prints the results.
 pub const COMMAND: &str = "OVERNIGHT_SEARCH_COMMAND";
 
-/// Results of one search that are shown.
+/// Upper limit for the results of one search.
 const RESULTS: usize = 10;
-/// Bytes of an answer, and the time of one search.
+/// Upper limit for the bytes of a response; below it, the time limit of one search.
 const ANSWER_MOST: usize = 1 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
-/// The search of a run with this model. What the user configured goes before the model's own.
+/// The search for a run with this model. A search that the user configured has precedence over the model's own.
 pub fn of(model: Option<&str>, base_url: Option<&str>) -> Option<Search> {
     if let Some(url) = variable(SEARXNG) {
         return Some(searxng(url));
@@ -35,7 +35,7 @@ pub fn of(model: Option<&str>, base_url: Option<&str>) -> Option<Search> {
     gemini(model?, base_url)
 }
 
-/// A search that finds nothing: where a recorded run had one and this one has none.
+/// A search that finds nothing: for a replay of a run that had a search.
 pub fn none() -> Search {
     Arc::new(|_, _, _| Box::pin(async { Err("no search is configured here".to_owned()) }))
 }
@@ -154,7 +154,7 @@ fn listed(results: &Value) -> Answer {
     answer
 }
 
-/// Percent-encoded for a query.
+/// Percent-encodes the query (RFC 3986).
 fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

@@ -1,11 +1,11 @@
-//! Which variables of the environment a recipe may fill into what it gives to servers. Reads no variable itself.
+//! Decides which environment variables a recipe may pass to servers.
 
 use super::grants;
 use crate::base::secret::{Redactor, is_model_key, is_secret_name};
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
-/// The environment, and what in it is secret. Most runs ask nothing of it, so the searches are made when they are first used.
+/// The environment and its secrets. Secrets are searched on first use, because most runs do not need them.
 pub struct Secrets {
     vars: Vec<(String, String)>,
     keys: OnceLock<Redactor>,
@@ -13,7 +13,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Of these variables.
+    /// From these variables.
     pub fn of(vars: Vec<(String, String)>) -> Self {
         Self {
             vars,
@@ -42,7 +42,7 @@ impl Secrets {
         found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
     }
 
-    /// The key of a model service that a variable is or holds, by its own name; a fragment for people.
+    /// Which key of a model service the variable is or holds; a message fragment for people.
     pub fn model_key(&self, name: &str) -> Option<String> {
         if is_model_key(name) {
             return Some(format!("`{name}` is the key of a model service"));
@@ -52,7 +52,7 @@ impl Secrets {
         Some(format!("`{name}` holds {key}, the key of a model service"))
     }
 
-    /// Why a variable is secret.
+    /// Why a variable is secret, if it is.
     fn secret(&self, name: &str) -> Option<String> {
         if is_secret_name(name) {
             return Some(format!("`{name}` looks like a secret"));
@@ -63,10 +63,10 @@ impl Secrets {
     }
 }
 
-/// A text with its variables filled in, for whom it may be.
+/// Expands the variables in a text, if they may be used.
 ///
 /// # Errors
-/// A variable that is not set, or that it may not have; a fragment for people.
+/// A variable is not set or may not be used; a message fragment for people.
 pub fn expanded(text: &str, trusted: bool, secrets: &Secrets) -> Result<String, String> {
     let (full, names) = filled(text, secrets);
     if let Some(why) = withheld(&full, &names, trusted, secrets) {
@@ -75,7 +75,7 @@ pub fn expanded(text: &str, trusted: bool, secrets: &Secrets) -> Result<String, 
     grants::expand(text, &|name| secrets.variable(name))
 }
 
-/// The text with what the variables hold, nothing for those that are not set; and the names that it uses.
+/// The text with variables expanded (unset ones as empty), and the names of the variables.
 pub fn filled(text: &str, secrets: &Secrets) -> (String, Vec<String>) {
     let names = RefCell::new(Vec::new());
     let lookup = |name: &str| {
@@ -86,7 +86,7 @@ pub fn filled(text: &str, secrets: &Secrets) -> (String, Vec<String>) {
     (full, names.into_inner())
 }
 
-/// Why a text may not be filled in.
+/// Why a text may not be expanded.
 pub fn withheld(full: &str, names: &[String], trusted: bool, secrets: &Secrets) -> Option<String> {
     if let Some(why) = names.iter().find_map(|name| secrets.model_key(name)) {
         return Some(why);

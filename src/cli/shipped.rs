@@ -1,15 +1,15 @@
-//! The recipes inside this program, with the files that they name and their samples: `builtin:NAME`.
+//! The built-in recipes (`builtin:NAME`) with the files that they name and their samples.
 
 use include_dir::{Dir, include_dir};
 use std::path::Path;
 
-/// `recipes/` of this project as it was at the build.
+/// The directory `recipes/` at build time.
 static RECIPES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/recipes");
 
-/// How a name of one begins.
+/// Prefix of built-in names.
 pub const PREFIX: &str = "builtin:";
 
-/// The names of all, in order, without the prefix.
+/// All names, sorted, without the prefix.
 pub fn names() -> Vec<&'static str> {
     let mut all: Vec<&str> = RECIPES
         .files()
@@ -20,17 +20,17 @@ pub fn names() -> Vec<&'static str> {
     all
 }
 
-/// The text of a recipe; `name` is without the prefix.
+/// The text of a recipe; `name` has no prefix.
 pub fn recipe(name: &str) -> Option<&'static str> {
     RECIPES.get_file(format!("{name}.yaml"))?.contents_utf8()
 }
 
-/// The text of a file that a recipe names, by its path from the recipes' directory.
+/// The text of a file that a recipe names, by its path relative to the recipes' directory.
 pub fn file(path: &str) -> Option<&'static str> {
     RECIPES.get_file(path)?.contents_utf8()
 }
 
-/// The description page of a recipe, where it has one.
+/// The documentation page of a recipe, if it has one.
 pub fn page(name: &str) -> Option<&'static str> {
     file(&format!("pages/{name}.md"))
 }
@@ -40,7 +40,8 @@ pub fn has_sample(name: &str) -> bool {
     RECIPES.get_file(format!("samples/{name}/replies.yaml")).is_some()
 }
 
-/// Writes the sample of a recipe below a directory: `repo/`, `replies.yaml`, and `input.json` where there is one. `None`: it has none.
+/// Writes the sample of a recipe to a directory: `repo/`, `replies.yaml`, and `input.json` if there is one. `None` if
+/// it has no sample.
 ///
 /// # Errors
 /// A file cannot be written.

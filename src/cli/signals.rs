@@ -1,4 +1,4 @@
-//! Signals and the wall clock: the first signal cancels the run, the second ends the process.
+//! Handles signals and the wall-clock limit: the first signal cancels the run, the second ends the process.
 
 use crate::engine::deps::Interrupt;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use tokio::signal::unix::{SignalKind, signal};
 /// SIGXFSZ.
 const FILE_SIZE: i32 = 25;
 
-/// Watches for signals and for the end of the wall clock, in the background.
+/// Starts watching for signals and the wall-clock limit, in the background.
 pub fn watch(interrupt: &Arc<Interrupt>, deadline: Instant) -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let mut hup = signal(SignalKind::hangup())?;
-    // A file that may not grow is an error of its write, with a code of its own, and no death.
+    // With a handler, exceeding the file size limit is a write error with its own exit code, instead of killing the
+    // process.
     let file_size = signal(SignalKind::from_raw(FILE_SIZE))?;
     let interrupt = Arc::clone(interrupt);
     tokio::spawn(async move {

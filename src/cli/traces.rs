@@ -1,4 +1,4 @@
-//! Spans of a finished session, sent to the collector that the `OTEL_*` variables name. A failure is a warning: it changes
+//! Sends the spans of a finished session to the collector in the `OTEL_*` variables. A failure is a warning: it changes
 //! neither verdict nor exit code.
 
 use super::{out, wire};
@@ -11,13 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a run that was ended from outside still waits for its collector.
+/// Time limit for the collector if the run was interrupted.
 const HURRIED: Duration = Duration::from_secs(2);
-/// `OTEL_EXPORTER_OTLP_TIMEOUT`, where nothing else is said.
+/// Default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends the spans of the session that has just ended, where that is wished. `ended` is what ends the run from outside: it
-/// ends the wait, too.
+/// Sends the spans of the session that has just ended, if configured. `ended`: cancelled if the run is interrupted; it
+/// shortens the wait.
 pub async fn export(dir: &Path, ended: &CancellationToken) {
     let wish = match Wish::of(wire::variable) {
         Ok(Some(wish)) => wish,
@@ -28,7 +28,7 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
         Ok(read) => read.events,
         Err(error) => return warn(&error.to_string()),
     };
-    // A replay reaches nobody.
+    // A replay sends nothing over the network.
     if is_replay(&events) {
         return;
     }
@@ -70,7 +70,7 @@ fn is_replay(events: &[Event]) -> bool {
     head.is_some_and(|head| head.replays.is_some())
 }
 
-/// What the variables ask for.
+/// The settings from the variables.
 #[derive(Debug, PartialEq)]
 struct Wish {
     encoding: Encoding,
@@ -79,9 +79,9 @@ struct Wish {
 }
 
 impl Wish {
-    /// `None` when nothing is to be sent: no endpoint and no exporter is named, or it is switched off.
+    /// `None` if nothing is to be sent: neither endpoint nor exporter is set, or it is disabled.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
-        // That of traces goes before that of all signals.
+        // The variable for traces has precedence over that for all signals.
         let either = |end: &str| {
             variable(&format!("OTEL_EXPORTER_OTLP_TRACES_{end}"))
                 .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{end}")))

@@ -1,4 +1,4 @@
-//! Data on stdin that nobody reads: a run says so instead of dropping it in silence. Reads none of it.
+//! Warns about data on stdin that no option asked for, without reading it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static READ: AtomicBool = AtomicBool::new(false);
 
-/// stdin was read because the command line asked for it.
+/// Notes that stdin was read because the command line asked for it.
 pub fn was_read() {
     READ.store(true, Ordering::Relaxed);
 }
 
-/// The warning about data that waits on stdin, when there is any that nobody asked for. A terminal, an empty pipe and `/dev/null`
-/// hold none.
+/// The warning about unread data on stdin, if there is any. A terminal, an empty pipe and `/dev/null` have none.
 pub fn warning() -> Option<String> {
     (!READ.load(Ordering::Relaxed) && waits()).then(|| {
         "stdin holds data that was not read: give it to the prompt with --stdin, to a recipe with --input -, or close it with < /dev/null"
@@ -30,7 +29,7 @@ fn waits() -> bool {
         FileType::Fifo | FileType::Socket => {
             let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // At the end of a pipe there is something to read too: its end.
+            // `poll` also reports the end of a pipe as readable.
             poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
                 && rustix::io::ioctl_fionread(&stdin).is_ok_and(|bytes| bytes > 0)
         }

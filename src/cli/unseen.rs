@@ -1,15 +1,15 @@
-//! Which files of the workspace the sandbox must cover from commands. Covers none itself.
+//! Lists the files of the workspace that the sandbox must hide from commands.
 
 use crate::base::call::Kind;
 use crate::policy::PolicySet;
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
-/// The files that no command may read, and other names of the same files. A command may come upon them without naming them
-/// (`grep -r`, `cat $(ls)`), so the sandbox covers them; git's own files are left to git.
+/// The files that no command may read, and their hard links. A command can reach them without naming them (`grep -r`,
+/// `cat $(ls)`), so a check of names is not enough. Git's own files are excluded, because git must read them.
 ///
 /// # Errors
-/// The workspace cannot be opened, or holds too many of them.
+/// The workspace cannot be opened, or holds too many such files.
 pub fn unreadable_files(policies: &PolicySet, root: &Path) -> Result<Vec<PathBuf>, String> {
     let workspace = Workspace::open(root).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
     let secret = |path: &str| policies.unreadable("run_shell_command", Kind::Execute, path);
@@ -22,5 +22,5 @@ pub fn unreadable_files(policies: &PolicySet, root: &Path) -> Result<Vec<PathBuf
     })
 }
 
-/// Each costs a mount with every command.
+/// Upper limit, because each file costs a mount in every command.
 const MOST_UNREADABLE: usize = 1000;

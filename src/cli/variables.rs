@@ -1,11 +1,11 @@
-//! The variables of the environment that stand in for flags, and the list of all that this program reads, for its manual.
+//! The environment variables that replace flags, and the list of all variables that this program reads, for the manual.
 
 use super::args::{Format, RunArgs, Shared, dollars, duration, whole};
 use super::refusal::Refusal;
 use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// Every variable that changes what this program does, with what it is for. The manual prints this list.
+/// Every variable that changes the behaviour of this program, with its purpose. The manual prints this list.
 pub const ALL: [(&str, &str); 28] = [
     (
         "OVERNIGHT_MODEL, OVERNIGHT_BASE_URL",
@@ -92,7 +92,8 @@ pub const ALL: [(&str, &str); 28] = [
     ("COLUMNS", "The width of help texts."),
 ];
 
-/// A variable of this program that is set and not empty: CI systems set variables to nothing where they have no value.
+/// The value of a variable of this program; empty counts as unset, because CI systems set variables without a value to
+/// empty.
 fn set(name: &str) -> Result<Option<String>, Refusal> {
     match std::env::var(name) {
         Ok(value) if value.is_empty() => Ok(None),
@@ -102,7 +103,7 @@ fn set(name: &str) -> Result<Option<String>, Refusal> {
     }
 }
 
-/// The value of a variable, read as its flag is.
+/// The value of a variable, parsed like its flag.
 fn read<T>(name: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, Refusal> {
     match set(name)? {
         None => Ok(None),
@@ -120,7 +121,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "write a whole number, as 50".to_owned())
 }
 
-/// The format that the environment asks for; what cannot be read is told later, when the flags are.
+/// The output format from the environment; an invalid value is reported later, together with the flags.
 pub fn format() -> Option<Format> {
     set("OVERNIGHT_FORMAT")
         .ok()
@@ -128,7 +129,7 @@ pub fn format() -> Option<Format> {
         .and_then(|text| Format::from_str(&text, true).ok())
 }
 
-/// Fills in what no flag says. A flag always wins.
+/// Sets the options that no flag sets. Flags have precedence.
 ///
 /// # Errors
 /// A value that its flag would refuse.
@@ -172,7 +173,7 @@ pub fn fill(shared: &mut Shared) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// As [`fill`], for `run`. A sample has its own tree, model and policy, whatever the environment says.
+/// Like [`fill`], for `run`. A sample has its own tree, model and policy, so these variables are ignored.
 ///
 /// # Errors
 /// As [`fill`].

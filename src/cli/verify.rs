@@ -1,4 +1,4 @@
-//! Whether a run is as it was recorded: its journal, what lies beside it, and the result that speaks of both. Changes nothing.
+//! Verifies that a run is as it was recorded: its journal, the files beside it, and its result. Changes nothing.
 
 use super::outputs;
 use crate::base::event::EventKind;
@@ -11,19 +11,19 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The largest `result.json` that is read, in bytes.
+/// Upper limit in bytes for `result.json`.
 const RESULT_BYTES: u64 = 256 << 20;
 
-/// What was looked at, and everything that is not as it should be, one sentence each.
+/// The result of a verification: every problem as a sentence.
 pub struct Verified {
     pub journal: Journal,
     pub problems: Vec<String>,
 }
 
-/// Looks at a run whose journal lies in `home`.
+/// Verifies the run whose journal is in `home`.
 ///
 /// # Errors
-/// When the journal itself cannot be taken: it is damaged, cut, or under another key.
+/// The journal itself is damaged or truncated, or has the MAC of another key.
 pub fn run(home: &Path) -> Result<Verified, JournalError> {
     let journal = journal::read_strictly(home)?;
     let sum = RunSummary::fold(&journal.events);
@@ -40,7 +40,7 @@ pub fn run(home: &Path) -> Result<Verified, JournalError> {
     Ok(Verified { journal, problems })
 }
 
-/// Whether the run has come to an end and was not taken up again.
+/// Whether the run has ended and was not resumed since.
 fn is_finished(journal: &Journal) -> bool {
     journal
         .events
@@ -48,7 +48,7 @@ fn is_finished(journal: &Journal) -> bool {
         .is_some_and(|event| matches!(event.kind, EventKind::RunFinished { .. }))
 }
 
-/// The blobs and kept results that the journal itself names.
+/// Verifies the blobs and kept results that the journal names.
 fn kept(home: &Path, journal: &Journal, sum: &RunSummary<'_>, problems: &mut Vec<String>) {
     for event in &journal.events {
         match &event.kind {
@@ -90,7 +90,7 @@ fn stored_result(home: &Path) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// Why the journal is not the one that its result speaks of, or a later state of it.
+/// Why the journal is neither the one that its result refers to nor a later state of it.
 pub fn against_result(home: &Path, journal: &Journal) -> Result<(), String> {
     let Some(text) = stored_result(home)? else {
         return Ok(());
@@ -98,7 +98,7 @@ pub fn against_result(home: &Path, journal: &Journal) -> Result<(), String> {
     let value: Value = serde_json::from_str(&text).map_err(|error| format!("result.json: {error}"))?;
     match head_in(&value) {
         Some(head) => compatible(journal, &head),
-        // A result of an older version says nothing of its journal.
+        // Results of older versions do not refer to a journal.
         None => Ok(()),
     }
 }
@@ -120,7 +120,7 @@ fn compatible(journal: &Journal, head: &JournalHead) -> Result<(), String> {
     }
 }
 
-/// The result against the journal, and all other files against the result.
+/// Verifies the result against the journal, and all other files against the result.
 fn of_result(
     home: &Path,
     journal: &Journal,
@@ -166,7 +166,7 @@ fn of_result(
             problems.push(format!("result.json: the {name} is said to be {path}"));
         }
     }
-    // A run that was moved has other directories than its result says, but one and the same for all files.
+    // A run that was moved has other directories than the result says, but the same one for all files.
     let others = ending.artefacts.iter().filter(|(name, _)| *name != "journal");
     let mut dirs: Vec<Option<&Path>> = others.map(|(_, path)| Path::new(path).parent()).collect();
     if state::outputs_of(home).is_none() {
@@ -207,8 +207,8 @@ fn sealed(value: &Value, head: &JournalHead, keyed: bool, problems: &mut Vec<Str
     Ok(())
 }
 
-/// Every file that the result has a digest of, and every one that it should have. `whole`: nothing was recorded since, so that no
-/// blob or kept result can be newer.
+/// Verifies every file with a digest in the result, and reports files that are missing. `whole`: nothing was recorded
+/// since the result, so no newer blob or kept result may exist.
 fn digested(
     home: &Path,
     digests: &BTreeMap<String, String>,
@@ -229,7 +229,7 @@ fn digested(
     for name in unknown.filter(|name| whole || !name.contains('/')) {
         problems.push(format!("{name} is not of this run"));
     }
-    // The copies in a run directory that commands could reach.
+    // The copies in a run directory that commands could write to.
     for place in places.iter().skip(1) {
         for (name, digest) in digests.iter().filter(|(name, _)| !name.contains('/')) {
             let path = place.join(name);
@@ -247,7 +247,7 @@ fn digested(
     Ok(())
 }
 
-/// The files that this version makes of the journal, where this version made them.
+/// Verifies the files that were rendered from the journal, if this version rendered them.
 fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut Vec<String>) {
     if sum.head.is_none_or(|head| head.version != env!("CARGO_PKG_VERSION")) {
         return;
@@ -255,7 +255,7 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut V
     let Ok(patch) = outputs::patch_bytes(home, sum) else {
         return;
     };
-    // As they were when the files were made: what the result says of digests and journal came after.
+    // Digests and journal head are added to the result after these files are rendered.
     let ending = Ending {
         exit_code: ending.exit_code,
         artefacts: ending.artefacts.clone(),
@@ -277,7 +277,7 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut V
     }
 }
 
-/// Each entry of the result that is not what the journal gives.
+/// Reports each entry of the result that differs from the journal.
 fn differing(expected: &Value, stored: &Map<String, Value>, problems: &mut Vec<String>) {
     let Value::Object(expected) = expected else {
         return;

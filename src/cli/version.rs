@@ -1,9 +1,9 @@
-//! What this build is: version, commit, features and target, for `--version --verbose` and bug reports.
+//! The text of `--version --verbose`: version, commit, features and target.
 
-/// The features that were chosen for this build.
+/// Features of this build.
 const FEATURES: &[(&str, bool)] = &[("otel", cfg!(feature = "otel"))];
 
-/// The text of `--version --verbose`. The commit is known where the build was given it in `OVERNIGHT_COMMIT`.
+/// The text of `--version --verbose`. The commit is known if `OVERNIGHT_COMMIT` was set at build time.
 pub fn long() -> String {
     let chosen: Vec<&str> = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
     let features = match chosen.is_empty() {
@@ -20,7 +20,7 @@ pub fn long() -> String {
     )
 }
 
-/// Whether these arguments ask for it: `--version --verbose`, in any order and short too.
+/// Whether the arguments are `--version --verbose`, in any order, long or short.
 pub fn asked(args: &[std::ffi::OsString]) -> bool {
     let version = |arg: &str| matches!(arg, "--version" | "-V" | "-vV" | "-Vv");
     let verbose = |arg: &str| matches!(arg, "--verbose" | "-v" | "-vV" | "-Vv");

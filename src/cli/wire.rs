@@ -1,4 +1,4 @@
-//! Builds what a run works with; the only place that knows every concrete type. Runs nothing of the plan.
+//! Builds the dependencies of a run; the only place that knows every concrete type.
 
 use super::args::{Replaying, Shared};
 use super::inputs;
@@ -36,17 +36,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// A variable of the environment, if it is text.
+/// The value of an environment variable, if it is set, UTF-8 and not empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A variable of the environment as it is set, if it is: an empty one too. One that is no text counts as empty.
+/// The value of an environment variable if it is set, even if empty. A value that is not UTF-8 counts as empty.
 pub fn set_variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.into_string().unwrap_or_default())
 }
 
-/// The whole environment, as far as it is text.
+/// The environment, without entries that are not UTF-8.
 pub fn environment() -> Vec<(String, String)> {
     let pairs = std::env::vars_os();
     pairs
@@ -54,7 +54,7 @@ pub fn environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Opens the tree; run directories in it are hidden.
+/// Opens the tree and hides run directories in it.
 pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<Workspace, Refusal> {
     let mut workspace = Workspace::open(dir)
         .map_err(|error| Refusal::Environment(format!("the workspace {} cannot be opened: {error}", dir.display())))?;
@@ -67,13 +67,13 @@ pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<
     Ok(workspace)
 }
 
-/// The path as seen from the root, whether it exists or not.
+/// The absolute path, whether it exists or not.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Tells the policies what of the tree is ours: run directories are not seen, the run's own files are not written, neither where
-/// they lie nor where a link to them stands.
+/// Excludes this program's own files in the policies: run directories are invisible, and the run's own files must not
+/// be written, neither at their real path nor where a link to them is.
 pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf], own: &[String]) {
     let inside = |path: &Path| {
         let place = workspace.locate(&absolute(path).to_string_lossy());
@@ -90,7 +90,7 @@ pub fn guard(policies: &mut PolicySet, workspace: &Workspace, hidden: &[PathBuf]
     policies.protect(own.flat_map(|path| [inside(path), named(path)]).flatten());
 }
 
-/// The tools of a run, and the names that a recipe or policy uses and no tool has.
+/// The tools of a run, and the names in recipe or policy that no tool has.
 ///
 /// `searches`: whether a search is configured, so that `google_web_search` is offered.
 pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal> {
@@ -105,10 +105,10 @@ pub fn registry(plan: Option<&Plan>, searches: bool) -> Result<Registry, Refusal
     }
 }
 
-/// The tools that a plan wants. Those of the servers that are `absent` cannot be known; other names must be some tool's.
+/// The tools that a plan selects. The tools of `absent` servers are not known; any other name must be a tool's.
 pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<Registry, Refusal> {
     let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
-    // A recipe may name the search whether or not there is one here.
+    // A recipe may name the search tool whether or not a search is configured.
     unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
     unknown.retain(|name| !absent.iter().any(|server| name.starts_with(&format!("{server}__"))));
     if unknown.is_empty() {
@@ -121,7 +121,7 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     )))
 }
 
-/// Checks names of tools in policies that could not be known when they were read.
+/// Checks tool names in policies that were not known yet when the policies were parsed.
 pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], files: &Files) -> Result<(), Refusal> {
     let names: Vec<(String, Kind, Origin)> = tools
         .specs()
@@ -136,8 +136,8 @@ pub fn check_names(policies: &PolicySet, tools: &Registry, absent: &[String], fi
     }
 }
 
-/// What `PATH` and `VIRTUAL_ENV` name in the workspace holds for commands too, so that nothing in it is written: what a run puts
-/// there would be run by its checks.
+/// Protects the directories in the workspace that `PATH` and `VIRTUAL_ENV` name from writes, because the checks run
+/// programs from them.
 pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: Option<&Path>) {
     let active = venv::active(workspace.root(), origin, &environment());
     let dirs = active
@@ -147,7 +147,7 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
     policies.protect(dirs.map(|dir| dir.to_string_lossy().into_owned()));
 }
 
-/// The directories that commands of a run may write beside the workspace: at the same place for every run in a repository.
+/// The directories that commands may write besides the workspace; the same for every run in a repository.
 pub fn private(root: &Path) -> Result<Private, Refusal> {
     let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
@@ -156,7 +156,8 @@ pub fn private(root: &Path) -> Result<Private, Refusal> {
     Private::create(cache.as_deref()).map_err(|error| Refusal::Environment(format!("no temporary directory: {error}")))
 }
 
-/// Brings what the recipe keeps into a throw-away worktree, and tells what is there and what is missing.
+/// Brings the directories that the recipe keeps into an isolated worktree, and reports which are there and which are
+/// missing.
 pub async fn bring(
     origin: &Path,
     tree: &Path,
@@ -184,7 +185,7 @@ pub async fn bring(
     Ok(standing)
 }
 
-/// Names the repository of a workspace, or the workspace where it lies in none; the same for all of its worktrees.
+/// A key for the workspace's repository, or for the workspace if it has none; the same for all worktrees.
 fn repository_key(root: &Path) -> String {
     let repository = patch::repository(root).map_or_else(|| root.to_owned(), |found| found.common_dir);
     let repository = repository.canonicalize().unwrap_or(repository);
@@ -193,7 +194,7 @@ fn repository_key(root: &Path) -> String {
     key
 }
 
-/// The sandbox of a run. `own` holds the home and the temporary files of its commands.
+/// The sandbox of a run. `own`: home and temporary directory of its commands.
 pub async fn confinement(
     policies: &PolicySet,
     root: &Path,
@@ -235,7 +236,7 @@ pub async fn confinement(
     let mut unseen: Vec<PathBuf> = hidden.iter().map(|path| absolute(path)).collect();
     if level == Level::Full {
         let (policies, root) = (policies.clone(), root.to_owned());
-        // Looks at every name of the tree.
+        // This walks the whole tree.
         let looked = tokio::task::spawn_blocking(move || unseen::unreadable_files(&policies, &root)).await;
         unseen.extend(looked.map_err(|error| error.to_string())??);
     }
@@ -256,14 +257,14 @@ pub async fn confinement(
     Ok((confinement, detail))
 }
 
-/// No child gets the key of a model service, under whatever name.
+/// The variables without keys of model services, under whatever name.
 fn without_model_keys(vars: Vec<(String, String)>) -> Vec<(String, String)> {
     let keys = Redactor::of_model_keys(vars.iter().cloned());
     let held = |(name, value): &(String, String)| is_model_key(name) || keys.find(value.as_bytes()).is_some();
     vars.into_iter().filter(|var| !held(var)).collect()
 }
 
-/// The rules that the proxy of confined commands asks.
+/// The rules of the proxy for confined commands.
 pub fn proxy_rules() -> proxy::Rules {
     proxy::Rules {
         host_fits: |host, port, patterns| {
@@ -278,8 +279,7 @@ pub fn proxy_rules() -> proxy::Rules {
     }
 }
 
-/// As above, later: it is made meanwhile. A hermetic run (a replay) has no network, whatever the policy
-/// grants.
+/// As above, but built in the background. A hermetic run (a replay) has no network, whatever the policy grants.
 pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[PathBuf], hermetic: bool) -> Sandbox {
     let (policies, own) = (policies.clone(), Arc::clone(own));
     let (root, hidden) = (root.to_owned(), hidden.to_vec());
@@ -294,7 +294,7 @@ pub fn sandbox(policies: &PolicySet, root: &Path, own: &Arc<Private>, hidden: &[
     Box::new(move || Box::pin(async move { making.await.map_err(|error| error.to_string())? }))
 }
 
-/// What all calls of a run share, but the sandbox.
+/// What all calls of a run share, except the sandbox.
 pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, web: Web) -> Scope {
     Scope {
         confinement: OnceLock::new(),
@@ -308,7 +308,7 @@ pub fn scope(run_dir: &Path, workspace: &Workspace, redactor: &Arc<Redactor>, we
     }
 }
 
-/// The network of a run: redirects are judged as a call with that URL would be.
+/// Network access of a run. Each redirect is ruled on like a call with that URL.
 pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search>) -> Web {
     let (policies, redactor) = (policies.clone(), Arc::clone(redactor));
     let judge = move |url: &str| {
@@ -326,7 +326,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             urls: vec![url.to_owned()],
             ..Access::none()
         };
-        // A URL is judged without looking at the tree.
+        // The tree does not matter for the ruling on a URL.
         let terrain = Terrain {
             locate: &|path| Place {
                 asked: path.to_owned(),
@@ -349,7 +349,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
     }
 }
 
-/// The search of a run. A replay offers one where the recorded run did, so that its requests are the same.
+/// The search of a run. A replay offers one if the recorded run did, so that its requests are the same.
 pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> Option<Search> {
     let Some(run) = model.and_then(|model| model.strip_prefix("replay:")) else {
         return search::of(model, base_url);
@@ -363,7 +363,7 @@ pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> 
     offered.then(|| search::of(None, None).unwrap_or_else(search::none))
 }
 
-/// The user's data directory of this repository.
+/// The directory of notes for this repository, in the user's data directory.
 fn memory_dir(root: &Path) -> PathBuf {
     let data = variable("XDG_DATA_HOME")
         .map(PathBuf::from)
@@ -374,7 +374,7 @@ fn memory_dir(root: &Path) -> PathBuf {
     data.unwrap_or_else(home).join("overnight/memory").join(&key[..16])
 }
 
-/// Saved notes and context files as blocks of the system prompt, and what is to be told of them.
+/// Saved notes and context files as blocks of the system prompt, and warnings about them.
 pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) -> (Vec<String>, Vec<String>) {
     let names: Vec<String> = plan.context.iter().chain(&plan.skills).cloned().collect();
     let (mut blocks, mut warnings) = (Vec::new(), Vec::new());
@@ -441,7 +441,7 @@ fn replay(run: &str, workspace: &Path, strict: bool) -> Result<Arc<dyn Provider>
     Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, beside, recall)))
 }
 
-/// The price of replies: the built-in table, and before it the rows of the file that `OVERNIGHT_PRICES` names.
+/// Prices of replies: the file in `OVERNIGHT_PRICES` has precedence over the built-in table.
 pub fn pricing() -> Result<Pricing, Refusal> {
     match variable("OVERNIGHT_PRICES") {
         None => Ok(Pricing::default()),
@@ -452,7 +452,7 @@ pub fn pricing() -> Result<Pricing, Refusal> {
     }
 }
 
-/// Searches pass over what the policy keeps unread.
+/// Hides files that the policy makes unreadable from searches.
 pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     let policies = policies.clone();
     workspace.set_unreadable(Box::new(move |path| {

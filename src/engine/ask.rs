@@ -1,4 +1,4 @@
-//! One request to the model and its reply, recorded; and requests for a shorter history. Runs no call and judges no answer.
+//! Sends one request to the model and records its reply; also shortens the history when it is too long.
 
 use super::compact::{self, Compaction};
 use super::deps::Deps;
@@ -18,32 +18,32 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The code of the warning that a service counted too few prompt tokens.
+/// Code of the warning for a service that reports too few prompt tokens.
 const SHORT_COUNT: &str = "prompt_tokens";
-/// Bytes of a token that no tokenizer exceeds on average over a whole request; code and prose have 3 to 4.5.
+/// Upper bound for bytes per token, averaged over a whole request. Code and prose have 3 to 4.5.
 const BYTES_A_TOKEN_AT_MOST: u64 = 8;
 
 /// A request that the service refused for its length.
 pub struct Refused {
-    /// Its digest.
+    /// Digest of the request.
     digest: String,
-    /// Tokens of the model's window, where the service told.
+    /// Context window of the model in tokens, if the service reported it.
     window: Option<u64>,
 }
 
-/// What stays the same from one request of a run to the next.
+/// The parts of a request that stay the same for the whole run.
 pub struct Asking {
     specs: Vec<ToolSpec>,
     digests: Digests,
-    /// Bytes of the system prompt, and of the declarations as JSON.
+    /// Bytes of the system prompt, and of the tool declarations as JSON.
     frame: (u64, u64),
 }
 
 impl Asking {
-    /// For the tools and prompts of this run.
+    /// Builds them from the tools and prompts of this run.
     pub fn new(deps: &Deps) -> Self {
         let mut specs: Vec<ToolSpec> = deps.tools.declared();
-        // Servers and discovered programs describe themselves, and may hold what they were granted.
+        // Servers and discovery commands write these descriptions, and may include secrets that were passed to them.
         for spec in &mut specs {
             if let Cow::Owned(redacted) = deps.redactor.redact(&spec.description) {
                 spec.description = redacted;
@@ -59,10 +59,10 @@ impl Asking {
         Self { specs, digests, frame }
     }
 
-    /// Asks once and records the reply. Returns the calls whose arguments hold a secret; none when the history had to
-    /// be made shorter instead.
+    /// Sends one request and records the reply. Returns the calls whose arguments hold a secret, or none when the
+    /// history had to be shortened instead.
     pub async fn ask(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<BTreeSet<CallId>, Stop> {
-        // Taken out for the time of the request, so that the ledger can show what comes meanwhile.
+        // Moved out while the request is under way, because the ledger is borrowed mutably to show progress events.
         let history = std::mem::take(&mut ledger.state.history);
         let digest = self.digests.of(&history, ledger.state.epoch);
         let request = Request {
@@ -116,7 +116,7 @@ impl Asking {
         Ok(secret)
     }
 
-    /// What is said once a run when the service counted far fewer prompt tokens than the request can have.
+    /// The warning, made once per run, when the service reported far fewer prompt tokens than the request can have.
     fn counted_short(&self, deps: &Deps, ledger: &Ledger, reply: &Reply) -> Option<String> {
         let state = &ledger.state;
         let bytes = self.frame.0 + self.frame.1 + state.bytes;
@@ -133,7 +133,8 @@ impl Asking {
         ))
     }
 
-    /// An overflow that nothing can be left out for: what the request is made of, and what to do.
+    /// The error for a request that is too long although nothing can be left out: it says what takes up the space and
+    /// what to do.
     fn too_long(&self, ledger: &Ledger, error: ProviderError) -> ProviderError {
         let state = &ledger.state;
         let tokens = |bytes: u64| compact::estimate(bytes, None);
@@ -156,7 +157,7 @@ impl Asking {
         ProviderError { message, ..error }
     }
 
-    /// Makes the history shorter and records what takes its place. `refused` is the request that the service refused for its
+    /// Shortens the history and records what replaces it. `refused`: the request that the service refused for its
     /// length.
     pub async fn compact(
         &mut self,
@@ -207,10 +208,10 @@ impl Asking {
     }
 }
 
-/// Asks for a summary of these messages, in a request of its own without tools.
+/// Asks the model for a summary of these messages, in a separate request without tools.
 async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message], told: Option<u64>) -> Result<Summarised, Stop> {
     let window = told.or(ledger.state.window).unwrap_or(compact::DEFAULT_WINDOW);
-    // Two bytes a token: whatever the language, the request for a summary fits.
+    // Assumes two bytes per token, so that the request for a summary fits in any language.
     let room = usize::try_from(window).unwrap_or(usize::MAX);
     let messages = [compact::summary_request(older, room)];
     let asked = Digests::new(compact::SUMMARY_SYSTEM, &[], None).of(&messages, 0);
@@ -237,14 +238,14 @@ async fn summarise(deps: &Deps, ledger: &mut Ledger, older: &[Message], told: Op
     })
 }
 
-/// A reply, how long it took and what it cost.
+/// A reply with its duration and cost.
 struct Given {
     reply: Reply,
     took_ms: u64,
     cost_micros: Option<u64>,
 }
 
-/// One request; what had to be asked twice is recorded.
+/// Sends one request and records its retries.
 async fn once(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -285,7 +286,7 @@ async fn once(
     }))
 }
 
-/// Gives the calls of a reply the ids that they have in this run.
+/// Gives the calls of a reply the ids that are unique in this run.
 fn number_calls(reply: &mut Reply, before: u64) {
     let calls = reply.parts.iter_mut().filter_map(|part| match part {
         Part::Call(call) => Some(call),

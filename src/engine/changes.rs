@@ -1,4 +1,5 @@
-//! What the run changed: the patch, what of it no rule allows, and what must be told because it is in none.
+//! Measures what the run changed: takes the patch, checks every change against the policy, and reports what no patch
+//! contains.
 
 mod ruled;
 
@@ -13,7 +14,7 @@ use crate::journal::{JournalError, artefacts};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 
-/// Looks what the run has changed so far, rules on it, and keeps the patch of what is allowed.
+/// Takes a snapshot, checks the changes against the policy, and records the patch of those that are allowed.
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
     ground.prepare_for_effects(deps, ledger).await?;
     let Some(baseline) = &ground.baseline else {
@@ -21,7 +22,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
             "there is no baseline to compare the tree with".to_owned(),
         ));
     };
-    // What is looked at must stand still until it is ruled on.
+    // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
     let _still = deps.scope.jobs.freeze();
     let now = deps.shadow.snapshot().await.map_err(trouble)?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
@@ -81,7 +82,8 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
             format!("the changes hold the value of {name}; the patch is withheld"),
         )));
     }
-    // A pipe or a socket is no content; a file that the patch cannot hold makes the patch a lie.
+    // A pipe or socket has no content to lose. A changed regular file that the patch cannot hold makes the patch
+    // incomplete, so the run fails.
     match unpatched.iter().find(|one| one.why.starts_with("a file")) {
         Some(one) => Err(Stop::Ended(Outcome::new(
             Verdict::Failed,
@@ -92,7 +94,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> R
     }
 }
 
-/// Puts back what is due, and looks whether it is.
+/// Restores the files whose changes are not allowed, then verifies that they are restored.
 pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
     let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();
     let Some(tree) = ledger.state.own_tree() else {
@@ -117,8 +119,8 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
     Ok(ledger.sync_behind()?)
 }
 
-/// At the end of the run: nothing due stays, and the patch is that of the tree as it is. `wrote`: something may have written that
-/// the record does not tell of.
+/// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something may have written
+/// to the tree that the record does not show.
 pub async fn settle(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wrote: bool) -> Result<(), Stop> {
     if ledger.state.due().next().is_some() {
         put_back(deps, ledger).await?;
@@ -141,8 +143,8 @@ fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
     tree.map_or_else(|| base.clone(), |tree| Snapshot { tree: tree.to_owned() })
 }
 
-/// The paths of `now` that are as checks left them: changed while nothing but checks ran, and not by the run before or after.
-/// A background command that runs beside the checks makes all of it the run's.
+/// The paths in `now` that only checks changed: changed while nothing but checks ran, and not changed by the run before
+/// or after. If a background command runs beside the checks, all changes count as the run's.
 async fn left_behind(deps: &Deps, state: &State, base: &Snapshot, now: &Snapshot) -> Result<BTreeSet<String>, String> {
     let shadow = &deps.shadow;
     let mut left = state.patch.as_ref().map(|patch| patch.left.clone()).unwrap_or_default();
@@ -158,15 +160,15 @@ async fn left_behind(deps: &Deps, state: &State, base: &Snapshot, now: &Snapshot
     if !changed.is_empty() {
         let own = shadow.changed_paths(base, &snapshot(state.own_tree(), base)).await?;
         left.extend(changed.into_iter().filter(|path| !own.contains(path)));
-        // What a check itself took away again is as it was.
+        // If the check itself undid its change, nothing is left behind.
         let differ = shadow.changed_paths(base, now).await?;
         left.retain(|path| differ.contains(path));
     }
     Ok(left)
 }
 
-/// Tells at the end what the patch cannot hold: files that only checks changed, and files that the run edited although git
-/// ignores them.
+/// Warns at the end about files that the patch leaves out: files that only checks changed, and files that the run
+/// edited although git ignores them.
 pub async fn unseen(deps: &Deps, ledger: &mut Ledger, outcome: &mut Outcome) -> Result<(), JournalError> {
     let left = ledger
         .state
@@ -184,7 +186,7 @@ pub async fn unseen(deps: &Deps, ledger: &mut Ledger, outcome: &mut Outcome) -> 
             message,
         })?;
     }
-    // Where git cannot say, nothing is told: the run is at its end, and the patch is what it is.
+    // If git fails, this warning is omitted: the run has ended, and the patch does not depend on it.
     let ignored = deps.shadow.ignored(&ledger.state.edited).await.unwrap_or_default();
     if !ignored.is_empty() {
         let message = format!(

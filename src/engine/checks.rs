@@ -1,4 +1,4 @@
-//! The checks of a step, made by `overnight` itself: commands, bounds on the changes, files. Never asks a model.
+//! Runs the checks of a step: commands, bounds on the changes, and files. No model takes part.
 
 use super::deps::Deps;
 use super::effects::{Stop, confinement};
@@ -14,19 +14,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a command's output that are recorded: head and tail.
+/// Bytes of a command's output that are recorded (head and tail).
 pub const OUTPUT_BYTES: usize = 16 * 1024;
-/// The largest file that a `file` check reads.
+/// Upper limit in bytes for a file that a `file` check reads.
 const FILE_BYTES: u64 = 8 << 20;
 
-/// What comes before a command of several lines: any of them that fails ends it, as in the scripts of CI systems.
+/// Prefix of a command of several lines, so that the first line that fails ends it, as in the scripts of CI systems.
 const STRICT: &str = "set -euo pipefail; ";
 
-/// Runs a command of the recipe's author: no rule judges it, the sandbox confines it. One of several lines ends with the first
-/// that fails.
+/// Runs a command that the recipe's author wrote: no policy rule applies to it, but the sandbox confines it. A command
+/// of several lines ends at the first line that fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duration) -> Result<Finished, Stop> {
     let program = match text.trim().contains('\n') {
-        // On the first line, so that the shell's own messages keep their numbers.
+        // The prefix goes on the first line, so that line numbers in the shell's messages stay right.
         true => format!("{STRICT}{text}"),
         false => text.to_owned(),
     };
@@ -49,7 +49,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, text: &str, time: Duratio
     done.map_err(|error| Stop::Environment(format!("the command `{text}` could not be run: {error}")))
 }
 
-/// Makes a check that looks and runs nothing.
+/// Performs a check that starts no program.
 pub fn look(name: &str, what: &CheckWhat, patch: Option<&PatchTaken>, workspace: &Workspace) -> CheckResult {
     let (what, verdict) = match what {
         CheckWhat::Changed(bounds) => (describe(bounds), changed(bounds, patch)),
@@ -67,7 +67,7 @@ pub fn look(name: &str, what: &CheckWhat, patch: Option<&PatchTaken>, workspace:
     }
 }
 
-/// The result of a check by command.
+/// The result of a check by a command that has finished.
 pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
     let exit = &finished.exit;
     let mut message = match (exit.timed_out, exit.code, exit.signal) {
@@ -94,8 +94,9 @@ pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
     }
 }
 
-/// The program that a command of the author did not find, or that could not be executed: then nothing was tried, and its failure
-/// tells nothing about the task. A path in the workspace is the run's own affair: the model makes such a program, or breaks it.
+/// The program that a command of the author did not find or could not execute. Then the command tested nothing, so its
+/// failure says nothing about the task. A path inside the workspace does not count: the model is responsible for
+/// programs there.
 pub fn program_missing(finished: &Finished, workspace: &Workspace) -> Option<String> {
     let code = finished.exit.code.filter(|code| matches!(code, 126 | 127))?;
     let lines = || finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
@@ -106,7 +107,7 @@ pub fn program_missing(finished: &Finished, workspace: &Workspace) -> Option<Str
     (!inside).then(|| format!("`{named}`"))
 }
 
-/// The program of a line in which a shell says that it could not execute it.
+/// The program in a line in which a shell reports that it could not execute it.
 fn not_executed(line: &str) -> Option<&str> {
     let ends = [
         ": command not found",

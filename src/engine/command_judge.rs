@@ -1,4 +1,4 @@
-//! Judges the programs of one command when they are executed: the policy's ruling with this run's tree behind it.
+//! Decides about each program of a command at its `execve`, using the policy and this run's tree.
 
 use crate::base::access::Access;
 use crate::base::call::{Kind, Origin};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The judge of one call.
+/// Decides about the programs of one call.
 pub struct CommandJudge {
     policies: Arc<PolicySet>,
     workspace: Arc<Workspace>,
@@ -24,7 +24,7 @@ pub struct CommandJudge {
 }
 
 impl CommandJudge {
-    /// A judge for the command of a call that was ruled and allowed. `access` is what was ruled on.
+    /// For the command of a call that was allowed. `access`: the access that the ruling was made for.
     pub fn new(
         policies: &Arc<PolicySet>,
         workspace: &Arc<Workspace>,

@@ -1,4 +1,5 @@
-//! A run that is stopped after any event and resumed ends as it would have, and repeats no effect.
+//! Tests that a run which is killed after any event and resumed ends as it would have without the crash, and repeats no
+//! effect.
 
 mod plan;
 
@@ -22,14 +23,14 @@ use std::collections::BTreeMap;
 enum Act {
     Read,
     Write,
-    /// Writes, and changes what no rule allows.
+    /// Writes to the tree, and also makes a change that no rule allows.
     Stray,
     Denied,
     Suspended,
     Unknown,
 }
 
-/// Everything outside of the record: what the model says, what checks say, what was done.
+/// Everything outside the journal: replies of the model, results of checks, effects of calls.
 #[derive(Clone, Debug)]
 struct World {
     replies: Vec<Vec<Act>>,
@@ -38,9 +39,9 @@ struct World {
     done: BTreeMap<CallId, u32>,
     asked: usize,
     writes: u64,
-    /// Whether a change lies in the tree that no rule allows.
+    /// Whether the tree contains a change that no rule allows.
     stray: bool,
-    /// How often one was put back.
+    /// How often such a change was put back.
     put_back: u32,
 }
 
@@ -73,22 +74,22 @@ impl World {
     }
 }
 
-/// The record, and the point at which the process is to die.
+/// The journal, and the event after which the process is to die.
 struct Record {
     events: Vec<EventKind>,
     state: State,
     dies_at: Option<usize>,
-    /// Whether it dies with what happened done and not recorded.
+    /// Whether it dies after an effect and before recording it.
     unrecorded: bool,
 }
 
-/// How each call of the last reply stands.
+/// The state of each call of the last reply.
 fn states(state: &State) -> BTreeMap<CallId, CallState> {
     let all = state.calls.iter();
     all.map(|(id, record)| (id.clone(), record.state)).collect()
 }
 
-/// The process has died.
+/// The simulated death of the process.
 #[derive(Debug)]
 struct Died;
 
@@ -204,7 +205,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
             why,
         }),
         Next::Ask => {
-            // A reply that was not recorded was not given, as far as anybody knows: it is asked for again.
+            // A reply that was not recorded is lost, so the model is asked again.
             world.asked = record.state.spent.turns as usize;
             let turn = record.state.spent.turns + 1;
             let reply = world.reply(record.state.calls_asked);
@@ -294,7 +295,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
     }
 }
 
-/// Runs to the end; a suspended call is approved by the reviewer who resumes.
+/// Runs to the end; the reviewer of a suspended call approves it and resumes.
 fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<Outcome, Died> {
     for _ in 0..2000 {
         let outcome = match next(&record.state, plan) {
@@ -390,8 +391,8 @@ proptest! {
             prop_assert_eq!(resumed.state.due().next(), None);
             let missing = straight.done.keys().filter(|call| !broken.done.contains_key(call)).count();
             prop_assert!(missing <= 1, "only the interrupted call may be missing");
-            // Without the effect of the interrupted call, a run that would have changed the tree may change nothing.
-            // And of an approved call nobody knows then whether it was carried out: that is no success.
+            // Without the effect of the interrupted call, a run that would have changed the tree may change nothing. It
+            // is also unknown whether an approved call was carried out, which is no success.
             let unknown = end.reason == "approved_call_failed" && end.message.contains("effect unknown");
             let same = end.verdict == outcome.verdict
                 || (missing <= 1 && unknown)

@@ -1,13 +1,13 @@
-//! What the model reads of a denial, and the ruling that a secret brings. Rules on nothing else.
+//! The text that the model receives for a denied call, and the ruling for a call that contains a secret.
 
 use crate::base::ruling::{Decision, Ruling};
 
-/// The text that answers a call that a reviewer refused.
+/// The result of a call that a reviewer refused.
 pub const REFUSED: &str = "Denied (not_approved): a reviewer refused this call.\nGo another way, or say in your final answer \
      what could not be done.";
 
-/// The text that answers a denied call: rule, code, reason, and what would be allowed. It names the policy's file without
-/// its directory: a recording must replay wherever that file lies.
+/// The result of a denied call: rule, code, reason, and what would be allowed. It names the policy file without its
+/// directory, because the text must be the same when a recording is replayed elsewhere.
 pub fn told<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) -> String {
     let rule = ruling
         .rule
@@ -27,7 +27,7 @@ pub fn told<'a>(ruling: &Ruling, policies: impl IntoIterator<Item = &'a str>) ->
     text.trim_end().to_owned()
 }
 
-/// The ruling on a call that would carry a secret out.
+/// The ruling for a call whose arguments contain a secret and would leave the run.
 pub fn secret() -> Ruling {
     Ruling {
         decision: Decision::Deny,

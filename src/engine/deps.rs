@@ -1,4 +1,4 @@
-//! All that the loop works with, wired by `cli`. Holds; does nothing, but for naming why a run was stopped.
+//! The dependencies of the loop, built by `cli`.
 
 use crate::base::message::Usage;
 use crate::base::moved::Moved;
@@ -19,37 +19,37 @@ use std::time::Instant;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The price of a reply of this model with this usage.
+/// Computes the price of a reply from the model's name and usage.
 pub type Price = Box<dyn Fn(&str, Usage) -> Option<u64> + Send + Sync>;
 
-/// What a run is made of.
+/// The dependencies of one run.
 pub struct Deps {
     pub plan: Plan,
     pub policies: Arc<PolicySet>,
     pub tools: Registry,
     pub provider: Arc<dyn Provider>,
-    /// The price of a reply in millionths of a US dollar; `None` when the model has no known price.
+    /// Price of a reply in millionths of a US dollar; `None` if the price of the model is not known.
     pub price: Price,
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub redactor: Arc<Redactor>,
-    /// Where journal, blobs and results lie; replaced when they are taken out of reach of commands.
+    /// Directory of journal, blobs and results; changes when they are moved out of reach of commands.
     pub run_dir: Moved<PathBuf>,
     pub shadow: Moved<Shadow>,
-    /// Whether the recipe is believed: what its `run` steps change is its author's, and no allow rule binds it.
+    /// Whether the recipe is trusted: then changes of its `run` steps are its author's, and need no allow rule.
     pub trusted: bool,
-    /// The system prompt, context files included.
+    /// The system prompt, including context files.
     pub system: String,
     pub interrupt: Arc<Interrupt>,
-    /// When the wall clock of the run ends.
+    /// The wall-clock limit of the run.
     pub deadline: Instant,
-    /// How long one command may take.
+    /// Time limit of one command.
     pub command_time: std::time::Duration,
 }
 
 impl Deps {
-    /// The end that a signal or the wall clock brings, if one came. The clock is looked at here too: a wait that ends
-    /// at the deadline may be over before the watcher of the clock had its turn.
+    /// The outcome if a signal or the wall clock ended the run. Checks the clock too, because a wait that ends at the
+    /// deadline may return before the task that watches the clock has run.
     pub fn interrupted(&self) -> Option<Outcome> {
         if Instant::now() >= self.deadline {
             self.interrupt.wall();
@@ -58,22 +58,22 @@ impl Deps {
     }
 }
 
-/// The baseline, taken beside the first request.
+/// The task that takes the baseline while the first request is under way.
 pub type Baseline = JoinHandle<Result<(Snapshot, bool), String>>;
 
-/// Makes the sandbox of commands as soon as it is known what can be had; with the detail for the record.
+/// Builds the sandbox of commands at the best available level; also returns the details for the record.
 pub type Sandbox = Box<dyn FnOnce() -> BoxFuture<'static, Result<(Confinement, String), String>> + Send>;
 
-/// Why a run must stop, set from outside; the token wakes whoever waits.
+/// Why a run must stop, set from outside. Its token cancels whatever is waiting.
 #[derive(Debug, Default)]
 pub struct Interrupt {
     pub token: CancellationToken,
-    /// 0 nothing, negative the wall clock, positive a signal.
+    /// 0: none; negative: the wall clock; positive: a signal number.
     cause: AtomicI32,
 }
 
 impl Interrupt {
-    /// A signal came.
+    /// Notes that a signal arrived.
     pub fn signal(&self, number: i32) {
         let _ = self
             .cause
@@ -81,13 +81,13 @@ impl Interrupt {
         self.token.cancel();
     }
 
-    /// The wall clock has run out.
+    /// Notes that the wall-clock limit is reached.
     pub fn wall(&self) {
         let _ = self.cause.compare_exchange(0, -1, Ordering::SeqCst, Ordering::SeqCst);
         self.token.cancel();
     }
 
-    /// The end that this brings, if it came.
+    /// The outcome of the interruption, if there was one.
     pub fn outcome(&self, plan: &Plan) -> Option<Outcome> {
         match self.cause.load(Ordering::SeqCst) {
             0 => None,

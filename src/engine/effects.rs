@@ -1,4 +1,4 @@
-//! What the loop does for each `Next`: one effect, recorded. Decides nothing about what follows.
+//! Executes each `Next` of the loop as one effect and records it.
 
 use super::changes;
 use super::checks;
@@ -27,21 +27,21 @@ use crate::workspace::patch::Snapshot;
 use crate::workspace::refs;
 use std::time::{Duration, Instant};
 
-/// Why the loop cannot go on as planned.
+/// Why the loop stops early.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
-    /// The record cannot be written: the run ends at once, with code 9.
+    /// The journal cannot be written. The run ends at once with exit code 9.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// Something outside is missing or broken: code 8.
+    /// Something outside the run is missing or broken: exit code 8.
     #[error("{0}")]
     Environment(String),
-    /// The run ends so.
+    /// The run has ended with this outcome.
     #[error("{}", .0.message)]
     Ended(Outcome),
 }
 
-/// What must stand before something may change the tree: the baseline, and for commands the sandbox.
+/// What must be ready before anything may change the tree: the baseline, and for commands also the sandbox.
 pub struct Ground {
     pending: Option<Baseline>,
     pub(super) baseline: Option<Snapshot>,
@@ -56,7 +56,7 @@ pub fn confinement(deps: &Deps) -> Result<&Confinement, Stop> {
 }
 
 impl Ground {
-    /// With a baseline that is being taken.
+    /// For a new run, whose baseline is still being taken.
     pub fn new(pending: Baseline, sandbox: Sandbox) -> Self {
         Self {
             pending: Some(pending),
@@ -66,7 +66,7 @@ impl Ground {
         }
     }
 
-    /// With the baseline of the record.
+    /// For a resumed run, with the baseline from the record.
     pub fn resumed(tree: String, sandbox: Sandbox) -> Self {
         Self {
             pending: None,
@@ -76,7 +76,7 @@ impl Ground {
         }
     }
 
-    /// Returns when the baseline is taken and recorded.
+    /// Waits until the baseline is taken and recorded.
     pub async fn prepare_for_effects(&mut self, _deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
         let Some(pending) = self.pending.take() else {
             return Ok(());
@@ -94,7 +94,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Returns when it is known, and recorded, which sandbox commands have here.
+    /// Waits until the sandbox of commands is chosen and recorded.
     pub async fn confine(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
         let Some(make) = self.sandbox.take() else {
             return Ok(());
@@ -104,7 +104,7 @@ impl Ground {
         if let Some(run) = run
             && let Some(to) = home::elsewhere(&confinement, &run, &deps.run_dir).map_err(Stop::Environment)?
         {
-            // Nothing may be at work in the old place.
+            // Background work must not use the old directory while it is moved.
             self.prepare_for_effects(deps, ledger).await?;
             home::move_out(deps, ledger, &to)?;
         }
@@ -112,12 +112,12 @@ impl Ground {
             level: confinement.level.as_str().to_owned(),
             detail,
         }))?;
-        // Only this function sets it, and it runs once.
+        // `set` cannot fail: only this function sets it, and it runs once.
         let _ = deps.scope.confinement.set(confinement);
         Ok(())
     }
 
-    /// As both, and the sandbox has passed its self-test.
+    /// Waits for baseline and sandbox, and for the sandbox's self-test.
     pub async fn prepare_for_commands(&mut self, deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
         self.prepare_for_effects(deps, ledger).await?;
         if self.tested {
@@ -134,11 +134,11 @@ impl Ground {
     }
 }
 
-/// Tells the record that a step begins.
+/// Records that a step begins.
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), Stop> {
     let step = step(deps, index)?;
     let run = match &step.work {
-        // A command that cannot be rendered is told when it is to run.
+        // If the command cannot be rendered, the error is reported when the command runs.
         StepWork::Run { command, .. } => Some(command_text(deps, ledger, command).unwrap_or_else(|_| command.clone())),
         StepWork::Prompt { .. } => None,
     };
@@ -155,12 +155,12 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, Stop> {
     step.ok_or_else(|| Stop::Environment(format!("the plan has no step {index}")))
 }
 
-/// A command's text with the outputs of earlier steps in it, quoted for the shell.
+/// A command's text with the outputs of earlier steps filled in, quoted for the shell.
 fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, Stop> {
     template::render_command(text, &scope(deps, &ledger.state)).map_err(unrendered)
 }
 
-/// The names that a step's templates may use.
+/// The variables that a step's templates may use.
 fn scope<'a>(deps: &'a Deps, state: &'a State) -> template::Scope<'a> {
     template::Scope {
         values: &deps.plan.values,
@@ -173,7 +173,7 @@ fn unrendered(error: template::TemplateError) -> Stop {
     Stop::Ended(Outcome::new(Verdict::Invalid, "template", error.to_string()))
 }
 
-/// Runs the step's plain command.
+/// Runs the command of a `run` step.
 pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) -> Result<(), Stop> {
     let step = step(deps, ledger.state.step)?;
     let StepWork::Run {
@@ -192,7 +192,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
     warn_of(ledger, differs)?;
     let mut exit = finished.exit.clone();
     if !finished.undone.is_empty() {
-        // A step that touched protected paths has failed whatever it says itself.
+        // A step that changed protected paths has failed, even if its exit code is 0.
         exit.code = exit.code.filter(|code| *code != 0).or(Some(126));
         let code = codes(&finished.undone).first().copied().unwrap_or_default().to_owned();
         let message = format!("step {}: changed {}", step.id, described(&finished.undone));
@@ -210,7 +210,8 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground) 
     stop_if_missing(deps, &format!("step {}", step.id), &finished)
 }
 
-/// A command whose program is not there says nothing about the task: the run ends, and names what to add.
+/// If the program of a command is missing, its failure says nothing about the task: the run ends and names what to
+/// install or allow.
 fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), Stop> {
     if !finished.undone.is_empty() {
         return Ok(());
@@ -229,7 +230,7 @@ fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Res
     )))
 }
 
-/// A wait that was cut short by the end of the run tells nothing about what was waited for.
+/// If the end of the run cut a wait short, the result is meaningless and must not be recorded.
 fn stop_if_interrupted(deps: &Deps) -> Result<(), Stop> {
     match deps.interrupted() {
         Some(outcome) => Err(Stop::Ended(outcome)),
@@ -237,7 +238,7 @@ fn stop_if_interrupted(deps: &Deps) -> Result<(), Stop> {
     }
 }
 
-/// Tells the model something.
+/// Adds a message to the model and records it.
 pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), Stop> {
     let state = &ledger.state;
     let text = match why {
@@ -298,7 +299,7 @@ pub fn tell(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), S
     })?)
 }
 
-/// Tells the model its task, with the files that the author's own words refer to.
+/// Gives the model its task, with the files that the author's text refers to.
 fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) -> Result<(), Stop> {
     let may_read = |place: &Place| place.inside && !deps.policies.unreadable("read_file", Kind::Read, &place.path);
     let attached = refs::attach(&deps.workspace, author, &may_read);
@@ -316,7 +317,7 @@ fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) ->
     })?)
 }
 
-/// Records where a replay printed something else than the recording.
+/// Records a warning where a replay printed something else than the recording.
 fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), Stop> {
     let Some(message) = differs else { return Ok(()) };
     Ok(ledger.record(EventKind::Warned {
@@ -325,7 +326,7 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), Stop> {
     })?)
 }
 
-/// Makes the check of this index.
+/// Performs the check with this index.
 pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index: usize) -> Result<(), Stop> {
     let step = step(deps, ledger.state.step)?;
     let Some(check) = step.checks.get(index) else {
@@ -361,7 +362,7 @@ pub async fn check(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, index:
     }
 }
 
-/// Judges the answer against the response schema.
+/// Validates the answer against the response schema.
 pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
     let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
     let judged = response::judge(&ledger.state.answer, schema);
@@ -372,7 +373,8 @@ pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), Stop> {
     })?)
 }
 
-/// A call that was running when the process ended: the model is told, and it never runs again.
+/// Settles a call that was running when the process ended: the model receives an error, and the call is never run
+/// again.
 pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), Stop> {
     let message = "interrupted; effect unknown. Look at the state of things before you do it again.";
     Ok(ledger.record(EventKind::CallFinished {
@@ -383,7 +385,7 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), Stop> {
     })?)
 }
 
-/// Records what tools had to tell beside their results.
+/// Records the notices that tools made beside their results.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.record(EventKind::Warned {
@@ -394,7 +396,7 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Ends the run: what it changed is looked at a last time, its background commands are killed.
+/// Ends the run: kills its background commands and measures its changes a last time.
 pub async fn finish(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -405,7 +407,7 @@ pub async fn finish(
     deps.scope.servers.close().await;
     notice(deps, ledger)?;
     let mut outcome = outcome;
-    // What ran in the background may have written since the tree was looked at, whether or not it has ended by itself.
+    // A background command may have written since the last measurement, even if it has ended by now.
     let wrote = !deps.scope.jobs.list().is_empty() || deps.plan.tools.starts_programs();
     match changes::settle(deps, ledger, ground, wrote).await {
         Ok(()) => {}
@@ -435,7 +437,7 @@ pub async fn finish(
     ledger.sync()
 }
 
-/// How long something took.
+/// Elapsed time in milliseconds.
 pub fn since(begun: Instant) -> u64 {
     begun.elapsed().as_millis() as u64
 }

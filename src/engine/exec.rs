@@ -1,4 +1,4 @@
-//! What the ruling on a call means for its command while it runs, and what is recorded of the programs that it executed.
+//! Derives the limits of a command from the ruling on its call, and records the programs that it executed.
 
 use super::command_judge::CommandJudge;
 use super::deps::Deps;
@@ -12,14 +12,14 @@ use crate::base::ruling::Asked;
 use crate::policy::WishedLevel;
 use std::sync::Arc;
 
-/// What a command is bound by while it runs.
+/// The limits of a command while it runs.
 pub struct Bounds {
     pub writes: Writes,
     pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
-/// The bounds of a call that was allowed: what the ruling granted, and a judge for the programs of its command where programs can be
-/// judged. What is no command of the built-in shell is bound by the patch alone.
+/// The limits for an allowed call: what the ruling granted, and a judge for its programs if programs can be judged in
+/// this run. A call that is no command of the built-in shell is limited by the check of the patch alone.
 pub fn bounds(deps: &Deps, decided: &Decided, asked: &Asked<'_>) -> Bounds {
     let commands = !decided.access.commands.is_empty() && *asked.origin == Origin::Builtin;
     let confinement = deps.scope.confinement.get().filter(|_| commands);
@@ -42,7 +42,7 @@ pub fn bounds(deps: &Deps, decided: &Decided, asked: &Asked<'_>) -> Bounds {
     }
 }
 
-/// Whether programs of commands are judged at their exec in this run, as far as is known.
+/// Whether programs are judged at their `execve` in this run, as far as known yet.
 pub fn is_witnessed(deps: &Deps) -> bool {
     match deps.scope.confinement.get() {
         Some(confinement) => confinement.witness,
@@ -50,10 +50,10 @@ pub fn is_witnessed(deps: &Deps) -> bool {
     }
 }
 
-/// Changes that were not granted which one event lists.
+/// Upper limit for the undone changes that one event lists.
 const MOST_UNDONE: usize = 1_000;
 
-/// Records the programs of a call that were judged at their exec, and changes of its command that were not granted.
+/// Records the programs of a call that were judged, and the changes of its command that were not granted.
 pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result<(), Stop> {
     let judged = &output.judged;
     if !judged.execs.is_empty() || judged.omitted > 0 {
@@ -66,8 +66,8 @@ pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result
     record_undone(ledger, (Some(call), None, false), &output.undone)
 }
 
-/// Records changes that were not granted: of a call's command, or of a command of the step, which may be a check. What denies or
-/// could not be undone comes first, so that it is listed.
+/// Records changes that were not granted, made by a call's command or by a command of the step, which may be a check.
+/// Denied changes and those that could not be undone come first, so that the limit does not cut them.
 pub fn record_undone(
     ledger: &mut Ledger,
     (call, step, check): (Option<&CallId>, Option<&StepId>, bool),

@@ -1,4 +1,5 @@
-//! Where journal and store lie: in the run directory, or, where commands could reach that, in the user's state directory.
+//! Chooses the directory of journal and store: the run directory or, if commands could write there, the user's state
+//! directory.
 
 use super::deps::Deps;
 use super::effects::Stop;
@@ -8,13 +9,14 @@ use crate::journal::{own, place, state};
 use crate::process::{Confinement, Level};
 use std::path::{Path, PathBuf};
 
-/// The directory of a workspace that is protected, so that no command renames it.
+/// Directory in a workspace that is protected so that no command can rename it.
 const OWN_DIR: &str = ".overnight";
 
-/// Whether commands in this sandbox could write in `dir`, or put another directory in its place.
+/// Whether commands in this sandbox could write to `dir`, or put another directory in its place.
 ///
-/// At level `full` a run directory is covered by a mount, which holds it and nothing above it: below a directory that may be
-/// renamed it would be lost. Without a sandbox everything is in reach, and nothing helps.
+/// At level `full` a mount covers the run directory. The mount does not protect its parents: if a command renames one,
+/// the run directory moves with it. Without a sandbox the answer is `false`: every directory is within reach, so moving
+/// it would not help.
 pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
     let dir = place::settled(dir);
     let writable = || confinement.writable.iter().any(|place| dir.starts_with(place));
@@ -32,7 +34,7 @@ pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
     }
 }
 
-/// Refuses a state directory that commands could write.
+/// Refuses a state directory that commands could write to.
 pub fn check_state(confinement: &Confinement) -> Result<(), String> {
     let Ok(dir) = own::state() else {
         return Ok(());
@@ -50,7 +52,7 @@ pub fn check_state(confinement: &Confinement) -> Result<(), String> {
     }
 }
 
-/// Another directory for journal and store, when commands could reach `dir`; it is made.
+/// Creates another directory for journal and store if commands could reach `dir`.
 pub fn elsewhere(
     confinement: &Confinement,
     run: &crate::base::ids::RunId,
@@ -70,7 +72,7 @@ pub fn elsewhere(
     })
 }
 
-/// The event that tells it.
+/// The event that records the new directory.
 pub fn told(home: &Path) -> EventKind {
     EventKind::Warned {
         code: "journal_moved".to_owned(),
@@ -81,8 +83,8 @@ pub fn told(home: &Path) -> EventKind {
     }
 }
 
-/// Takes journal, blobs, results and store out of reach, before the first command. The baseline must be taken: nothing may be
-/// at work in the old place.
+/// Moves journal, blobs, results and store out of reach of commands, before the first command. The baseline must be
+/// taken, so that nothing uses the old directory.
 pub fn move_out(deps: &Deps, ledger: &mut Ledger, to: &Path) -> Result<(), Stop> {
     ledger.move_to(to)?;
     let mut shadow = (*deps.shadow).clone();

@@ -1,4 +1,4 @@
-//! The only writer of events: stamp → redact → journal → state → sinks. Decides nothing.
+//! The only writer of events: timestamp, redact, append to the journal, apply to the state, send to the sinks.
 
 use super::state::State;
 use crate::base::event::{Event, EventKind, Live, Sink};
@@ -11,25 +11,25 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// How many passing impressions may wait; more are lost.
+/// Capacity of the progress channel; when it is full, progress events are dropped.
 const LIVE_WAITING: usize = 256;
 
-/// The record of a run that goes on.
+/// The record of a run in progress.
 pub struct Ledger {
     writer: Writer,
-    /// The fold of all that was recorded.
+    /// The state after all recorded events.
     pub state: State,
     seq: u64,
     sinks: Vec<Box<dyn Sink>>,
     redactor: Arc<Redactor>,
     lives: mpsc::Receiver<Live>,
     sender: LiveSender,
-    /// The first failure of a sink, told at the end.
+    /// The first error of a sink, reported at the end.
     sink_error: Option<std::io::Error>,
 }
 
 impl Ledger {
-    /// Begins a record with its first event.
+    /// Begins a journal with its first event.
     pub fn begin(
         dir: &Path,
         first: EventKind,
@@ -50,7 +50,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Goes on with a record.
+    /// Continues an existing journal.
     pub fn reopen(dir: &Path, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
         let (writer, events) = Writer::reopen(dir)?;
         let mut ledger = Self::over(writer, sinks, redactor);
@@ -62,7 +62,7 @@ impl Ledger {
     fn over(writer: Writer, sinks: Vec<Box<dyn Sink>>, redactor: Arc<Redactor>) -> Self {
         let (sender, lives) = mpsc::channel(LIVE_WAITING);
         let sender = LiveSender::new(move |live| {
-            // A full queue loses the impression; nothing waits for a slow onlooker.
+            // If the channel is full the event is dropped, so that a slow reader never delays the run.
             let _ = sender.try_send(live);
         });
         Self {
@@ -77,7 +77,7 @@ impl Ledger {
         }
     }
 
-    /// Records what happened. It survives the process from here on, and the machine after `sync`.
+    /// Records an event. It survives a crash of the process from here on, and a crash of the machine after `sync`.
     pub fn record(&mut self, kind: EventKind) -> Result<(), JournalError> {
         let event = Event {
             seq: self.seq,
@@ -85,7 +85,7 @@ impl Ledger {
             kind,
         };
         let mut entry = serialized(&event)?;
-        // The text is made once for both: most events hold no secret and are written as they are.
+        // The JSON is made once for both uses, because most events hold no secret and are written unchanged.
         let event = if self.redactor.is_empty() || self.redactor.find(entry.as_bytes()).is_none() {
             event
         } else {
@@ -98,22 +98,22 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns when all that was recorded is on the disk.
+    /// Returns once everything recorded is on disk.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.writer.sync()
     }
 
-    /// Goes on in another directory; what lies beside the record is moved with it.
+    /// Continues in another directory; the files beside the journal are moved with it.
     pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.writer.move_to(dir)
     }
 
-    /// Why this machine will not know the record again.
+    /// Why this machine will not recognise the journal later, if it will not.
     pub fn headless(&self) -> Option<&str> {
         self.writer.headless()
     }
 
-    /// As `sync`, but goes on at once: for what is recorded after an effect.
+    /// Like `sync`, but does not wait: for events that are recorded after an effect.
     pub fn sync_behind(&mut self) -> Result<(), JournalError> {
         self.writer.sync_behind()
     }
@@ -128,12 +128,12 @@ impl Ledger {
         }
     }
 
-    /// Where passing impressions go.
+    /// Sender of the progress channel.
     pub fn live(&self) -> LiveSender {
         self.sender.clone()
     }
 
-    /// Waits for `work` and shows its passing impressions meanwhile.
+    /// Awaits `work` and passes on progress events meanwhile.
     pub async fn watch<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         loop {
@@ -156,7 +156,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the sinks. The error is the first that any of them had.
+    /// Closes the sinks. The error is the first one that any of them had.
     pub fn finish(mut self) -> (State, Result<(), std::io::Error>) {
         self.writer.tidy();
         for sink in &mut self.sinks {
@@ -179,7 +179,7 @@ fn serialized(event: &Event) -> Result<String, JournalError> {
     })
 }
 
-/// The event with every known secret put out of it.
+/// The event with every known secret redacted.
 fn clean(redactor: &Redactor, event: Event) -> Event {
     if redactor.is_empty() {
         return event;
@@ -193,7 +193,8 @@ fn clean(redactor: &Redactor, event: Event) -> Event {
     redactor.redact_json(&mut value);
     match serde_json::from_value(value) {
         Ok(kind) => Event { kind, ..event },
-        // A secret that is also a word of the format (a tag) cannot be kept; the text is dropped, not the event's place.
+        // If redaction breaks the event's own format (a secret equals a tag), the text is dropped but the event keeps
+        // its place.
         Err(_) => Event {
             kind: EventKind::Warned {
                 code: "secret_in_record".to_owned(),

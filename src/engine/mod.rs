@@ -1,6 +1,6 @@
-//! The loop: what comes next, done one thing at a time, recorded before and after.
+//! The loop of a run: decides what comes next, does one thing at a time, and records it before and after.
 //!
-//! `run.rs` is the place to start reading. `state` and `next` are pure; `ledger` is the only writer.
+//! Start reading at `run.rs`. `state` and `next` are pure; `ledger` is the only writer.
 
 pub mod ask;
 pub mod changes;

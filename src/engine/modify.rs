@@ -1,4 +1,4 @@
-//! The `modify` rule: a program rewrites what is about to be written, or the arguments as JSON. Rules on nothing.
+//! Applies a `modify` rule: an external program rewrites the proposed file content, or the arguments as JSON.
 
 use super::deps::Deps;
 use super::effects::{self, Stop};
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a rewriting program may take.
+/// Time limit for a rewriting program.
 const TIME: Duration = Duration::from_secs(60);
-/// Bytes that it may give back.
+/// Upper limit in bytes for its output.
 const SIZE: usize = 8 << 20;
 
-/// What a rewriting program runs with.
+/// Environment of a rewriting program.
 pub struct Pipe<'a> {
     pub workspace: &'a Workspace,
     pub confinement: &'a Confinement,
@@ -26,7 +26,7 @@ pub struct Pipe<'a> {
 }
 
 impl<'a> Pipe<'a> {
-    /// As the run has it.
+    /// Built from the dependencies of the run.
     pub fn of(deps: &'a Deps) -> Result<Self, Stop> {
         Ok(Self {
             workspace: &deps.workspace,
@@ -36,10 +36,10 @@ impl<'a> Pipe<'a> {
         })
     }
 
-    /// The arguments after the rule's program has seen them.
+    /// The arguments after the rule's program has rewritten them.
     ///
-    /// For a tool that writes a file the program gets the whole proposed content and gives the new one, and the call
-    /// becomes one that writes the whole file. For any other tool it gets the arguments as JSON and gives JSON.
+    /// For a tool that writes a file, the program receives the whole proposed content and prints the new content; the
+    /// call then writes the whole file. For any other tool, the program receives and prints the arguments as JSON.
     pub async fn rewrite(
         &self,
         tool: &Arc<dyn Tool>,
@@ -98,7 +98,7 @@ fn ended(code: Option<i32>) -> String {
     code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"))
 }
 
-/// Prepares a rewritten call: by `write_file` when an edit became a whole file.
+/// Prepares a rewritten call; an edit that became a whole file is prepared by `write_file`.
 pub fn prepare(
     tools: &Registry,
     workspace: &Arc<Workspace>,
@@ -112,7 +112,7 @@ pub fn prepare(
     }
 }
 
-/// A rewriting that did not work denies the call.
+/// If the rewriting fails, the call is denied.
 pub fn failed(ruling: Ruling, why: &str) -> Ruling {
     Ruling {
         decision: Decision::Deny,

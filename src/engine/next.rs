@@ -1,4 +1,4 @@
-//! What comes next: a pure function of the plan and the state. Does nothing and records nothing.
+//! Decides what comes next, as a pure function of the plan and the state.
 
 use super::compact::{self, Compaction};
 use super::prompt;
@@ -14,56 +14,56 @@ use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
 
-/// How often the same call may give the same result in a row before the model is told.
+/// The model is warned after this many identical calls with identical results in a row.
 pub const REPEATS_NOTED: u32 = 5;
-/// How often before the run ends as stuck.
+/// After this many, the run ends as stuck.
 pub const REPEATS_ENDED: u32 = 10;
 
-/// Turns without a change in the tree before a model that was to change something is told.
+/// A model that is expected to change files is warned after this many turns without a change in the tree.
 pub const IDLE_NOTED: u64 = 25;
-/// How many before the run ends as stuck.
+/// After this many, the run ends as stuck.
 pub const IDLE_ENDED: u64 = 60;
-/// Replies in a row that only repeat themselves before the run ends as stuck.
+/// After this many replies in a row that only repeat themselves, the run ends as stuck.
 pub const ECHOES_ENDED: u32 = 3;
 
-/// The one thing to do now.
+/// The next action of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Begin the step of this index.
+    /// Begin the step with this index.
     Begin(usize),
-    /// Run the step's plain command.
+    /// Run the command of a `run` step.
     Run,
-    /// Begin this attempt; the text says why.
+    /// Begin the attempt with this number; the text is the reason.
     Attempt(u32, String),
-    /// Tell the model something.
+    /// Add a message to the model.
     Prompt(PromptReason),
-    /// Ask the model.
+    /// Send a request to the model.
     Ask,
-    /// Make the history shorter first.
+    /// Shorten the history first.
     Compact(Compaction),
-    /// Settle the first wave of these calls.
+    /// Run the first wave of these calls.
     Call(Vec<CallId>),
-    /// A call that was running when the process ended, and that may not run again.
+    /// Settle a call that was running when the process ended, and that must not run again.
     Interrupted(CallId),
-    /// Make the check of this index.
+    /// Perform the check with this index.
     Check(usize),
-    /// Judge the answer against the response schema.
+    /// Validate the answer against the response schema.
     Judge,
-    /// Look what the run has changed so far.
+    /// Measure what the run has changed so far.
     Measure,
-    /// Put changes back that no rule allows.
+    /// Put back the changes that no rule allows.
     PutBack,
     /// End the step.
     StepDone(StepResult),
-    /// End, waiting for approval of these calls.
+    /// Suspend the run until these calls are approved.
     Suspend(Vec<CallId>),
-    /// End so.
+    /// End the run with this outcome.
     Finish(Outcome),
-    /// It has ended so.
+    /// The run has ended with this outcome.
     Done(Outcome),
 }
 
-/// What comes next.
+/// The next action.
 pub fn next(state: &State, plan: &Plan) -> Next {
     if let Some(outcome) = &state.outcome {
         return Next::Done(outcome.clone());
@@ -75,7 +75,7 @@ pub fn next(state: &State, plan: &Plan) -> Next {
         return Next::Finish(outcome);
     }
     if state.touched && state.author == Some(Author::Approved) && !executing(state) {
-        // What a person approved is bound by other rules than what follows: it is looked at by itself.
+        // Changes of an approved call are ruled on differently, so they are measured before any others are made.
         return Next::Measure;
     }
     let Some(step) = plan.steps.get(state.step) else {
@@ -101,14 +101,14 @@ fn executing(state: &State) -> bool {
     calls.any(|record| record.state == CallState::Executing)
 }
 
-/// Whether a denial so far ends the run at once.
+/// Whether an earlier denial ends the run at once.
 pub fn ends_the_run(state: &State, plan: &Plan) -> bool {
     denied_end(state, plan).is_some()
 }
 
 fn open(state: &State, step: &PlanStep) -> Next {
     if let StepWork::Run { .. } = step.work {
-        // What the step changes is the author's, so that what came before is looked at first.
+        // Changes of the step count as the author's, so the changes made before it are measured first.
         return if state.stale() { Next::Measure } else { Next::Run };
     }
     if step.skip_if_green && !step.checks.is_empty() {
@@ -133,8 +133,9 @@ fn open(state: &State, step: &PlanStep) -> Next {
     }
 }
 
-/// The check of this index. The tree is looked at, and what no rule allows is put back, before the first of them; it is looked at
-/// once more when all are made, so that what their commands change is not taken for the run's doing.
+/// Performs the check with this index. Before the first check, the tree is measured and changes that no rule allows are
+/// put back. It is measured again after the last one, so that changes made by the checks' commands are not attributed
+/// to the run.
 fn check(state: &State, step: &PlanStep, index: usize) -> Next {
     let look = match step.checks.get(index).map(|check| &check.what) {
         Some(CheckWhat::Changed(_)) => state.stale(),
@@ -164,7 +165,7 @@ fn ask(state: &State, plan: &Plan, step: &PlanStep) -> Next {
     }
 }
 
-/// A model that goes round in circles is told once, then the run ends.
+/// A model that repeats itself is warned once; then the run ends.
 fn stuck(state: &State, plan: &Plan, step: &PlanStep) -> Option<Next> {
     let end = |message: String| Some(Next::Finish(Outcome::new(Verdict::Failed, "stuck", message)));
     if state.repeats >= REPEATS_ENDED {
@@ -194,7 +195,7 @@ fn stuck(state: &State, plan: &Plan, step: &PlanStep) -> Option<Next> {
     }
 }
 
-/// Whether the step that runs is to leave a change behind.
+/// Whether the current step must leave a change in the tree.
 fn must_change(state: &State, plan: &Plan, step: &PlanStep) -> bool {
     step.expect == Expect::Change || (plan.expect == Expect::Change && is_last_prompt(state, plan))
 }
@@ -219,7 +220,7 @@ fn call(state: &State, plan: &Plan) -> Next {
     }
 }
 
-/// The limit that one more call of `tool` would pass, when `more` of them are about to start already.
+/// The limit that one more call of `tool` would exceed; `more`: calls of this batch that are about to start already.
 pub fn call_limit(state: &State, plan: &Plan, tool: &str, more: u64) -> Option<LimitHit> {
     let own = plan.steps.get(state.step).and_then(|step| step.budget.as_ref());
     let spents = [(&state.spent, Some(&plan.budget)), (&state.step_spent, own)];
@@ -282,7 +283,7 @@ fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
         match &state.judged {
             None => return Next::Judge,
             Some(errors) if errors.is_empty() => {}
-            // A schema may ask for a call as JSON, so that it is judged first.
+            // The response schema may ask for JSON that looks like a call, so the answer is validated first.
             Some(_) if printed => return Next::Prompt(PromptReason::Printed),
             Some(_) if state.repairs < plan.response_retries => return Next::Prompt(PromptReason::Repair),
             Some(errors) => {
@@ -294,8 +295,8 @@ fn answered(state: &State, plan: &Plan, step: &PlanStep) -> Next {
     checked(state, step)
 }
 
-/// What follows a reply that is no answer: a call written as text, or nothing. After it was told once, the turn is over: checks say what
-/// the tree is worth, and where there are none, what was changed stands.
+/// What follows a reply that is no answer: a call written as text, or an empty reply. The model is told once. If it
+/// happens again, the turn is over: the checks decide, and without checks the changes stand.
 fn no_answer(state: &State, step: &PlanStep, printed: bool) -> Option<Next> {
     if printed {
         return Some(Next::Prompt(PromptReason::Printed));
@@ -326,7 +327,7 @@ fn no_answer(state: &State, step: &PlanStep, printed: bool) -> Option<Next> {
     })
 }
 
-/// Makes the checks that are left, then ends the attempt.
+/// Performs the remaining checks, then ends the attempt.
 fn checked(state: &State, step: &PlanStep) -> Next {
     if state.checks.len() < step.checks.len() {
         return check(state, step, state.checks.len());
@@ -427,7 +428,7 @@ fn is_question(answer: &str) -> bool {
     answer.trim_end().ends_with('?')
 }
 
-/// Whether a call of this tool carries its arguments out of the run: into files, commands, requests.
+/// Whether a call of this tool sends its arguments out of the run: into files, commands or requests.
 pub fn is_outgoing(spec: &ToolSpec) -> bool {
     let stays =
         matches!(spec.kind, Kind::Read | Kind::Plan) || (spec.kind == Kind::Search && !spec.name.contains("web"));

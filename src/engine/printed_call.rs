@@ -1,21 +1,21 @@
-//! Finds a tool call that a model wrote as text, in the forms of the templates that models are trained on. Pure; executes nothing:
-//! such a text is never run, the model is only told.
+//! Detects a tool call that a model wrote as plain text, in the formats of common chat templates. Pure: such a call is
+//! never run; the model is only told.
 //!
-//! The forms are those that the tool parsers of vLLM ("Tool Calling": hermes, llama3_json, mistral, pythonic, qwen3_xml) and of
-//! llama.cpp (`docs/function-calling.md`) read: JSON with a name and arguments, bare, in a list, in a fence, between
-//! `<tool_call>` tags or after `[TOOL_CALLS]` or `<|python_tag|>`; `<function=NAME>`; and `NAME({…})`.
+//! The formats are those that the tool parsers of vLLM ("Tool Calling": hermes, llama3_json, mistral, pythonic,
+//! qwen3_xml) and of llama.cpp (`docs/function-calling.md`) accept: JSON with a name and arguments, bare, in a list, in
+//! a fence, between `<tool_call>` tags or after `[TOOL_CALLS]` or `<|python_tag|>`; `<function=NAME>`; and `NAME({…})`.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The longest text that is looked through, in bytes: an answer that is longer is no call.
+/// Longest text that is searched, in bytes. A longer answer is no call.
 const LONGEST: usize = 64 << 10;
-/// Values of a text that are looked at.
+/// Upper limit for JSON values that are parsed in one text.
 const VALUES: usize = 40;
 
-/// The tool of the first call that stands in the text, if one does. `tools` are the names and aliases that the model was told of.
+/// The tool of the first call written in the text, if any. `tools`: the names and aliases that the model was given.
 ///
-/// JSON counts only where it is all that the text ends with, or where it is fenced or tagged: an answer may speak of a call.
+/// JSON counts only if the text ends with it, or if it is fenced or tagged, because an answer may mention a call.
 pub fn printed_call(text: &str, tools: &BTreeSet<String>) -> Option<String> {
     let text = text.trim();
     if text.is_empty() || text.len() > LONGEST {
@@ -30,7 +30,7 @@ pub fn printed_call(text: &str, tools: &BTreeSet<String>) -> Option<String> {
     })
 }
 
-/// Marks that begin a call in a template, and nothing else in a text.
+/// Markers that begin a call in a chat template and do not occur in normal text.
 fn tagged(text: &str, tools: &BTreeSet<String>) -> Option<String> {
     for mark in [
         "<tool_call>",
@@ -64,14 +64,14 @@ fn tagged(text: &str, tools: &BTreeSet<String>) -> Option<String> {
         .or_else(|| written(text, tools))
 }
 
-/// `NAME({…})` or `functions.NAME({…})`, and nothing after it.
+/// `NAME({…})` or `functions.NAME({…})` at the end of the text.
 fn written(text: &str, tools: &BTreeSet<String>) -> Option<String> {
     let line = text.lines().last()?.trim().trim_matches('`');
     let (name, rest) = line.split_once('(')?;
     let name = name.rsplit(['.', ' ']).next()?;
     let args = rest.trim_end_matches(';').strip_suffix(')')?.trim();
     let is_object = args.is_empty() || serde_json::from_str::<Value>(args).is_ok_and(|value| value.is_object());
-    // The line holds the call alone: `use read_file()` is a sentence.
+    // The line must hold nothing but the call: `use read_file()` is a sentence.
     let alone = line.split_whitespace().next()?.contains('(');
     (is_object && alone && tools.contains(name)).then(|| name.to_owned())
 }
@@ -97,7 +97,8 @@ fn fenced(text: &str) -> Vec<&str> {
     blocks
 }
 
-/// What the text ends with from each of its lines that begin with a brace or bracket, and from the first brace of its last line.
+/// Candidates for JSON at the end of the text: from each line that begins with a brace or bracket, and from the first
+/// brace of the last line.
 fn ending(text: &str) -> Vec<&str> {
     let mut starts: Vec<usize> = text
         .match_indices(['{', '['])
@@ -109,7 +110,7 @@ fn ending(text: &str) -> Vec<&str> {
     starts.into_iter().map(|at| &text[at..]).collect()
 }
 
-/// The tool of a value that is a call, or a list of calls.
+/// The tool, if the value is a call or a list of calls.
 fn call(value: &Value, tools: &BTreeSet<String>) -> Option<String> {
     match value {
         Value::Array(list) if !list.is_empty() => {
@@ -141,7 +142,7 @@ fn call(value: &Value, tools: &BTreeSet<String>) -> Option<String> {
                 Some(Value::String(text)) => serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object()),
                 _ => false,
             });
-            // A call without arguments is its name and nothing else.
+            // An object without arguments is a call only if it holds nothing but the name.
             (tools.contains(name) && (has_arguments || object.len() == 1)).then(|| name.to_owned())
         }
         _ => None,

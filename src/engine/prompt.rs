@@ -1,4 +1,5 @@
-//! The words that the model is told, and the digest of each request. Pure: reads no file and knows no wire.
+//! The texts that the model receives, and the digest of each request. Pure: no I/O, independent of any provider's
+//! format.
 
 use super::state::State;
 use super::state::replies::Attempt;
@@ -12,11 +13,11 @@ use crate::recipe::Plan;
 use crate::recipe::plan::McpPrompt;
 use serde_json::Value;
 
-/// Bytes of one failing check's output that go back to the model: head and tail.
+/// Bytes of a failed check's output that the model receives (head and tail).
 const FEEDBACK_BYTES: usize = 8 * 1024;
 
-/// The system prompt: how an unattended run works, what its policy allows (`allowed`, see `policy::brief`), then the context blocks.
-/// The same plan, policy and context give the same bytes, so that services find what they cached.
+/// The system prompt: how an unattended run works, what its policy allows (`allowed`, see `policy::brief`), then the
+/// context blocks. The same plan, policy and context give the same bytes, so that services can use their prompt cache.
 pub fn system(plan: &Plan, allowed: &str, context: &[String]) -> String {
     let mut text = String::from(
         "You are an automation agent working on a repository. Nobody is watching or can answer: never ask, decide and do the work \
@@ -43,7 +44,7 @@ pub fn system(plan: &Plan, allowed: &str, context: &[String]) -> String {
     text
 }
 
-/// The parts of a task: the author's words, below what a server gave where the step takes its prompt from one.
+/// The parts of a task: first the prompt of an MCP server if the step uses one, then the author's text.
 ///
 /// # Errors
 /// The server's prompt is not in the record.
@@ -58,7 +59,7 @@ pub fn task(mcp: Option<&McpPrompt>, given: Option<&GivenPrompt>, text: String) 
     }
 }
 
-/// Texts that follow each other are one part.
+/// Appends the text to the server's content; adjacent texts are joined into one part.
 fn below(given: &[Content], text: &str) -> Vec<Part> {
     let own = (!text.trim().is_empty()).then(|| Content::text(text));
     let mut parts: Vec<Part> = Vec::new();
@@ -75,8 +76,8 @@ fn below(given: &[Content], text: &str) -> Vec<Part> {
     parts
 }
 
-/// What the model is told after checks have failed, of the changes that were put back before they were made, and of an attempt that
-/// called nothing.
+/// The message after failed checks: their output, the changes that were put back before them, and a note if the attempt
+/// called no tool.
 pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attempt>, fresh: bool) -> String {
     let mut text = match fresh {
         false => "The work is not done yet. These checks, made by the runner itself, failed:\n".to_owned(),
@@ -109,7 +110,7 @@ pub fn feedback(checks: &[CheckResult], put_back: &[&str], before: Option<&Attem
     text
 }
 
-/// What the model is told when it asked somebody, or goes round in circles.
+/// The message for a model that asked a question or repeats itself.
 pub fn nudge(state: &State) -> String {
     if state.repeats > 1 {
         return format!(
@@ -123,11 +124,11 @@ pub fn nudge(state: &State) -> String {
         .to_owned()
 }
 
-/// What the model is told when its reply went round in circles.
+/// The message for a model whose reply repeated itself.
 pub const ECHO: &str = "Your last reply said the same over and over until it was cut. Stop, and do the next thing that is \
      needed for the task, in few words.";
 
-/// What the model is told when it wrote a call as text.
+/// The message for a model that wrote a call as text.
 pub fn printed(tool: &str, wants_json: bool) -> String {
     let answer = match wants_json {
         true => "the final answer is the JSON document of the schema",
@@ -139,11 +140,11 @@ pub fn printed(tool: &str, wants_json: bool) -> String {
     )
 }
 
-/// What the model is told when it said nothing.
+/// The message for a model that sent an empty reply.
 pub const EMPTY: &str =
     "Your reply was empty. If the task is done, give the final answer; if not, go on with the next call.";
 
-/// How a reply was cut: after how many tokens (0: not told), and in which call.
+/// How a reply was cut: after how many tokens (0: unknown), and in which call.
 pub fn cut(call: Option<&str>, tokens: u64) -> String {
     let tokens = match tokens {
         0 => String::new(),
@@ -155,7 +156,7 @@ pub fn cut(call: Option<&str>, tokens: u64) -> String {
     format!("the model's reply was cut at its length limit{tokens}{call}")
 }
 
-/// What the model is told when its reply was cut.
+/// The message for a model whose reply was cut.
 pub fn shorter(call: Option<&str>, tokens: u64) -> String {
     let hint = match call {
         Some(_) => {
@@ -166,7 +167,7 @@ pub fn shorter(call: Option<&str>, tokens: u64) -> String {
     format!("Note of the runner: {}. {hint}", cut(call, tokens))
 }
 
-/// What the model is told when it was to change something and has not for so many turns.
+/// The message for a model that was expected to change files and has not done so for `turns` turns.
 pub fn idle(turns: u64) -> String {
     format!(
         "Nothing in the tree has changed for {turns} turns, and this task is not done without a change. Make the change \
@@ -174,7 +175,7 @@ pub fn idle(turns: u64) -> String {
     )
 }
 
-/// Head and tail of `text` within `limit` bytes, with a line between that says how much is missing.
+/// Head and tail of `text` within `limit` bytes, with a line between them that says how much is missing.
 pub fn excerpt(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -185,10 +186,10 @@ pub fn excerpt(text: &str, limit: usize) -> String {
     format!("{}\n[… {missing} bytes left out …]\n{}", &text[..head], &text[tail..])
 }
 
-/// The digests of a growing list of messages; only what is new is hashed.
+/// Digests of a growing list of messages; only new messages are hashed.
 #[derive(Debug, Default)]
 pub struct Digests {
-    /// The digest of the frame: system prompt, tools, response schema.
+    /// Digest of what stays the same: system prompt, tools, response schema.
     frame: String,
     epoch: u64,
     counted: usize,
@@ -196,7 +197,7 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// For requests with this frame.
+    /// For requests with this system prompt, these tools and this response schema.
     pub fn new(system: &str, tools: &[ToolSpec], response: Option<&Value>) -> Self {
         let tools = serde_json::to_string(tools).unwrap_or_default();
         let response = response.map(Value::to_string).unwrap_or_default();

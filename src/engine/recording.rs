@@ -1,16 +1,16 @@
-//! A recorded run as requests and replies, for replay. A fold; asks nobody.
+//! Extracts the requests and replies of a recorded run from its journal, for replay.
 
 use super::state::State;
 use crate::base::call::ToolSpec;
 use crate::base::event::{Event, EventKind};
 use crate::provider::replay::{Recorded, RecordedRequest, RecordedTurn};
 
-/// What a journal tells of requests and replies.
+/// Requests and replies of a journal.
 pub struct Recording {
     events: Vec<Event>,
 }
 
-/// The recording in these events.
+/// Extracts the recording from these events.
 pub fn of(events: &[Event]) -> Recording {
     Recording {
         events: events.to_vec(),
@@ -46,7 +46,7 @@ impl Recording {
         turns.collect()
     }
 
-    /// The model and the results of calls.
+    /// What is recorded besides the turns: the model and the results of calls.
     pub fn beside(&self) -> Recorded {
         let mut beside = Recorded::default();
         for event in &self.events {
@@ -79,7 +79,7 @@ impl Recording {
         beside
     }
 
-    /// The request of a turn, made again from what was recorded before its reply.
+    /// The request of a turn, rebuilt from the events before its reply.
     pub fn request(&self, turn: u64) -> Option<RecordedRequest> {
         let mut state = State::default();
         let mut told: (String, Option<Vec<ToolSpec>>) = (String::new(), None);

@@ -1,4 +1,4 @@
-//! A read that gives what an earlier one gave: the model is told so, and not the same text a second time. Pure.
+//! Replaces the result of a read that repeats an earlier one by a note that it is unchanged, to save tokens. Pure.
 
 use super::state::State;
 use crate::base::call::ToolOutput;
@@ -6,11 +6,11 @@ use crate::base::ids::CallId;
 use crate::base::message::{CallResult, Content, Part};
 use serde_json::Value;
 
-/// Results up to this length, in bytes, are given again.
+/// Results up to this many bytes are given in full again.
 const SHORT: usize = 1_000;
 
-/// `output`, or that it is unchanged where the same call of the same tool stands in the history with the same text, whole. Decided by
-/// the history alone, so that a resume and a replay give the same.
+/// `output`, or a note that it is unchanged if the history holds the same call of the same tool with the same full
+/// text. Depends on the history alone, so that resume and replay give the same result.
 pub fn shortened(state: &State, id: &CallId, output: ToolOutput) -> ToolOutput {
     let (Some(record), [Content::Text { text }]) = (state.calls.get(id), output.content.as_slice()) else {
         return output;

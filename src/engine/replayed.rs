@@ -1,18 +1,19 @@
-//! What a replay takes from its recording instead of the world: results that no second run could give again. Runs no tool.
+//! Decides which results a replay takes from its recording because a second run could not reproduce them.
 //!
-//! A replay runs the tools for real, because their effects are the patch. Excepted are calls that
+//! A replay runs the tools for real, because their effects are the patch. The exceptions are calls that
 //!
-//! - reach the network (`web_fetch`, searches of the web, whatever names URLs): a replay is hermetic;
-//! - write outside of the tree (`save_memory`): they would write twice;
-//! - tell what a background command has printed so far: that is a matter of moments;
-//! - were interrupted when they were recorded: nobody knows what they did.
+//! - reach the network (`web_fetch`, web searches, anything that takes URLs): a replay is hermetic;
+//! - write outside the tree (`save_memory`): they would write twice;
+//! - report what a background command has printed so far, which depends on timing;
+//! - were interrupted when they were recorded: their effect is unknown.
 //!
-//! A command that is started in the background runs, and its first output is told as it was recorded.
+//! A command that starts in the background is run, and the model receives its first output as recorded.
 //!
-//! What other commands, checks and servers print differs from run to run (times, the order of parallel work, names of temporary
-//! directories). They run; where the output differs, the model is told the recorded one, so that its recorded replies still fit, and a
-//! warning has both texts. Whether a check passed, a call was denied and how a command ended is never taken from the recording. With
-//! `--replay strict` all output must be the recorded one.
+//! The output of other commands, checks and servers can differ from run to run (times, the order of parallel work,
+//! names of temporary directories). They are run. If the output differs, the model receives the recorded output, so
+//! that its recorded replies still fit, and a warning shows both texts. Whether a check passed, whether a call was
+//! denied and how a command ended is never taken from the recording. With `--replay strict` all output must equal the
+//! recorded output.
 
 use crate::base::call::{Kind, Origin, ToolOutput, ToolSpec};
 use crate::base::ids::{CallId, StepId};
@@ -25,20 +26,20 @@ use std::path::Path;
 /// How a call of a replay is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// As it runs.
+    /// Run it and use its real result.
     Real,
-    /// It runs; told is what was recorded.
+    /// Run it, but give the model the recorded result.
     RunButTell,
-    /// It does not run.
+    /// Do not run it; use the recorded result.
     Recorded,
-    /// It runs; where its output differs, told is what was recorded.
+    /// Run it; if its output differs, give the model the recorded one.
     Soft,
 }
 
-/// The code of the warning that something else was printed than in the recording.
+/// Code of the warning that a replay printed something else than the recording.
 pub const WARNING: &str = "replay";
 
-/// `prepared`, with the recorded result in place of its work where a second run could not give it again.
+/// `prepared`, with the recorded result in place of its work where a second run could not reproduce it.
 pub fn prepared(
     recorded: Option<&Recorded>,
     id: &CallId,
@@ -91,7 +92,7 @@ pub fn prepared(
     }
 }
 
-/// What the model is told of a command that ran: the recorded text where both runs ended as results.
+/// The text that the model receives for a command that ran: the recorded one if both runs ended with a result.
 fn softened(
     ran: ToolOutput,
     recorded: Option<ToolOutput>,
@@ -119,7 +120,7 @@ fn softened(
     })
 }
 
-/// The output of a step's command as later prompts have it, and the warning where it differs.
+/// The output of a step's command for later prompts, with a warning if it differs from the recording.
 pub fn step_output(recorded: Option<&Recorded>, step: &StepId, printed: String) -> (String, Option<String>) {
     let old = recorded
         .filter(|recorded| !recorded.strict)
@@ -133,8 +134,8 @@ pub fn step_output(recorded: Option<&Recorded>, step: &StepId, printed: String) 
     }
 }
 
-/// A check as the model is told of it, and the warning where its output differs. One that passed now and failed then, or the other way
-/// round, stands as it is.
+/// The result of a check as the model receives it, with a warning if its output differs from the recording. A check
+/// that passes now and failed then, or the reverse, is not changed.
 pub fn check(
     recorded: Option<&Recorded>,
     step: &StepId,

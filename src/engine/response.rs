@@ -1,13 +1,16 @@
-//! The final answer against its JSON Schema, and what the model is told when it does not fit. Pure.
+//! Validates the final answer against its JSON Schema, and builds the message to the model if it does not match. Pure.
 
 use serde_json::Value;
 
-/// At most so many errors are told.
+/// Upper limit for the errors that the message lists.
 const ERRORS_TOLD: usize = 10;
 
-/// The JSON of an answer that fits `schema`, or what is wrong with it.
+/// Extracts the JSON of an answer that matches `schema`.
 ///
-/// The answer may be the JSON alone, or JSON in one fenced code block, or JSON with text before or after it.
+/// The answer may be bare JSON, JSON in one fenced code block, or JSON with text before or after it.
+///
+/// # Errors
+/// The schema errors, or one error if the answer holds no JSON.
 pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
     let value = extract(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
     let validator =
@@ -37,7 +40,7 @@ fn extract(answer: &str) -> Result<Value, serde_json::Error> {
     if let Some(value) = fenced(answer) {
         return Ok(value);
     }
-    // The outermost braces, for an answer with a sentence around it.
+    // From the first to the last brace, for an answer with a sentence around the JSON.
     let inner = match (answer.find('{'), answer.rfind('}')) {
         (Some(start), Some(end)) if start < end => serde_json::from_str(&answer[start..=end]),
         _ => return whole,
@@ -52,7 +55,8 @@ fn fenced(answer: &str) -> Option<Value> {
     serde_json::from_str(body.trim()).ok()
 }
 
-/// What the model is told when its answer does not fit; `printed` is the tool of a call that it wrote as text in its place.
+/// The message to the model when its answer does not match; `printed`: the tool of a call that it wrote as text
+/// instead.
 pub fn repair(errors: &[String], schema: &Value, printed: Option<&str>) -> String {
     let called = printed
         .map(|tool| format!("You wrote a call of `{tool}` as text; nothing was called. "))

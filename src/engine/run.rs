@@ -1,4 +1,4 @@
-//! THE LOOP: asks `next` what to do, does that one thing, records what happened, until the run is done.
+//! The loop: asks `next` what to do, does it, records what happened, until the run is done.
 
 use super::ask::Asking;
 use super::changes;
@@ -13,7 +13,7 @@ use crate::base::outcome::{Outcome, Verdict};
 use crate::journal::JournalError;
 use std::collections::BTreeSet;
 
-/// Runs to the end, from wherever the record stands.
+/// Runs to the end, from the recorded state.
 pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result<Outcome, JournalError> {
     let mut turn = Turn {
         asking: Asking::new(deps),
@@ -40,10 +40,10 @@ pub async fn run(deps: &Deps, ledger: &mut Ledger, mut ground: Ground) -> Result
     }
 }
 
-/// What lasts from one turn to the next and is in no record.
+/// Data that lasts from one turn to the next and is not recorded.
 struct Turn {
     asking: Asking,
-    /// Calls of the last reply whose arguments hold a secret; the record has them redacted.
+    /// Calls of the last reply whose arguments hold a secret; in the record they are redacted.
     secret: BTreeSet<CallId>,
 }
 
@@ -60,7 +60,7 @@ impl Turn {
             Next::Prompt(why) => effects::tell(deps, ledger, why),
             Next::Ask => {
                 let asked = self.asking.ask(deps, ledger).await;
-                // Found out beside the first request; a run that cannot have its sandbox goes no further.
+                // Determined while the first request is under way; a run that cannot have its sandbox stops here.
                 ground.confine(deps, ledger).await?;
                 self.secret = asked?;
                 Ok(())

@@ -1,27 +1,27 @@
-//! Whether a model goes round in circles: turns that repeat, alone or as a short cycle, and replies that echo themselves.
-//! Pure. A turn counts with its results, so that a test run again after an edit, or output that has grown, is no repeat.
+//! Detects a model that is stuck: turns that repeat, alone or as a short cycle, and replies that repeat themselves.
+//! Pure. A turn includes its results, so a test run again after an edit, or output that has grown, is no repeat.
 
 use std::collections::VecDeque;
 
-/// The longest cycle of turns that is noticed: A, A, A …; A, B, A, B …; A, B, C, A, B, C ….
+/// The longest cycle of turns that is detected: A, A, A …; A, B, A, B …; A, B, C, A, B, C ….
 const CYCLE: usize = 3;
-/// The longest passage that is looked for, in bytes.
+/// The longest repeated passage that is detected, in bytes.
 const PERIOD: usize = 400;
 /// How often in a row a passage must stand at the end of a reply.
 const TIMES: usize = 12;
-/// The shortest text that such repetition is looked for in; a table or a progress bar stays below it.
+/// Shortest reply, in bytes, that is searched for repetition; tables and progress bars are usually shorter.
 const LENGTH: usize = 1_200;
 
-/// The last turns, each as one text for its calls and results.
+/// The last turns, each as one text of its calls and results.
 #[derive(Clone, Debug, Default)]
 pub struct Sameness {
     last: VecDeque<String>,
-    /// For cycles of one, two, … turns: how many turns in a row were as one cycle before.
+    /// For cycles of one, two, … turns: how many turns in a row equal the turn one cycle before.
     runs: [u32; CYCLE],
 }
 
 impl Sameness {
-    /// Takes in a turn; gives how often in a row the same turn or cycle has been made, 1 for something new.
+    /// Adds a turn. Returns how often in a row the same turn or cycle was made; 1 for a new one.
     pub fn note(&mut self, turn: &str) -> u32 {
         let mut most = 0;
         for (n, run) in self.runs.iter_mut().enumerate() {
@@ -41,7 +41,7 @@ impl Sameness {
     }
 }
 
-/// Whether the text ends in one passage, many times over.
+/// Whether the text ends with one passage repeated many times.
 pub fn echoes(text: &str) -> bool {
     let bytes = text.trim_end().as_bytes();
     if bytes.len() < LENGTH {
@@ -53,7 +53,7 @@ pub fn echoes(text: &str) -> bool {
             return false;
         };
         let same = |pair: (&u8, &u8)| pair.0 == pair.1;
-        // A row of one sign is a ruler, not an echo.
+        // A row of one to three different characters is a ruler or a table border.
         let plain = tail.iter().collect::<std::collections::BTreeSet<_>>().len() < 4;
         !plain && tail.iter().zip(&tail[period..]).all(same)
     })

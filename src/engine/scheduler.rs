@@ -1,4 +1,5 @@
-//! The calls of one reply: look up → validate → prepare → rule → run in waves. Records each step; runs nothing that was not ruled.
+//! Processes the calls of one reply: look up, validate, prepare, rule, run in waves. Records each step; nothing runs
+//! without a ruling.
 
 use super::denial;
 use super::deps::Deps;
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Read-only calls that run side by side at most.
+/// Upper limit for read-only calls that run in parallel.
 pub const WAVE: usize = 8;
 
 /// A call that may run now.
@@ -33,16 +34,16 @@ struct Ready {
     bounds: Bounds,
 }
 
-/// What became of a call before it could run.
+/// The state of a call after its ruling.
 enum Ruled {
     Ready(Box<Ready>),
-    /// It has its answer already: an error or a denial.
+    /// It has its result already: an error or a denial.
     Settled,
-    /// It waits for a reviewer, a limit was reached, or its denial ends the run: nothing after it may run.
+    /// It waits for a reviewer, a limit was reached, or its denial ends the run: no later call may run.
     Barrier,
 }
 
-/// Settles the first wave of these calls, which are all that are open, in order.
+/// Settles the first wave of these open calls, which are in the order of the reply.
 pub async fn settle(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -146,7 +147,7 @@ async fn rule(
             Err(why) => ruling = modify::failed(ruling, &why),
         }
     }
-    // What a rewriting rule says of its own result is that it is allowed: it grants nothing by itself.
+    // `Modify` after the rewriting means allowed: a `modify` rule applies only to calls that an allow rule covers.
     if ruling.decision == Decision::Modify {
         ruling.decision = Decision::Allow;
     }
@@ -275,7 +276,7 @@ async fn run(deps: &Deps, ledger: &mut Ledger, ground: &mut Ground, wave: Vec<Re
     Ok(ledger.sync_behind()?)
 }
 
-/// Runs one call; a tool that does not heed the end of its time is left behind.
+/// Runs one call. A tool that does not return soon after its cancellation is abandoned.
 async fn one(prepared: Prepared, context: ToolContext) -> Result<ToolOutput, ToolError> {
     let deadline = context.deadline + std::time::Duration::from_secs(2);
     let cancel = context.cancel.clone();
@@ -291,7 +292,7 @@ async fn one(prepared: Prepared, context: ToolContext) -> Result<ToolOutput, Too
     }
 }
 
-/// A moment after the cancellation, so that a tool can end its children first.
+/// Waits a moment after the cancellation, so that a tool can end its child processes first.
 async fn cancelled_for_long(cancel: &tokio_util::sync::CancellationToken) {
     cancel.cancelled().await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;

@@ -1,4 +1,4 @@
-//! The state of a run, folded from its events. Only `apply` changes it; `next` (in `next.rs`) reads it. Pure.
+//! The state of a run, folded from its events. Pure; only `apply` changes it, and `next` (in `next.rs`) reads it.
 
 mod calls;
 mod changes;
@@ -19,23 +19,23 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a run stands between two events.
+/// The point that a run has reached between two events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the first step or between two.
+    /// Before the first step or between two steps.
     #[default]
     Between,
-    /// A step began; its command, or the check whether it is green already, comes next.
+    /// A step began; its command, or the check whether it passes already, comes next.
     Opened,
-    /// An attempt began; the model has not been told yet.
+    /// An attempt began; the model has not received its prompt yet.
     Prompting,
-    /// The model is to be asked.
+    /// The next action is a request to the model.
     Asking,
-    /// Calls of the last reply are not all settled.
+    /// Not all calls of the last reply are settled.
     Calling,
-    /// The last reply asked for no call.
+    /// The last reply contained no call.
     Answered,
-    /// A plain command has ended.
+    /// The command of a `run` step has ended.
     Ran,
 }
 
@@ -44,23 +44,23 @@ pub enum Phase {
 pub struct CallRecord {
     pub call: ToolCall,
     pub state: CallState,
-    /// The canonical tool name, once ruled.
+    /// The canonical tool name, known once ruled.
     pub tool: Option<String>,
     pub read_only: bool,
-    /// Whether it may change the tree, once ruled.
+    /// Whether the call may change the tree, known once ruled.
     pub may_write: bool,
-    /// A reviewer said yes.
+    /// A reviewer approved the call.
     pub approved: bool,
-    /// A reviewer said no: it gets that as its answer and never runs.
+    /// A reviewer refused the call: the model receives the refusal, and the call never runs.
     pub refused: bool,
-    /// The arguments after a `modify` rule.
+    /// The arguments after a `modify` rule rewrote them.
     pub modified: Option<Value>,
     pub output: Option<ToolOutput>,
-    /// The program that was denied at its exec.
+    /// The program that was denied at its `execve`.
     pub exec_denied: Option<ExecDenial>,
 }
 
-/// A denied call, for the verdict.
+/// A denied call, kept for the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     pub call: CallId,
@@ -68,7 +68,7 @@ pub struct Denial {
     pub code: String,
     pub reason: String,
     pub rule: Option<String>,
-    /// Whether it would only have read.
+    /// Whether the call only reads.
     pub read: bool,
 }
 
@@ -77,91 +77,91 @@ pub struct Denial {
 pub struct ApprovedFailure {
     pub call: CallId,
     pub tool: String,
-    /// SHA-256 of tool and arguments: the same call that works later takes the failure back.
+    /// SHA-256 of tool and arguments; if the same call succeeds later, the failure is cleared.
     pub digest: String,
-    /// How it ended, for people.
+    /// How the call ended, for people.
     pub how: String,
 }
 
-/// All that decides what comes next.
+/// Everything that decides what comes next.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub started: Option<Box<RunStarted>>,
     pub phase: Phase,
-    /// Index of the step that runs or comes next.
+    /// Index of the current or next step.
     pub step: usize,
-    /// Attempt of the step, from 1; 0 while it is looked at whether it is green already.
+    /// Attempt of the step, from 1; 0 during the check whether the step passes already.
     pub attempt: u32,
     pub history: Vec<Message>,
-    /// Bytes that the history counts for.
+    /// Bytes that the history is counted as.
     pub bytes: u64,
-    /// Where in the history the task of the step stands.
+    /// Index of the step's task in the history.
     pub task_at: Option<usize>,
-    /// What the service told of the last request.
+    /// Token count that the service reported for the last request.
     pub reported: Option<Reported>,
-    /// Tokens that the model's window holds, as far as known.
+    /// Context window of the model in tokens, as far as known.
     pub window: Option<u64>,
-    /// Requests in a row that were too long for the model.
+    /// Requests in a row that the service refused as too long.
     pub overflows: u32,
-    /// Counts rewritings of the history.
+    /// Number of times that the history was rewritten.
     pub epoch: u64,
-    /// The calls of the last reply in the order asked.
+    /// The calls of the last reply, in its order.
     pub calls: IndexMap<CallId, CallRecord>,
-    /// Calls asked for so far in the run; the next id is one more.
+    /// Calls so far in the run; the next call id is one more.
     pub calls_asked: u64,
     pub spent: Spent,
     pub step_spent: Spent,
-    /// The last reply's text and how it ended.
+    /// Text of the last reply and how it ended.
     pub answer: String,
     pub stop: Option<Stop>,
-    /// The last judgement of the answer: errors, empty when it fits.
+    /// Schema errors of the last answer; empty if it is valid.
     pub judged: Option<Vec<String>>,
     pub repairs: u32,
     pub nudged: bool,
-    /// What the model's replies say beside their answer.
+    /// Properties of the model's replies other than the answer.
     pub replies: replies::Replies,
-    /// Names and aliases of the tools that the model was told of.
+    /// Names and aliases of the tools that were declared to the model.
     pub tools: BTreeSet<String>,
-    /// The task of the step, to be told again at the beginning of a fresh attempt.
+    /// The task of the step, repeated at the start of a fresh attempt.
     pub fresh: Option<Message>,
-    /// Warnings that are made once a run and have been made.
+    /// Codes of warnings that are made once per run and have been made.
     pub warned: BTreeSet<String>,
     pub outputs: BTreeMap<String, String>,
-    /// What MCP servers gave as prompts of steps.
+    /// Prompts that MCP servers supplied for steps.
     pub prompts: Vec<GivenPrompt>,
     pub results: Vec<(StepId, StepResult)>,
-    /// Checks of this attempt so far.
+    /// Results of the checks of this attempt so far.
     pub checks: Vec<CheckResult>,
     pub ran: Option<(crate::base::call::ExitInfo, String)>,
     pub denials: Vec<Denial>,
-    /// Calls that a reviewer approved and that failed, with no checks since that passed.
+    /// Approved calls that failed, and no step's checks have passed since.
     pub approved_failures: Vec<ApprovedFailure>,
-    /// Uses of rules with `times`.
+    /// Number of uses of each rule with `times`.
     pub uses: BTreeMap<String, u64>,
     pub baseline: Option<String>,
-    /// The tree when the step began, as far as known.
+    /// The tree when the step began, if known.
     pub step_tree: Option<String>,
     pub patch: Option<PatchTaken>,
     /// Files that edit tools changed, relative to the workspace.
     pub edited: BTreeSet<String>,
-    /// Whether something ran since the tree was looked at last that may have changed it.
+    /// Whether something that may have changed the tree ran since the last measurement.
     pub touched: bool,
-    /// Whose it is what changed since then.
+    /// Who made the changes since the last measurement.
     pub author: Option<Author>,
-    /// Changes that could not be put back.
+    /// Paths whose changes could not be put back.
     pub not_put_back: Vec<String>,
-    /// Changes of the author's own commands that end the run: what a deny rule closes, and what could not be undone.
+    /// Changes of the author's own commands that end the run: denied ones, and those that could not be undone.
     pub refused_commands: Vec<(StepId, Undone)>,
-    /// Whether checks ran since then: what changed meanwhile is theirs.
+    /// Whether checks ran since the last measurement; changes made meanwhile are attributed to them.
     pub littered: bool,
-    /// How often in a row the same calls gave the same results.
+    /// How often in a row the same calls had the same results.
     pub repeats: u32,
     sameness: Sameness,
-    /// Replies in a row that say the same over and over.
+    /// Replies in a row that only repeat themselves.
     pub echoes: u32,
-    /// Turns since the tree was last seen to change, in this step.
+    /// Turns of this step since the tree last changed.
     pub idle: u64,
-    /// Whether the model was told that it changes nothing.
+    /// Whether the model was warned that it changes nothing.
     pub idle_told: bool,
     pub confined: Option<String>,
     pub outcome: Option<Outcome>,
@@ -177,7 +177,7 @@ impl State {
         state
     }
 
-    /// Takes in one event. Total: an event that does not fit changes nothing it should not.
+    /// Applies one event. Accepts every event: one that does not fit the state changes nothing that it should not.
     pub fn apply(&mut self, event: &EventKind) {
         match event {
             EventKind::RunStarted(started) => self.started = Some(started.clone()),
@@ -193,7 +193,7 @@ impl State {
                 self.phase = Phase::Ran;
             }
             EventKind::AttemptStarted { n, fresh, .. } => {
-                // The checks of the attempt before stay until the model was told of them.
+                // The checks of the previous attempt are kept until the model has received their results.
                 self.attempt = *n;
                 self.phase = Phase::Prompting;
                 let tree = self.own_tree().map(str::to_owned);
@@ -225,7 +225,7 @@ impl State {
                 ..
             } => {
                 self.compacted(history, *keep_from, overflow.is_some());
-                // What the service says of itself goes before what was known of it.
+                // The window that the service reports replaces an earlier value.
                 self.window = window.or(self.window);
                 if let Some(summary) = summary {
                     self.charge(&summary.reply, summary.cost_micros);
@@ -240,7 +240,7 @@ impl State {
                 self.touched = false;
                 self.littered = false;
                 self.author = None;
-                // What is still as it must not be stands in the new list, and is tried again.
+                // Files that still have a denied change are in the new list, and restoring them is tried again.
                 self.not_put_back.clear();
             }
             EventKind::PutBack(done) => self.put_back(done),
@@ -292,7 +292,7 @@ impl State {
     fn compacted(&mut self, history: &[Message], keep_from: usize, overflowed: bool) {
         let keep_from = keep_from.min(self.history.len());
         let kept = self.history.split_off(keep_from);
-        // Shrunk messages stand one for one; a summary stands for all.
+        // Shrinking keeps the number of messages; a summary replaces all the older ones.
         self.task_at = self.task_at.map(|at| match at < keep_from {
             true if history.len() == keep_from => at,
             true => 0,
@@ -319,7 +319,8 @@ impl State {
         }
     }
 
-    /// Leaves out of the history what was said since the step's task; the task is told again with what the checks found.
+    /// Removes from the history everything since the step's task; the task is repeated together with the results of the
+    /// checks.
     fn forget_attempt(&mut self) {
         let Some(at) = self.task_at.take().filter(|at| *at < self.history.len()) else {
             return;
@@ -390,7 +391,7 @@ impl State {
             })
             .collect();
         self.calls_asked += self.calls.len() as u64;
-        // Services refuse a message of nothing, and some templates two messages of the user in a row.
+        // Services reject an empty message, and some chat templates two user messages in a row.
         let parts = match self.replies.is_empty {
             true => vec![Part::text(replies::NOTHING)],
             false => reply.parts.clone(),
@@ -419,7 +420,7 @@ impl State {
         self.phase = Phase::Between;
     }
 
-    /// The tree as it was looked at last: the patch's, else the baseline's.
+    /// Id of the tree at the last measurement, or of the baseline.
     pub fn tree(&self) -> Option<&str> {
         self.patch
             .as_ref()
@@ -427,7 +428,7 @@ impl State {
             .or(self.baseline.as_deref())
     }
 
-    /// The same without what checks left behind.
+    /// As [`State::tree`], without the changes that checks left behind.
     pub fn own_tree(&self) -> Option<&str> {
         self.patch
             .as_ref()
@@ -435,24 +436,25 @@ impl State {
             .or(self.baseline.as_deref())
     }
 
-    /// Whether the tree may be another than when it was looked at last.
+    /// Whether the tree may have changed since the last measurement.
     pub fn stale(&self) -> bool {
         self.touched || self.littered
     }
 
-    /// Whether the run changed something, as far as was looked. Without a baseline nothing ever ran.
+    /// Whether the run has changed files, as of the last measurement. Without a baseline nothing that could change a
+    /// file has run.
     pub fn changed(&self) -> bool {
         self.patch.as_ref().is_some_and(|patch| patch.blob.is_some())
     }
 
-    /// The id of the step that runs.
+    /// Id of the current step.
     pub fn step_id(&self, plan: &Plan) -> StepId {
         plan.steps
             .get(self.step)
             .map_or_else(|| StepId::from("end"), |step| step.id.clone())
     }
 
-    /// Whether a step was green before the model was asked, which ends the run.
+    /// Whether the checks of a step passed before the model was asked, which ends the run.
     pub fn was_green(&self) -> bool {
         self.results
             .iter()

@@ -1,4 +1,4 @@
-//! How a run ends whose steps are done or whose calls were denied: from the strictest reason to the mildest. Pure.
+//! Determines the outcome of a run whose steps are done or whose calls were denied; the strictest reason wins. Pure.
 
 use super::next::Next;
 use super::state::{Denial, State};
@@ -7,7 +7,8 @@ use crate::base::outcome::{Outcome, StepResult, StepStatus, Verdict};
 use crate::recipe::Plan;
 use crate::recipe::plan::{Expect, OnDeny};
 
-/// The end that a denial brings at once: a secret that would have gone out, a change that could not be undone, or `on_deny: stop`.
+/// The outcome if a denial ends the run at once: a secret would have left the run, a change could not be undone, or
+/// `on_deny: stop`.
 pub fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
     let ending = |denial: &&Denial| denial.code == "secret_hit" || denial.code == NOT_RESTORED;
     let secret = state.denials.iter().find(ending);
@@ -25,8 +26,8 @@ pub fn denied_end(state: &State, plan: &Plan) -> Option<Outcome> {
     Some(Outcome::new(Verdict::Denied, reason, message))
 }
 
-/// The end that a change brings which no tool was allowed to make: one that a deny rule or a protected path speaks against, and
-/// one that could not be put back.
+/// The outcome if a change that no tool was allowed to make ends the run: it violates a deny rule or a protected path,
+/// or could not be put back.
 pub fn refused_end(state: &State) -> Option<Outcome> {
     if !state.not_put_back.is_empty() {
         let message = format!(
@@ -64,10 +65,10 @@ pub fn refused_end(state: &State) -> Option<Outcome> {
     Some(Outcome::new(Verdict::Denied, first.code.clone(), message))
 }
 
-/// How many files a sentence names.
+/// Upper limit for the file names in one sentence.
 const NAMED: usize = 8;
 
-/// The first of these names, and how many more there are.
+/// The first of these names, and the number of further ones.
 pub fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
     let first = all.get(..NAMED).unwrap_or(&all).join(", ");
@@ -77,7 +78,7 @@ pub fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The step that failed.
+/// The first step that failed.
 pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
     let failed = state
         .results
@@ -86,7 +87,7 @@ pub fn failed_step(state: &State) -> Option<(&str, &StepResult)> {
     failed.map(|(step, result)| (step.as_str(), result))
 }
 
-/// The end of a run whose steps are done: from the strictest reason to the mildest.
+/// Ends a run whose steps are done; the strictest reason wins. If the tree may have changed, it is measured first.
 pub fn finish(state: &State, plan: &Plan) -> Next {
     if state.stale() {
         return Next::Measure;
@@ -160,7 +161,7 @@ mod tests {
             undone: vec![undone],
             omitted: 0,
         });
-        // A run that is resumed knows it all the same.
+        // Resuming the run does not clear it.
         state.apply(&EventKind::Resumed {
             by: "t".to_owned(),
             model: "m".to_owned(),

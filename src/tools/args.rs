@@ -1,4 +1,4 @@
-//! Arguments of built-in tools: older names to current ones, typed access, paths to places. Judges no permission.
+//! Arguments of built-in tools: older parameter names, typed access, and resolution of paths.
 
 use super::ToolError;
 use crate::base::access::{Found, Place};
@@ -9,7 +9,8 @@ use crate::workspace::root::{is_deceptive, join, printable};
 use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
-/// `(tool, older name, current name)`: names that mean the same today. `""` stands for every tool that has the current name.
+/// `(tool, older name, current name)`: names with the same meaning. `""` stands for every tool that has the current
+/// name.
 const RENAMED: [(&str, &str, &str); 13] = [
     ("", "absolute_path", "file_path"),
     ("list_directory", "path", "dir_path"),
@@ -26,10 +27,10 @@ const RENAMED: [(&str, &str, &str); 13] = [
     ("read_mcp_resource", "serverName", "server"),
 ];
 
-/// Files looked at for one of the same name.
+/// Upper limit for the files that are searched for one with the same name.
 const MAX_LOOK: usize = 50_000;
 
-/// The arguments of a built-in tool under their current names. `null` means: not given.
+/// The arguments of a built-in tool under their current names. `null` counts as absent.
 pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
     let known = |name: &str| {
         spec.parameters
@@ -62,7 +63,7 @@ pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String,
     Ok(now)
 }
 
-/// `offset` (lines before the first one) and `limit` (lines) become `start_line` and `end_line`.
+/// Converts `offset` (lines before the first one) and `limit` (lines) to `start_line` and `end_line`.
 fn lines_from_offset(args: &mut Map<String, Value>) -> Result<(), ToolError> {
     let offset = args.remove("offset");
     let limit = args.remove("limit");
@@ -89,7 +90,7 @@ fn lines_from_offset(args: &mut Map<String, Value>) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// A bad argument, as the model is told it.
+/// The error for a bad argument, as the model receives it.
 pub fn invalid(message: impl Into<String>) -> ToolError {
     ToolError::model("invalid_tool_params", message)
 }
@@ -97,12 +98,12 @@ pub fn invalid(message: impl Into<String>) -> ToolError {
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let number = value.as_f64()?;
-        // Some models write 3.0; the schema calls that an integer. What is too great for any file means its end.
+        // Some models write 3.0, which JSON Schema accepts as an integer. A number larger than any file means its end.
         (number.fract() == 0.0 && number >= 0.0).then_some(number.min(9e15) as u64)
     })
 }
 
-/// Checked arguments.
+/// Arguments that passed the schema.
 #[derive(Clone, Copy)]
 pub struct Args<'a>(&'a Map<String, Value>);
 
@@ -114,28 +115,28 @@ impl<'a> Args<'a> {
             .ok_or_else(|| invalid("the arguments must be a JSON object"))
     }
 
-    /// A text that must be there.
+    /// A required string.
     pub fn text(self, name: &str) -> Result<&'a str, ToolError> {
         self.optional(name)
             .ok_or_else(|| invalid(format!("`{name}` is missing or not a string")))
     }
 
-    /// A text that may be there.
+    /// An optional string.
     pub fn optional(self, name: &str) -> Option<&'a str> {
         self.0.get(name).and_then(Value::as_str)
     }
 
-    /// A whole number that may be there.
+    /// An optional integer.
     pub fn number(self, name: &str) -> Option<u64> {
         self.0.get(name).and_then(whole)
     }
 
-    /// A switch with its default.
+    /// A boolean with its default.
     pub fn flag(self, name: &str, default: bool) -> bool {
         self.0.get(name).and_then(Value::as_bool).unwrap_or(default)
     }
 
-    /// A list of texts; empty when it is not there.
+    /// A list of strings; empty if absent.
     pub fn list(self, name: &str) -> Vec<&'a str> {
         self.value(name)
             .and_then(Value::as_array)
@@ -143,12 +144,12 @@ impl<'a> Args<'a> {
             .unwrap_or_default()
     }
 
-    /// Anything.
+    /// An optional value of any type.
     pub fn value(self, name: &str) -> Option<&'a Value> {
         self.0.get(name)
     }
 
-    /// The place of a path that must be there.
+    /// The place of a required path.
     pub fn place(self, name: &str, workspace: &Workspace) -> Result<Place, ToolError> {
         let path = self.text(name)?;
         if path.trim().is_empty() {
@@ -157,7 +158,7 @@ impl<'a> Args<'a> {
         Ok(place(path, workspace))
     }
 
-    /// The place of a directory; the root when it is not given.
+    /// The place of a directory; the root if absent.
     pub fn dir(self, name: &str, workspace: &Workspace) -> Place {
         match self.optional(name).map(str::trim) {
             None | Some("") => workspace.locate("."),
@@ -166,7 +167,8 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The place of a path as models write it: a leading `@` of a prompt reference is dropped unless it is part of a name.
+/// The place of a path as models write it: a leading `@`, copied from a prompt reference, is dropped unless it is part
+/// of a file's name.
 pub fn place(path: &str, workspace: &Workspace) -> Place {
     let plain = workspace.locate(path);
     match path.strip_prefix('@') {
@@ -182,7 +184,7 @@ pub fn place(path: &str, workspace: &Workspace) -> Place {
     }
 }
 
-/// Refuses a new file whose name people or programs would misread: control or direction-changing characters, or a
+/// Refuses a new file whose name people or programs could misread: control characters, bidirectional controls, or a
 /// leading dash.
 pub fn check_new_name(place: &Place) -> Result<(), ToolError> {
     let bad = |name: &str| name.starts_with('-') || name.chars().any(is_deceptive);
@@ -195,7 +197,7 @@ pub fn check_new_name(place: &Place) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// How a place is named to the model: relative where it lies inside, else as it was asked for.
+/// The path in messages to the model: relative if it is inside the root, else as the model wrote it.
 pub fn shown(place: &Place) -> &str {
     match (place.inside, place.path.as_str()) {
         (true, "") => ".",
@@ -204,7 +206,7 @@ pub fn shown(place: &Place) -> &str {
     }
 }
 
-/// A failure of the tree as the model is told it. A full disk ends the run.
+/// Converts a file error to an error for the model. A full disk ends the run instead.
 pub fn failed(doing: &str, place: &Place, error: FsError, workspace: &Workspace) -> ToolError {
     let name = shown(place);
     let kind = match &error {
@@ -223,7 +225,7 @@ pub fn failed(doing: &str, place: &Place, error: FsError, workspace: &Workspace)
     ToolError::model(kind, format!("cannot {doing} {name}: {error}"))
 }
 
-/// `file_not_found` with the names beside it that look like it, or files of this name elsewhere.
+/// The `file_not_found` error, with similar names in the same directory, or files of the same name elsewhere.
 pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
     let name = printable(shown(place));
     let mut hint = String::new();
@@ -244,7 +246,7 @@ pub fn missing(place: &Place, workspace: &Workspace) -> ToolError {
     }
     let asked = place.asked.trim_end_matches('/');
     let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    // Only a link, or `..` and `.`, change the last name of a path.
+    // The last component of a path can only change through a link, or through `.` and `..`.
     let message = match place.inside && !asked.ends_with('.') && last(asked) != last(&place.path) {
         true => format!("{} is a link to {name}, which does not exist{hint}", printable(asked)),
         false => format!("{name} does not exist{hint}"),
@@ -263,10 +265,10 @@ fn same_names(place: &Place, workspace: &Workspace) -> Vec<String> {
         .collect()
 }
 
-/// Names told of what the tree has.
+/// Upper limit for the suggested names.
 const MAX_NAMES: usize = 12;
 
-/// Files anywhere whose names are like the one asked for, or, where there are none, what the tree has at its top: a made-up path
+/// Files with a similar name anywhere in the tree or, if there are none, the entries at its top, so that a made-up path
 /// (`path/to/file.txt`) is answered with real ones.
 fn near_files(place: &Place, workspace: &Workspace) -> String {
     let name = place.path.rsplit('/').next().unwrap_or_default().to_lowercase();

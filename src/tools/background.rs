@@ -1,4 +1,4 @@
-//! `list_background_processes` and `read_background_output`: what became of commands in the background. Starts none.
+//! The tools `list_background_processes` and `read_background_output`: report on commands that run in the background.
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names};
@@ -14,13 +14,13 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Lines read when the call does not say how many.
+/// Default number of lines to read.
 const LINES: u64 = 100;
 
-/// Bytes of output in one answer.
+/// Upper limit in bytes for the output in one result.
 const BYTES: usize = 32 << 10;
 
-/// The tool that lists.
+/// Defines `list_background_processes`.
 pub fn list_tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -42,7 +42,7 @@ pub fn list_tool() -> Builtin {
     )
 }
 
-/// The tool that reads.
+/// Defines `read_background_output`.
 pub fn read_tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -65,7 +65,7 @@ pub fn read_tool() -> Builtin {
     )
 }
 
-/// Models write the name of a process as a number as often as not.
+/// Also accepts a number, because models often write the name of a process as one.
 fn either_number((name, mut schema): (&'static str, Value)) -> (&'static str, Value) {
     if name == "pid" {
         schema["type"] = serde_json::json!(["string", "integer"]);
@@ -167,7 +167,7 @@ fn state(job: &JobState) -> String {
     }
 }
 
-/// What a person would want to know after the output.
+/// Lines about the state of the process, for the end of the result.
 fn standing(job: &JobState) -> Vec<String> {
     match &job.end {
         None => vec![format!("[{} is running]", job.name())],
@@ -194,7 +194,7 @@ fn standing(job: &JobState) -> Vec<String> {
     }
 }
 
-/// What the model is told of a command that has just been started.
+/// The result of a command that has just been started in the background.
 pub(super) fn started(job: &JobState) -> ToolOutput {
     let (text, _) = last_lines(job, LINES);
     let mut lines = Vec::new();

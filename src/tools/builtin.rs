@@ -1,4 +1,4 @@
-//! A tool of our own as data: its description and one function. Knows no single tool.
+//! A built-in tool as data: its description and one function.
 
 use super::args::Args;
 use super::{Prepared, Tool, ToolContext, ToolError, Work, results};
@@ -15,7 +15,7 @@ pub struct Builtin {
     prepare: Prepare,
 }
 
-/// How a tool is called by people, by models today, and by models before.
+/// The names of a tool: for people, for models, and older ones (aliases).
 pub struct Names {
     pub name: &'static str,
     pub display: &'static str,
@@ -23,7 +23,7 @@ pub struct Names {
 }
 
 impl Builtin {
-    /// A tool from its names, what the model is told, its parameters (see `schema::object`) and its function.
+    /// Builds a tool from its names, its description, its parameters (see `schema::object`) and its function.
     pub fn new(names: &Names, kind: Kind, description: &str, parameters: Value, prepare: Prepare) -> Self {
         Self {
             spec: ToolSpec {
@@ -50,8 +50,8 @@ impl Tool for Builtin {
     }
 }
 
-/// The work of a tool that waits for the disk: runs beside the loop, so that reads of one wave overlap. A result that is
-/// too long for the model is cut and kept (`results::fit`).
+/// Runs blocking file access on its own thread, so that the reads of one wave overlap. A result that is too long for
+/// the model is cut and kept (`results::fit`).
 pub fn blocking(work: impl FnOnce(&ToolContext) -> Result<ToolOutput, ToolError> + Send + 'static) -> Work {
     Box::new(move |context| {
         Box::pin(async move {

@@ -1,11 +1,11 @@
-//! The tables under `fixtures/tools`: a tree, calls, and the very text that the model reads.
+//! Runs the tables in `fixtures/tools`: a tree, calls, and the exact text that the model receives.
 
 use super::testing::Bench;
 use serde_json::Value;
 
-/// Runs every case of a table. A case has `tree` (path to text, or `{bytes: [..]}`), `links`, `unreadable` (endings of
-/// paths), and `calls`, each with `tool`, `args` and one of `told` (the whole text) or `has` (parts of it), and `after`
-/// (path to the text that must be there then).
+/// Runs every case of a table. A case has `tree` (path to text, or `{bytes: [..]}`), `links`, `unreadable` (path
+/// suffixes), and `calls`, each with `tool`, `args` and one of `told` (the whole text) or `has` (parts of it), and
+/// `after` (path to the text expected afterwards).
 fn table(text: &str) {
     let cases: Value = serde_saphyr::from_str(text).unwrap();
     for (name, case) in cases.as_object().unwrap() {

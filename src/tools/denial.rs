@@ -1,14 +1,14 @@
-//! What a model reads when a program was denied at its exec. Decides nothing.
+//! The text that the model receives when a program was denied at its `execve`.
 
 use crate::base::call::ToolFailure;
 use crate::base::grant::{ExecDenial, JudgedExec};
 
-/// Programs that are told to have run before.
+/// Upper limit for the programs that are listed as run before.
 const MOST_TOLD: usize = 20;
-/// Characters of one program and its words.
+/// Upper limit in characters for one program with its arguments.
 const MOST_WORDS: usize = 500;
 
-/// The denial as the failure of a call.
+/// The denial as a failed call.
 pub(super) fn failure(denied: &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> ToolFailure {
     ToolFailure {
         kind: format!("denied:{}", denied.1.code),
@@ -16,7 +16,8 @@ pub(super) fn failure(denied: &(JudgedExec, ExecDenial), execs: &[JudgedExec], o
     }
 }
 
-/// Rule, program, directory, what had run before, and what to write instead. `execs` are all that were judged, in order.
+/// Rule, program, directory, the programs that ran before, and what to write instead. `execs`: all judged programs, in
+/// order.
 pub(super) fn told((exec, denial): &(JudgedExec, ExecDenial), execs: &[JudgedExec], omitted: u64) -> String {
     let rule = denial
         .rule
@@ -55,7 +56,7 @@ fn before(execs: &[JudgedExec], omitted: u64) -> String {
     format!("Before it had run: {}{more}.", told.join(", "))
 }
 
-/// A program by its file and its words, which cannot forge a line.
+/// A program with its arguments, escaped so that it cannot forge a line.
 fn line(exec: &JudgedExec) -> String {
     let mut text = exec.path.clone();
     for word in exec.argv.iter().skip(1) {
@@ -72,7 +73,7 @@ fn line(exec: &JudgedExec) -> String {
     }
 }
 
-/// A word as it would be typed.
+/// An argument as it would be typed in a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,22 +1,22 @@
-//! The diff of one file, as people and models read it. The patch of a run is made by git, not here.
+//! The diff of one file, for people and models. (Git makes the patch of a run.)
 
 use crate::base::call::FileDiff;
 use similar::{Algorithm, ChangeTag, TextDiff};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Texts over this many bytes are not carried along with their diff.
+/// Texts above this many bytes are not included with their diff.
 const WHOLE_TEXT: usize = 256 * 1024;
-/// A longer diff is cut at a line.
+/// Upper limit in bytes for a diff; a longer one is cut at a line.
 const DIFF_TEXT: usize = 256 * 1024;
-/// After this the diff becomes coarser instead of smaller.
+/// Time limit for a minimal diff; after it, the diff becomes coarser.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Lines shown around a change.
+/// Context lines around a change.
 const CONTEXT: usize = 3;
-/// Longer lines are cut in what the model is shown.
+/// Upper limit in characters for a line that the model receives.
 const SHOWN_LINE: usize = 400;
 
-/// The change of one file. `original`: `None` for a new file. Line ends should be `\n` on both sides.
+/// The change of one file. `original`: `None` for a new file. Both texts should use `\n` as line end.
 pub fn file_diff(path: &str, original: Option<&str>, new: &str) -> FileDiff {
     let before = original.unwrap_or_default();
     let diff = line_diff(before, new);
@@ -37,8 +37,8 @@ pub fn file_diff(path: &str, original: Option<&str>, new: &str) -> FileDiff {
     }
 }
 
-/// The lines of `new` that a change touched, with two lines around, each as `  12: text`, `+ 12: text`;
-/// at most `limit` lines, with a note for the rest.
+/// The lines of `new` that changed, with two lines of context, each as `  12: text` or `+ 12: text`; at most `limit`
+/// lines, with a note about the rest.
 pub fn changed_lines(before: &str, new: &str, limit: usize) -> String {
     let diff = line_diff(before, new);
     let mut shown = Vec::new();
@@ -87,7 +87,7 @@ fn cut(mut diff: String) -> String {
     diff
 }
 
-/// `line`, or its beginning with a note.
+/// The line, or its beginning with a note.
 pub(crate) fn shorten(line: &str) -> String {
     if line.len() <= SHOWN_LINE {
         return line.to_owned();

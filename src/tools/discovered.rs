@@ -1,4 +1,4 @@
-//! Tools that a command of the recipe's author lists, and another one carries out. Judges nothing.
+//! Tools that a discovery command of the recipe lists and a call command runs.
 
 use super::schema_dialect::plain;
 use super::words::words;
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of one output of either command.
+/// Upper limit in bytes for one output of either command.
 const MOST: usize = 10 << 20;
-/// Tools that one command may offer.
+/// Upper limit for the tools that one command may list.
 const MOST_TOOLS: usize = 1_000;
-/// Characters of a description that the model is told.
+/// Upper limit in characters for a description.
 pub(super) const DESCRIPTION: usize = 8_000;
-/// How long a discovery may take.
+/// Time limit of a discovery.
 const TIME: Duration = Duration::from_secs(60);
 
-/// The two commands, as the recipe writes them.
+/// The two command lines, as the recipe has them.
 #[derive(Clone, Debug)]
 pub struct Commands {
     pub list: String,
     pub call: String,
 }
 
-/// What a discovery is done with.
+/// The dependencies of a discovery.
 pub struct With<'a> {
     pub workspace: &'a Path,
     pub confinement: &'a Confinement,
@@ -40,17 +40,17 @@ pub struct With<'a> {
     pub deadline: Instant,
 }
 
-/// What was found: the tools, and what is to be told of it.
+/// The tools that were found, and warnings about them.
 #[derive(Default)]
 pub struct Discovered {
     pub tools: Vec<DiscoveredTool>,
     pub warnings: Vec<String>,
 }
 
-/// Runs the discovery command and reads what it lists.
+/// Runs the discovery command and parses its output.
 ///
 /// # Errors
-/// One sentence for the user: the run must not begin.
+/// A sentence for the user; the run must not begin.
 pub async fn discover(commands: &Commands, with: &With<'_>) -> Result<Discovered, String> {
     let list = words(&commands.list).map_err(|why| format!("the discovery command `{}`: {why}", commands.list))?;
     let call = words(&commands.call).map_err(|why| format!("the call command `{}`: {why}", commands.call))?;
@@ -67,7 +67,7 @@ pub async fn discover(commands: &Commands, with: &With<'_>) -> Result<Discovered
         keep: None,
         shown: MOST,
         redactor: Arc::clone(with.redactor),
-        // It lists tools; what they change is ruled when they are called.
+        // Listing tools changes nothing; the changes of their calls are ruled on separately.
         writes: crate::base::grant::Writes::Nothing,
         judge: None,
     };
@@ -116,7 +116,7 @@ fn said(finished: &Finished) -> String {
     }
 }
 
-/// A tool as it was listed.
+/// A listed tool.
 #[derive(Clone, Debug, PartialEq)]
 struct Declared {
     name: String,
@@ -124,7 +124,7 @@ struct Declared {
     parameters: Value,
 }
 
-/// Reads the listed tools: an array of declarations or of `{functionDeclarations: […]}`, or one such object.
+/// Parses the output: an array of declarations or of `{functionDeclarations: […]}`, or one such object.
 fn declarations(text: &str) -> Result<(Vec<Declared>, Vec<String>), String> {
     let value: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())?;
     let items = match value {
@@ -206,7 +206,7 @@ fn declared(value: &Value) -> Result<Option<Declared>, String> {
     }))
 }
 
-/// `text` of at most `most` characters.
+/// The first `most` characters of `text`.
 pub(super) fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -214,13 +214,13 @@ pub(super) fn short(text: &str, most: usize) -> String {
     }
 }
 
-/// One of them.
+/// A discovered tool.
 pub struct DiscoveredTool {
     spec: ToolSpec,
-    /// As the call command knows it.
+    /// The name that the call command expects.
     name: String,
     call: Arc<[String]>,
-    /// What the call command may read beside the run's own.
+    /// Additional paths that the call command may read.
     readable: Vec<PathBuf>,
 }
 
@@ -243,7 +243,7 @@ impl DiscoveredTool {
         }
     }
 
-    /// The same under its long name alone, where the short one is taken.
+    /// The same tool under its long name only, for when the short name is taken.
     pub fn renamed(mut self) -> Self {
         self.spec.name = long_name(&self.name);
         self.spec.display_name.clone_from(&self.spec.name);
@@ -342,7 +342,7 @@ async fn call(
     }
 }
 
-/// Everything that a failed command said.
+/// The complete output of a failed command.
 fn report(finished: &Finished) -> String {
     let shown = |text: &str| match text.trim_end() {
         "" => "(empty)".to_owned(),

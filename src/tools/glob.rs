@@ -1,4 +1,4 @@
-//! `glob`: the files whose paths fit a pattern. Reads no content.
+//! The tool `glob`: lists the files whose paths match a pattern.
 
 use super::args::{Args, invalid, missing, shown};
 use super::builtin::{Builtin, Names, blocking};
@@ -14,10 +14,10 @@ use crate::workspace::root::printable;
 use crate::workspace::walk::Filter;
 use std::sync::Arc;
 
-/// Paths shown.
+/// Upper limit for the listed paths.
 const MAX_PATHS: usize = 1_000;
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -135,7 +135,7 @@ fn fitting(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn
     workspace.files_like(pattern, filter, stop).files
 }
 
-/// What a wider search would find: deeper, or without ignore files.
+/// A hint about what a wider search would find: deeper, or without ignore files.
 fn wider(pattern: &Pattern, filter: Filter, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> String {
     if pattern.is_exact() {
         return String::new();

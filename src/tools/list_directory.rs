@@ -1,4 +1,4 @@
-//! `list_directory`: the names in one directory. Does not descend.
+//! The tool `list_directory`: lists the names in one directory.
 
 use super::args::{Args, failed, invalid, shown};
 use super::builtin::{Builtin, Names, blocking};
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Names shown.
+/// Upper limit for the names shown.
 const MAX_ENTRIES: usize = 2_000;
 
-/// Names looked at.
+/// Upper limit for the names read from the directory.
 const MAX_SCAN: usize = 100_000;
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -43,7 +43,7 @@ pub fn tool() -> Builtin {
     )
 }
 
-/// The schema of the switches for ignore files.
+/// The schema of the options for ignore files.
 pub fn filtering() -> Value {
     json!({
         "type": "object",
@@ -56,7 +56,7 @@ pub fn filtering() -> Value {
     })
 }
 
-/// The switches for ignore files as they were given, at the top or in `file_filtering_options`.
+/// The given options for ignore files, at the top level or in `file_filtering_options`.
 pub fn filter_of(args: &Args<'_>) -> Filter {
     let switch = |name: &str| {
         args.value("file_filtering_options")
@@ -128,7 +128,7 @@ fn render(place: &Place, entries: &[Entry], ignored: usize, rest: usize, workspa
     };
     for entry in entries {
         let label = printable(&entry.name);
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _infallible = match entry.kind {
             EntryKind::Dir => write!(text, "\n[DIR] {label}"),
             EntryKind::File => write!(text, "\n{label} ({} bytes)", entry.size),
@@ -152,7 +152,7 @@ fn render(place: &Place, entries: &[Entry], ignored: usize, rest: usize, workspa
     text
 }
 
-/// Where a link leads, without telling anything of what lies outside.
+/// The target of a link; for a target outside the root, nothing about it is revealed.
 fn target(path: &str, workspace: &Workspace) -> String {
     let place = workspace.locate(path);
     match (place.inside, place.found) {

@@ -1,4 +1,4 @@
-//! What a model can do: the contract of a tool, and one file for each. Never sees the policy or the journal.
+//! The tools of a model: the [`Tool`] trait, and one file for each tool. Independent of policy and journal.
 #![doc = include_str!("compared.md")]
 
 pub mod args;
@@ -54,7 +54,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The tools that need nothing but the tree, in order of use. A new one: its file, its line here, its fixtures.
+/// The tools that need only the tree, in the order in which they are declared. A new tool needs its file, a line here
+/// and its fixtures.
 fn builtins() -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(list_directory::tool()),
@@ -73,72 +74,72 @@ fn builtins() -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// A tool: says what a call would touch before anything happens, then does it at most once.
+/// A tool. It first reports what a call would access, without any effect; the call then runs at most once.
 pub trait Tool: Send + Sync {
-    /// Name, schema, kind.
+    /// Name, schema and kind.
     fn spec(&self) -> &ToolSpec;
 
-    /// Checks the values of `args` (the schema was checked before) and says what the call would touch.
-    /// Has no effects. An error is told to the model.
+    /// Checks the values in `args` (which match the schema) and reports what the call would access. Has no effects. The
+    /// model receives the error.
     fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError>;
 }
 
-/// A call that is ready to be judged and, if allowed, run.
+/// A call that is ready to be ruled on and, if allowed, to be run.
 pub struct Prepared {
-    /// What this one call does, in a line.
+    /// One line that describes this call.
     pub title: String,
     pub access: Access,
-    /// What an edit would change.
+    /// The change that an edit would make.
     pub preview: Option<FileDiff>,
     pub work: Work,
 }
 
-/// The effect. `FnOnce`: a second execution cannot be written.
+/// The effect of a call. `FnOnce`, so that it cannot run twice.
 pub type Work = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send>;
 
-/// What a running call is given.
+/// What a running call has access to.
 #[derive(Clone)]
 pub struct ToolContext {
     pub call: CallId,
     pub workspace: Arc<Workspace>,
     pub scope: Arc<Scope>,
     pub cancel: CancellationToken,
-    /// When the call must have ended.
+    /// The time limit of the call.
     pub deadline: Instant,
     pub live: LiveSender,
     /// What a command of this call may write in the workspace.
     pub writes: Writes,
-    /// Judges each program of this call's command at its exec.
+    /// Decides about each program of this call's command at its `execve`.
     pub judge: Option<Arc<dyn ExecJudge>>,
 }
 
 /// What all calls of one run share.
 pub struct Scope {
-    /// Known before the first command; a run that needs none does not wait for it.
+    /// Set before the first command; a run without commands does not wait for it.
     pub confinement: OnceLock<Confinement>,
-    /// Commands that go on in the background.
+    /// Commands in the background.
     pub jobs: Jobs,
-    /// Where whole results are kept: `results/` of the run directory.
+    /// Directory of complete results: `results/` in the run directory.
     pub results: Moved<PathBuf>,
     pub redactor: Arc<Redactor>,
-    /// The user's data directory of this repository, for `save_memory`.
+    /// Directory of this repository's notes in the user's data directory, for `save_memory`.
     pub memory: PathBuf,
     pub web: web::Web,
-    /// The MCP servers that stay for the run.
+    /// The MCP servers of the run.
     pub servers: mcp::Servers,
-    /// What tools must tell the run.
+    /// Warnings from tools.
     pub notices: notices::Notices,
 }
 
 impl Scope {
-    /// The sandbox of commands. None is run without one.
+    /// The sandbox of commands. Without it no command may run.
     pub fn confinement(&self) -> Result<&Confinement, ToolError> {
         let missing = || ToolError::Fatal("the sandbox is not ready".to_owned());
         self.confinement.get().ok_or_else(missing)
     }
 }
 
-/// Takes passing impressions; loses them when nobody has time.
+/// Sends progress events; drops them if the receiver is busy.
 #[derive(Clone)]
 pub struct LiveSender(Arc<dyn Fn(Live) + Send + Sync>);
 
@@ -148,12 +149,12 @@ impl LiveSender {
         Self(Arc::new(take))
     }
 
-    /// To nowhere.
+    /// Drops all events.
     pub fn none() -> Self {
         Self::new(|_| {})
     }
 
-    /// Passes one on.
+    /// Sends one event.
     pub fn send(&self, live: Live) {
         (self.0)(live);
     }
@@ -162,20 +163,20 @@ impl LiveSender {
 /// Why a call failed, and who must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// The model is told and can go another way.
+    /// The model receives the error and can try something else.
     #[error("{message}")]
     Model {
-        /// One of the names in the tool documentation, for example `file_not_found`.
+        /// One of the error types in the tool documentation, for example `file_not_found`.
         kind: &'static str,
         message: String,
     },
-    /// Nothing further can work: the disk is full, the sandbox is gone. The run ends with code 8.
+    /// No further call can work, for example because the disk is full: the run ends with exit code 8.
     #[error("{0}")]
     Fatal(String),
 }
 
 impl ToolError {
-    /// A failure for the model.
+    /// An error for the model.
     pub fn model(kind: &'static str, message: impl Into<String>) -> Self {
         Self::Model {
             kind,

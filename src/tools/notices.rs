@@ -1,24 +1,24 @@
-//! What a tool must tell the run beside its results, such as a server that had to be started again. Records nothing itself.
+//! Collects warnings that tools make besides their results, such as a server that was restarted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Told by tools, taken by the loop, which records each as a warning. Clones share the list.
+/// Warnings from tools; the loop takes and records them. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Notices(Arc<Mutex<Vec<Notice>>>);
 
-/// One of them.
+/// One warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// A word for scripts, for example `mcp_server`.
+    /// A code for scripts, for example `mcp_server`.
     pub code: &'static str,
     pub message: String,
 }
 
-/// More than so many wait for nobody.
+/// Upper limit for waiting warnings; further ones are dropped.
 const MOST: usize = 200;
 
 impl Notices {
-    /// Leaves one.
+    /// Adds a warning.
     pub fn tell(&self, code: &'static str, message: impl Into<String>) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if list.len() < MOST {
@@ -27,7 +27,7 @@ impl Notices {
         }
     }
 
-    /// Takes all that were left since the last time.
+    /// Takes all warnings since the last time.
     pub fn take(&self) -> Vec<Notice> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

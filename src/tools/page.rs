@@ -1,29 +1,29 @@
-//! A page of a text: so many lines, so many characters a line, and a notice of what is left. Pure.
+//! Selects a page of a text: a range of lines, limited in number and length, with a notice about the rest. Pure.
 
-/// Lines of a page.
+/// Upper limit for the lines of a page.
 pub const MAX_LINES: usize = 2_000;
 
-/// Characters shown of one line.
+/// Upper limit for the characters of one line.
 pub const MAX_LINE: usize = 2_000;
 
-/// What is shown of a text.
+/// A page of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
     /// The lines, with a notice before them unless this is the whole text.
     pub text: String,
-    /// First and last line shown, from 1.
+    /// First and last line of the page, from 1.
     pub first: usize,
     pub last: usize,
-    /// Lines of the whole text.
+    /// Number of lines of the whole text.
     pub total: usize,
     /// Whether `text` is the whole text, byte for byte.
     pub whole: bool,
 }
 
-/// The lines `start` to `end` of `text` (from 1, both included), as far as `MAX_LINES` and `room` bytes go.
+/// The lines `start` to `end` of `text` (from 1, inclusive), limited to `MAX_LINES` and `room` bytes.
 ///
 /// # Errors
-/// A range that begins behind the end, in words for the model.
+/// The range begins after the end of the text; the message is for the model.
 pub fn page(text: &str, start: Option<u64>, end: Option<u64>, room: usize) -> Result<Page, String> {
     let total = text.split_terminator('\n').count();
     let first = usize::try_from(start.unwrap_or(1)).unwrap_or(usize::MAX).max(1);
@@ -78,7 +78,7 @@ fn notice(first: usize, last: usize, total: usize, shortened: usize, end: usize)
     format!("[Lines {first}-{last} of {total}.{more}{long}]\n")
 }
 
-/// Adds a line; gives whether it was cut.
+/// Appends a line. Returns whether it was cut.
 fn push(shown: &mut String, line: &str) -> bool {
     let Some(body) = cut_line(line.trim_end_matches('\n')) else {
         shown.push_str(line);
@@ -91,7 +91,7 @@ fn push(shown: &mut String, line: &str) -> bool {
     true
 }
 
-/// The beginning of a line that has more than `MAX_LINE` characters, with a note of how many are missing.
+/// The beginning of a line with more than `MAX_LINE` characters, with a note of how many are missing.
 pub fn cut_line(line: &str) -> Option<String> {
     if line.len() <= MAX_LINE {
         return None;

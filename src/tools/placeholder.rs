@@ -1,6 +1,6 @@
-//! Lines that stand for text which a model left out ("… rest of the code …"). Pure.
+//! Detects lines that stand for omitted code ("… rest of the code …"). Pure.
 
-/// Words that say that something is left out.
+/// Words that say that something is omitted.
 const KEYS: [&str; 9] = [
     "rest",
     "remaining",
@@ -13,7 +13,7 @@ const KEYS: [&str; 9] = [
     "other",
 ];
 
-/// Words for what is left out.
+/// Words for what is omitted.
 const THINGS: [&str; 26] = [
     "code",
     "file",
@@ -43,7 +43,7 @@ const THINGS: [&str; 26] = [
     "properties",
 ];
 
-/// Words that may stand around them.
+/// Other words that a placeholder may contain.
 const FILLERS: [&str; 31] = [
     "the",
     "of",
@@ -78,7 +78,7 @@ const FILLERS: [&str; 31] = [
     "continues",
 ];
 
-/// The first line of `new` that only stands for text left out, and that `old` does not have.
+/// The first line of `new` that only stands for omitted code and does not occur in `old`.
 pub fn first<'a>(new: &'a str, old: &str) -> Option<&'a str> {
     new.lines()
         .map(str::trim)
@@ -89,7 +89,7 @@ fn stands_for_text(line: &str) -> bool {
     line.len() <= 120 && (says_so(line) || comments(line).any(|part| part.contains(['.', '…']) && says_so(part)))
 }
 
-/// Comments behind text of the same line.
+/// Comments after code on the same line.
 fn comments(line: &str) -> impl Iterator<Item = &str> {
     ["/*", "//", "<!--", "# "].into_iter().filter_map(|mark| {
         let (before, _) = line.split_once(mark)?;
@@ -108,7 +108,7 @@ fn says_so(line: &str) -> bool {
     let comment = body.len() < line.len();
     let dots = body.contains("...") || body.contains('…');
     let lower = body.to_lowercase();
-    // Only words and marks of a placeholder: anything else is text of its own.
+    // A placeholder holds nothing but these words and marks.
     if lower
         .chars()
         .any(|c| !c.is_alphabetic() && !" .…()[]{}<>,:-'\t".contains(c))
@@ -132,7 +132,7 @@ fn says_so(line: &str) -> bool {
     if dots {
         return key && (thing || words.len() <= 6);
     }
-    // Without dots only a comment with an unmistakable phrase counts.
+    // Without dots, only a comment with an unmistakable phrase counts.
     let phrase = lower.contains("rest of")
         || words
             .iter()
@@ -141,7 +141,7 @@ fn says_so(line: &str) -> bool {
     comment && key && phrase && thing || comment && bare && lower != "rest"
 }
 
-/// A line without the marks of a comment around it.
+/// A line without comment markers around it.
 fn without_comment(line: &str) -> &str {
     const OPEN: [&str; 9] = ["<!--", "{/*", "/*", "///", "//", "--", "#", "%", ";"];
     const CLOSE: [&str; 3] = ["-->", "*/}", "*/"];

@@ -1,4 +1,4 @@
-//! `read_file`: a page of a text, or an image, a sound or a PDF; also kept results. Reads one file.
+//! The tool `read_file`: returns a page of a text, an image, a sound or a PDF; also reads kept results.
 
 use super::args::{Args, failed, shown};
 use super::builtin::{Builtin, Names, blocking};
@@ -14,10 +14,10 @@ use crate::workspace::content::{Content, MAX_MEDIA, classify, media};
 use crate::workspace::fs::FsError;
 use std::sync::Arc;
 
-/// Bytes of a file that is read.
+/// Upper limit in bytes for a file.
 pub const MAX_FILE: u64 = 20 << 20;
 
-/// Bytes left for notices in a result.
+/// Bytes reserved for notices in a result.
 const MARGIN: usize = 1_000;
 
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ struct Range {
     end: Option<u64>,
 }
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -144,7 +144,7 @@ fn paged(name: &str, text: &str, range: Range) -> Result<ToolOutput, ToolError> 
     Ok(told(page.text, summary))
 }
 
-/// The text is for the model; people have the file.
+/// The model receives the text; people only see the summary.
 fn told(text: String, summary: String) -> ToolOutput {
     ToolOutput {
         display: Display::Text { text: summary.clone() },

@@ -1,4 +1,4 @@
-//! `read_many_files`: the contents of several files in one result. Finds them through `workspace::collect`.
+//! The tool `read_many_files`: returns the contents of several files in one result.
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names, blocking};
@@ -18,13 +18,13 @@ use crate::workspace::pattern::Pattern;
 use crate::workspace::walk::Filter;
 use std::sync::Arc;
 
-/// Files of one call.
+/// Upper limit for the files of one call.
 const MAX_FILES: usize = 500;
 
-/// Names told of files that found no room.
+/// Upper limit for the listed names of files that did not fit.
 const MAX_NAMES: usize = 50;
 
-/// Left out of directories and globs unless `useDefaultExcludes` is false.
+/// Excluded from directories and globs unless `useDefaultExcludes` is false.
 const USUAL_EXCLUDES: [&str; 4] = [
     "**/node_modules/**",
     "**/bower_components/**",
@@ -32,7 +32,7 @@ const USUAL_EXCLUDES: [&str; 4] = [
     "**/.svn/**",
 ];
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -65,7 +65,7 @@ pub fn tool() -> Builtin {
 }
 
 struct Job {
-    /// `include` as it was written.
+    /// `include` as given.
     asked: Vec<String>,
     include: Vec<Pattern>,
     exclude: Vec<Pattern>,
@@ -107,7 +107,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     })
 }
 
-/// What was read so far.
+/// The result so far.
 #[derive(Default)]
 struct Read {
     text: String,
@@ -162,7 +162,8 @@ impl Read {
         match classify(path, &bytes) {
             Content::Text(_) if room == 0 => self.unshown.push(path.clone()),
             Content::Text(text) => match page(&redacted(text.as_str(), context), None, None, room) {
-                // A page shows one line at least; here a line that finds no room waits for another call.
+                // A page always has at least one line, even if it exceeds `room`; here such a file is left for another
+                // call.
                 Ok(page) if page.text.len() > room => self.unshown.push(path.clone()),
                 Ok(page) => {
                     workspace.note_read(path, &bytes);

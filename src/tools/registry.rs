@@ -1,4 +1,4 @@
-//! The tools of a run by name. Says what there is and whether arguments fit; runs and judges nothing.
+//! The tools of a run by name; finds a tool and checks arguments against its schema.
 
 use super::args;
 use super::schema::{Checker, declared};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Accepted on every tool, told to none: the scheduler reads it.
+/// Accepted for every tool but not declared to models; the scheduler uses it.
 const WAIT: &str = "wait_for_previous";
 
 /// The tools of a run.
@@ -17,7 +17,7 @@ pub struct Registry {
     tools: Vec<Arc<Entry>>,
     /// Names and aliases.
     names: HashMap<String, usize>,
-    /// Tools that can be called and that the model is not told of.
+    /// Tools that can be called but are not declared to the model.
     untold: BTreeSet<String>,
 }
 
@@ -26,7 +26,7 @@ struct Entry {
     checker: Checker,
 }
 
-/// A name that two tools want.
+/// A name that two tools claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool name `{name}` is taken: {} has it already, {} offers it again", origin(.has), origin(.offers))]
 pub struct Conflict {
@@ -43,26 +43,26 @@ fn origin(origin: &Origin) -> String {
     }
 }
 
-/// A tool that was found.
+/// The result of a lookup.
 #[derive(Clone, Copy)]
 pub struct Found<'a> {
     pub tool: &'a Arc<dyn Tool>,
-    /// Its name today, whatever alias was asked for.
+    /// The current name, even if an alias was looked up.
     pub canonical: &'a str,
     entry: &'a Entry,
 }
 
-/// Arguments that fit a tool.
+/// Arguments that match a tool's schema.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accepted {
-    /// Under their current names, without `wait_for_previous`.
+    /// The arguments under their current names, without `wait_for_previous`.
     pub args: Value,
-    /// Whether the call waits for the ones before it.
+    /// Whether the call waits for earlier calls of the reply.
     pub wait: bool,
 }
 
 impl Registry {
-    /// The tools that need nothing but the tree.
+    /// The tools that need only the tree.
     pub fn builtin() -> Result<Self, Conflict> {
         let mut registry = Self::default();
         for tool in super::builtins() {
@@ -71,7 +71,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds a tool. When its name or an alias is taken, nothing is added.
+    /// Adds a tool. If its name or an alias is taken, nothing is added.
     pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), Conflict> {
         let spec = tool.spec();
         let names: Vec<String> = std::iter::once(&spec.name).chain(&spec.aliases).cloned().collect();
@@ -94,7 +94,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The tool of a name or an alias.
+    /// Finds a tool by name or alias.
     pub fn find(&self, name: &str) -> Option<Found<'_>> {
         let entry = self.names.get(name).and_then(|n| self.tools.get(*n))?;
         Some(Found {
@@ -104,7 +104,7 @@ impl Registry {
         })
     }
 
-    /// Why there is no tool of this name, with the names that are close (`tool_not_registered`).
+    /// The `tool_not_registered` error, with similar names.
     pub fn unknown(&self, name: &str) -> ToolError {
         let wanted = name.to_lowercase();
         let mut close: Vec<(f64, &str)> = self
@@ -144,10 +144,11 @@ impl Registry {
         ToolError::model("tool_not_registered", format!("there is no tool `{name}`; {hint}"))
     }
 
-    /// All tools: our own in order of use, since a weak model calls what comes first; then those of others by name.
+    /// All tools: built-in ones in the order in which they were added, because weak models prefer the first; then
+    /// others by name.
     pub fn specs(&self) -> Vec<&ToolSpec> {
         let mut specs: Vec<&ToolSpec> = self.tools.iter().map(|entry| entry.tool.spec()).collect();
-        // The sort is stable: built-in tools stay as they were added.
+        // The sort is stable, so built-in tools keep their order.
         let place = |spec: &ToolSpec| match spec.origin {
             Origin::Builtin => None,
             Origin::Discovered | Origin::Mcp(_) => Some((spec.display_name.clone(), spec.name.clone())),
@@ -156,7 +157,7 @@ impl Registry {
         specs
     }
 
-    /// What the model is told of them.
+    /// The declarations that the model receives.
     pub fn declared(&self) -> Vec<ToolSpec> {
         let told = self
             .specs()
@@ -165,7 +166,8 @@ impl Registry {
         told.map(declared).collect()
     }
 
-    /// The same tools, of which the model is told only those that are wanted. A call of another one is ruled on as any call.
+    /// The same tools, but only those that `wanted` selects are declared to the model. Others can still be called, and
+    /// are ruled on as usual.
     #[must_use]
     pub fn declaring(self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
         let untold = self.specs().into_iter().filter(|spec| !wanted(spec));
@@ -173,8 +175,8 @@ impl Registry {
         Self { untold, ..self }
     }
 
-    /// The tools that `include` names (all when `None`) and `exclude` does not, and the patterns that name no tool.
-    /// A pattern is a name, an alias, `*`, a name with `*` at its end, `kind:KIND` or `origin:ORIGIN`.
+    /// The tools that `include` selects (all if `None`) and `exclude` does not, and the patterns that match no tool. A
+    /// pattern is a name, an alias, `*`, a name with a trailing `*`, `kind:KIND` or `origin:ORIGIN`.
     pub fn filtered(&self, include: Option<&[String]>, exclude: &[String]) -> (Self, Vec<String>) {
         let unmatched = include
             .into_iter()
@@ -198,8 +200,8 @@ impl Registry {
     }
 }
 
-/// Tools that models know and a run does not have, or not always, and what to do in their place. Asked for only when there
-/// is no tool of the name.
+/// Tools that models know from elsewhere and that a run lacks, always or sometimes, with what to use instead. Used only
+/// if no tool has the name.
 const ABSENT: [(&str, &str); 13] = [
     ("google_web_search", NO_SEARCH),
     ("web_search", NO_SEARCH),
@@ -251,13 +253,13 @@ fn names(pattern: &str, spec: &ToolSpec) -> bool {
 }
 
 impl Found<'_> {
-    /// Puts arguments under their current names and checks them against the schema.
+    /// Renames arguments to their current names and checks them against the schema.
     pub fn accept(&self, args: &Value) -> Result<Accepted, ToolError> {
         let spec = self.tool.spec();
         let empty = Map::new();
         let given = match args {
             Value::Object(given) => given,
-            // Some models send nothing at all for a tool without parameters.
+            // Some models send `null` for a tool without parameters.
             Value::Null => &empty,
             _ => {
                 return Err(args::invalid(format!(

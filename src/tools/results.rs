@@ -1,4 +1,5 @@
-//! What a result shows when it is too long, and where the whole is kept. Never cuts a file: those have pages.
+//! Cuts results that are too long for the model, and keeps the full text in a file. Files themselves are paged, not
+//! cut.
 
 use super::{ToolContext, ToolError};
 use crate::base::call::{Display, Kept, ToolOutput};
@@ -7,19 +8,19 @@ use crate::workspace::fs::{Dir, FsError};
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Bytes of one result that the model is shown.
+/// Upper limit in bytes for one result that the model receives.
 pub const SHOWN: usize = 40_000;
 
-/// Bytes kept of the beginning and of the end of one result.
+/// Bytes that are kept of the beginning, and of the end, of one result.
 const KEPT_EACH: usize = 16 << 20;
 
-/// Bytes of results kept in one run.
+/// Upper limit in bytes for all kept results of a run.
 const KEPT_RUN: u64 = 64 << 20;
 
-/// How the model names a kept result.
+/// Prefix of the name under which the model reads a kept result.
 pub const PREFIX: &str = "overnight:result/";
 
-/// `output` with all its text within `SHOWN` bytes: head, a notice, tail. What is cut is kept whole for `read_file`.
+/// Limits the text of `output` to `SHOWN` bytes: head, a notice, tail. The full text is kept for `read_file`.
 pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     if let Display::Text { text } = &mut output.display
         && text.len() > SHOWN
@@ -30,7 +31,7 @@ pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, 
     if texts <= SHOWN {
         return Ok(output);
     }
-    // A secret that the cut goes through would not be found afterwards.
+    // Redacts before cutting, because half a secret would not be found afterwards.
     let whole = redacted(&output.model_text(), context).into_owned();
     if output.kept.is_none() {
         output.kept = Some(keep(&whole, context)?);
@@ -45,7 +46,7 @@ pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, 
     Ok(output)
 }
 
-/// `text` without secrets; to be called before a text is cut.
+/// `text` with secrets redacted; call this before a text is cut.
 pub fn redacted<'a>(text: &'a str, context: &ToolContext) -> Cow<'a, str> {
     let redactor = &context.scope.redactor;
     if redactor.is_empty() {
@@ -62,7 +63,7 @@ fn text_len(content: &Content) -> usize {
     }
 }
 
-/// The beginning and the end of `text` in about `room` bytes, whole lines where that loses little, with a notice between.
+/// The beginning and end of `text` in about `room` bytes, at line breaks if that loses little, with a notice between.
 pub fn head_and_tail(text: &str, room: usize, kept: Option<&str>) -> String {
     if text.len() <= room {
         return text.to_owned();
@@ -98,7 +99,7 @@ fn tail(text: &str, room: usize) -> &str {
     }
 }
 
-/// Keeps the whole of a result that the history shortens, unless it is kept already.
+/// Keeps the full text of a result that is about to be shrunk in the history, unless it is kept already.
 pub fn keep_whole(results: &Path, id: &str, text: &str) -> Result<(), ToolError> {
     if kept(results, id).is_ok() {
         return Ok(());
@@ -106,7 +107,7 @@ pub fn keep_whole(results: &Path, id: &str, text: &str) -> Result<(), ToolError>
     keep_as(results, id, text).map(|_| ())
 }
 
-/// Keeps a text (its first and last 16 MiB, as far as the run has room) under the call's id.
+/// Keeps a text (its first and last 16 MiB, if the run's limit allows) under the call's id.
 fn keep(text: &str, context: &ToolContext) -> Result<Kept, ToolError> {
     keep_as(&context.scope.results, context.call.as_str(), text)
 }
@@ -136,7 +137,7 @@ fn keep_as(results: &Path, id: &str, text: &str) -> Result<Kept, ToolError> {
     })
 }
 
-/// Brings the whole of a recorded result into the results of this run.
+/// Copies the full text of a recorded result to the results of this run.
 pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<(), ToolError> {
     let Some(whole) = &output.kept else {
         return Ok(());
@@ -148,7 +149,7 @@ pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<
     Ok(())
 }
 
-/// The bytes of a kept result. `id` comes from the model: only letters, digits and `-`.
+/// The bytes of a kept result. `id` comes from the model, so only letters, digits and `-` are accepted.
 pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
     let plain = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let read = || Dir::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);

@@ -1,7 +1,7 @@
-//! `save_memory`: short notes that outlive the run, in the user's data directory. Never in the tree.
+//! The tool `save_memory`: stores short notes that outlive the run, in the user's data directory, never in the tree.
 //!
-//! Notes of a repository lie in `Scope::memory`, notes of the user in its sibling `user`. Nothing reads them back unless a
-//! recipe asks for it (`recall`).
+//! Notes of a repository are in `Scope::memory`, notes of the user in its sibling `user`. They are read back (`recall`)
+//! only if a recipe asks for it.
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names, blocking};
@@ -24,10 +24,10 @@ const MAX_VALUE: usize = 4_000;
 
 const MAX_NOTES: usize = 200;
 
-/// Bytes of one file of notes.
+/// Upper limit in bytes for one file of notes.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -51,7 +51,7 @@ pub fn tool() -> Builtin {
     )
 }
 
-/// Whose notes.
+/// The scope of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     Project,
@@ -154,11 +154,11 @@ fn next_key(notes: &Map<String, Value>) -> String {
         .unwrap_or_default()
 }
 
-/// The notes of both scopes as a block for the context, each value quoted so that it cannot pass for an instruction of
-/// the prompt around it. `None` when there are none. `memory` is `Scope::memory`.
+/// The notes of both scopes as a block of context. Each value is quoted, so that it cannot be taken for an instruction
+/// of the surrounding prompt. `None` if there are none. `memory` is `Scope::memory`.
 ///
 /// # Errors
-/// Notes that are there and cannot be read.
+/// Existing notes cannot be read.
 pub fn recall(memory: &Path) -> Result<Option<String>, FsError> {
     let mut text = String::new();
     for whose in [Whose::User, Whose::Project] {
@@ -168,7 +168,7 @@ pub fn recall(memory: &Path) -> Result<Option<String>, FsError> {
             Err(error) => return Err(error),
         };
         for (key, value) in notes {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _infallible = writeln!(text, "- {} {}: {value}", whose.name(), Value::String(key));
         }
     }

@@ -1,4 +1,4 @@
-//! Parameter schemas: making them for our own tools, checking arguments against any. Says nothing about what values mean.
+//! Parameter schemas: builds those of built-in tools, and checks arguments against any schema.
 
 use super::ToolError;
 use super::args::invalid;
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-/// Problems told at once.
+/// Upper limit for the problems reported at once.
 const MAX_PROBLEMS: usize = 8;
 
-/// The schema of an object with these properties; others are refused.
+/// The schema of an object with these properties and no others.
 pub fn object<const N: usize>(properties: [(&str, Value); N], required: &[&str]) -> Value {
     let properties: Map<String, Value> = properties
         .into_iter()
@@ -26,27 +26,27 @@ pub fn object<const N: usize>(properties: [(&str, Value); N], required: &[&str])
     })
 }
 
-/// A text.
+/// A string.
 pub fn string(description: &str) -> Value {
     json!({ "type": "string", "description": description })
 }
 
-/// A whole number of at least `least`.
+/// An integer of at least `least`.
 pub fn integer(description: &str, least: u64) -> Value {
     json!({ "type": "integer", "minimum": least, "description": description })
 }
 
-/// A switch.
+/// A boolean.
 pub fn boolean(description: &str) -> Value {
     json!({ "type": "boolean", "description": description })
 }
 
-/// A list of texts.
+/// A list of strings.
 pub fn strings(description: &str) -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": description })
 }
 
-/// A parameter that is accepted and that models are not told of: an older name's meaning, or one that is hardly ever needed.
+/// Marks a parameter that is accepted but not declared to models: an older name, or one that is rarely needed.
 pub fn untold(mut schema: Value) -> Value {
     if let Value::Object(map) = &mut schema {
         map.insert("deprecated".to_owned(), Value::Bool(true));
@@ -54,8 +54,8 @@ pub fn untold(mut schema: Value) -> Value {
     schema
 }
 
-/// A tool as the model is told of it. Of our own tools, what works without words is left out: bounds that the check of the arguments
-/// tells when they are passed, parameters marked `deprecated` (JSON Schema 2019-09, 9.3), empty descriptions.
+/// The declaration of a tool for the model. For built-in tools it leaves out bounds (a violation is reported when it
+/// happens), parameters marked `deprecated` (JSON Schema 2019-09, 9.3) and empty descriptions, to save tokens.
 pub fn declared(spec: &ToolSpec) -> ToolSpec {
     let mut spec = spec.clone();
     if spec.origin == Origin::Builtin {
@@ -84,15 +84,15 @@ fn lean(schema: &mut Value) {
     }
 }
 
-/// Checks arguments against one tool's schema, which is compiled at the first call.
+/// Checks arguments against one tool's schema, which is compiled on first use.
 #[derive(Default)]
 pub struct Checker(OnceLock<Option<Box<Validator>>>);
 
 impl Checker {
-    /// The problems of `args`, as one message that a model can act on (`invalid_tool_params`).
+    /// Checks `args`. The error lists the problems for the model (`invalid_tool_params`).
     ///
-    /// A schema that is none: an MCP server or a discovered tool then checks its arguments itself; for a built-in it
-    /// is an error.
+    /// If the schema itself is invalid, an MCP server or a discovered tool must check its arguments itself; for a
+    /// built-in tool this is an error.
     pub fn check(&self, spec: &ToolSpec, args: &Value) -> Result<(), ToolError> {
         let compiled = self
             .0
@@ -112,7 +112,7 @@ impl Checker {
             if n > 0 {
                 message.push_str("; ");
             }
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _infallible = write!(message, "{}", problem(spec, &error));
         }
         if message.is_empty() {

@@ -1,11 +1,11 @@
-//! Schemas that others write, made into JSON Schema: upper-case types and `nullable` of the older Gemini dialect. Checks nothing.
+//! Converts schemas of the older Gemini dialect (upper-case types, `nullable`) to JSON Schema.
 
 use serde_json::{Value, json};
 
-/// Levels of a schema that are looked at.
+/// Upper limit for the depth of a schema.
 const DEPTH: usize = 64;
 
-/// The same schema in JSON Schema's own words.
+/// The same schema as JSON Schema.
 pub fn plain(mut schema: Value) -> Value {
     translate(&mut schema, DEPTH);
     schema
@@ -32,7 +32,7 @@ fn translate(schema: &mut Value, depth: usize) {
             }
             for (key, value) in map.iter_mut() {
                 match key.as_str() {
-                    // Values, not schemas.
+                    // These hold values, not schemas.
                     "default" | "example" | "examples" | "enum" | "const" | "required" => {}
                     "properties" | "$defs" | "definitions" | "patternProperties" => {
                         if let Value::Object(named) = value {

@@ -1,4 +1,5 @@
-//! `run_shell_command`: one command line through the door to processes. Judges nothing; the background list is `background`.
+//! The tool `run_shell_command`: runs one command line in the sandbox. Tools for background commands are in
+//! `background`.
 
 use super::args::{Args, invalid, shown};
 use super::background;
@@ -17,19 +18,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes left for the lines after the output.
+/// Bytes reserved for the lines after the output.
 const MARGIN: usize = 1_500;
 
-/// The longest command line.
+/// Upper limit in bytes for a command line.
 const LONGEST: usize = 100_000;
 
-/// How long a background command is watched for its first output, when the call does not say.
+/// Default time in milliseconds for which the output of a new background command is collected.
 const DELAY_MS: u64 = 200;
 
-/// A background command ends with its run; this only bounds a run without an end.
+/// Time limit of a background command. It ends with its run anyway; this covers a run without a limit.
 const BACKGROUND: Duration = Duration::from_secs(24 * 3600);
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -105,12 +106,12 @@ fn title(asked: &Asked) -> String {
     format!("run {first}{more}{end}{place}")
 }
 
-/// A start outside the workspace is a read out there, so that it is judged as one.
+/// Starting outside the workspace counts as reading that directory, and is ruled on as such.
 fn access(asked: &Asked) -> Access {
     Access {
         commands: vec![CommandAccess {
             text: asked.command.clone(),
-            // Where it really lies is nothing that a model reads.
+            // For a directory outside, the path as the model wrote it: the model must not see its real path.
             dir: if asked.dir.inside {
                 asked.dir.path.clone()
             } else {
@@ -173,7 +174,7 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
     })
 }
 
-/// What was judged at its exec, the denied one among it.
+/// The programs that were judged at their `execve`, including the denied one.
 fn judged(finished: &Finished) -> Judged {
     let mut execs = finished.execs.clone();
     if let Some((exec, denial)) = &finished.denied
@@ -233,7 +234,7 @@ fn not_started(error: SpawnError) -> ToolError {
     }
 }
 
-/// What the model reads: the output, then a line for each thing that is not as usual.
+/// The text for the model: the output, then a line for everything unusual.
 fn output(finished: Finished, call: &str) -> ToolOutput {
     let Finished {
         exit, stdout, undone, ..
@@ -277,7 +278,7 @@ fn said(stdout: &Captured) -> String {
     }
 }
 
-/// What stands as a replacement character in what is shown.
+/// A note about replacement characters in the shown output.
 fn replaced(stdout: &Captured) -> Option<String> {
     let counted = |count: u64, one: &str, many: &str| match count {
         0 => None,
@@ -292,7 +293,7 @@ fn replaced(stdout: &Captured) -> Option<String> {
     (!parts.is_empty()).then(|| format!("[{} of the output: shown as \u{fffd}]", parts.join(" and ")))
 }
 
-/// The whole lies in a file unless the disk or the limit of the run refused it.
+/// The kept output, unless the disk or the run's limit prevented it.
 fn kept(stdout: &Captured, call: &str) -> Option<Kept> {
     let missing_everywhere = stdout.cut && stdout.omitted > 0 && stdout.omitted + SHOWN as u64 > stdout.bytes;
     (stdout.cut && !missing_everywhere).then(|| Kept {
@@ -313,7 +314,7 @@ fn rest_notice(kept: &Kept) -> String {
     )
 }
 
-/// The lines about an end that is not a plain success.
+/// Lines about any end other than plain success.
 pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     let mut lines = Vec::new();
     if exit.timed_out {
@@ -340,8 +341,8 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     lines
 }
 
-/// The failure of a command that wrote where it must not; its message is a line for the model. Its code is the strictest of all:
-/// that something could not be undone, else what a rule denies.
+/// The failure of a command that changed what it must not; its message is a line for the model. Its code is the most
+/// severe one: a change could not be undone, else a rule denies it.
 pub(super) fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
     let codes = codes(undone);
     let strictest = match undone.iter().all(|undone| undone.restored) {

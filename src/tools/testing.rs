@@ -1,4 +1,4 @@
-//! A tree, a context and a call, for the tests of tools.
+//! A temporary tree with a workspace, for tests of tools.
 
 use super::{LiveSender, Registry, Scope, ToolContext, ToolError};
 use crate::base::access::Access;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// A temporary tree with a workspace on it; results and memory lie beside it.
+/// A temporary tree with a workspace; results and memory are stored beside it.
 pub struct Bench {
     pub dir: tempfile::TempDir,
     pub workspace: Arc<Workspace>,
@@ -56,7 +56,7 @@ impl Bench {
         }
     }
 
-    /// On a tree that is there already.
+    /// On an existing tree.
     pub fn on(workspace: Workspace) -> Self {
         Self {
             workspace: Arc::new(workspace),
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// Look up, accept, prepare, run: all but the ruling.
+    /// Looks up, checks, prepares and runs a call; everything but the ruling.
     pub fn run(&self, tool: &str, args: &Value) -> Result<Ran, ToolError> {
         let found = self.registry.find(tool).ok_or_else(|| self.registry.unknown(tool))?;
         let args = found.accept(args)?.args;
@@ -105,7 +105,7 @@ impl Bench {
         })
     }
 
-    /// What the model reads, or `KIND: MESSAGE`.
+    /// The text for the model, or `KIND: MESSAGE`.
     pub fn told(&self, tool: &str, args: &Value) -> String {
         let told = |error: ToolError| match error {
             ToolError::Model { kind, message } => format!("{kind}: {message}"),

@@ -1,4 +1,4 @@
-//! What calls that reach the network are given: the fetcher, who judges redirects, who searches. Reaches nothing itself.
+//! The network access of calls: the fetcher, the ruling on redirects, and the web search.
 
 use crate::net::fetch::{Fetcher, Judge};
 use futures_util::future::BoxFuture;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The network of one run. Without a judge no redirect is followed.
+/// Network access of one run. Without a judge no redirect is followed.
 #[derive(Default)]
 pub struct Web {
     pub fetcher: Fetcher,
     pub judge: Option<Judge>,
-    /// Absent where no search is configured; `google_web_search` is not offered then.
+    /// `None` if no search is configured; then `google_web_search` is not offered.
     pub search: Option<Search>,
 }
 
-/// Searches for a query.
+/// A function that searches for a query.
 pub type Search =
     Arc<dyn Fn(String, CancellationToken, Instant) -> BoxFuture<'static, Result<Answer, String>> + Send + Sync>;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub text: String,
     pub sources: Vec<Source>,
-    /// What of the text rests on which sources.
+    /// Which parts of the text come from which sources.
     pub marks: Vec<Mark>,
 }
 
-/// A page that a search names. Naming it grants nothing.
+/// A page that a search names. This does not grant access to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     pub title: String,
     pub url: String,
 }
 
-/// A place in a text and the sources that it rests on.
+/// A position in a text, and the sources of the passage that ends there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Bytes of UTF-8 before the place.
+    /// Byte offset (UTF-8) of the position.
     pub end: usize,
     /// Indices of sources.
     pub sources: Vec<usize>,

@@ -1,4 +1,5 @@
-//! `google_web_search`: asks the search that the run was given, and numbers its sources. Fetches no page and grants none.
+//! The tool `google_web_search`: runs the configured search and numbers its sources. Fetches no page and grants no
+//! host.
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names};
@@ -10,10 +11,10 @@ use crate::base::call::{Kind, ToolOutput};
 use crate::workspace::Workspace;
 use std::sync::Arc;
 
-/// Characters of a query.
+/// Upper limit in characters for a query.
 const MAX_QUERY: usize = 2_000;
 
-/// The tool; offered only where a search is configured.
+/// Defines the tool; it is offered only if a search is configured.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -81,7 +82,7 @@ fn shown(query: &str, answer: &Answer) -> ToolOutput {
     ToolOutput::text(text, format!("{} sources", answer.sources.len()))
 }
 
-/// The text with `[n]` after each place that rests on source n. A place within a character counts as before it.
+/// The text with `[n]` after each passage from source n. A position inside a character is moved before it.
 fn marked(answer: &Answer) -> String {
     let mut text = answer.text.clone();
     let mut marks: Vec<(usize, String)> = answer

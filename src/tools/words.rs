@@ -1,9 +1,9 @@
-//! A command line of a recipe as words, without a shell. Runs nothing.
+//! Splits a command line of a recipe into words, without a shell.
 
-/// The words of `text` after quotes and backslashes are taken away.
+/// The words of `text`, with quotes and backslashes removed.
 ///
 /// # Errors
-/// One sentence when the text is empty, ends inside quotes, or holds what only a shell can do.
+/// A sentence: the text is empty, has an unclosed quote, or needs a shell.
 pub fn words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! `write_file`: a whole file, new or in place of the old one. How text becomes bytes is `workspace::text`'s.
+//! The tool `write_file`: writes a whole file, new or existing. `workspace::text` keeps encoding and line ends.
 
 use super::args::{Args, check_new_name, failed, invalid, shown};
 use super::builtin::{Builtin, Names, blocking};
@@ -14,13 +14,13 @@ use crate::workspace::text::{Text, decode, plain_line_ends};
 use crate::workspace::{Changed, Workspace};
 use std::sync::Arc;
 
-/// Lines of the change that the model is shown.
+/// Upper limit for the changed lines that the model receives.
 const SHOWN_LINES: usize = 120;
 
-/// Bytes of text that one call may write. More is a mistake, or an attempt to fill the disk: the model is told.
+/// Upper limit in bytes for the text of one call. More is a mistake, or an attempt to fill the disk.
 pub const MAX_WRITE: usize = 8 << 20;
 
-/// Refuses more text than a call may write.
+/// Refuses more text than one call may write.
 pub fn refuse_large(what: &str, bytes: usize) -> Result<(), ToolError> {
     if bytes <= MAX_WRITE {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn refuse_large(what: &str, bytes: usize) -> Result<(), ToolError> {
     Err(ToolError::model("content_too_large", message))
 }
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -66,7 +66,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     let content = args.text("content")?.to_owned();
     refuse_large("the content", content.len())?;
     let before = match place.found {
-        // What may not be read is not read for a preview either.
+        // A file that must not be read is not read for a preview either.
         Found::File | Found::HardLinked if place.inside && workspace.may_search(&place.path) => {
             old(&place, workspace).unwrap_or_default()
         }
@@ -102,7 +102,7 @@ fn diff(place: &Place, before: Option<&Text>, content: &str) -> FileDiff {
     file_diff(shown(place), before.map(Text::as_str), &plain_line_ends(content))
 }
 
-/// The bytes there now; `None` when there is no file.
+/// The current bytes; `None` if there is no file.
 fn old(place: &Place, workspace: &Workspace) -> Result<Option<Vec<u8>>, ToolError> {
     match workspace.read(place, MAX_FILE) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,4 +1,4 @@
-//! `write_todos`: the model's own plan, shown to people. Touches nothing.
+//! The tool `write_todos`: the model's task list, shown to people. Has no other effect.
 
 use super::args::{Args, invalid};
 use super::builtin::{Builtin, Names};
@@ -14,7 +14,7 @@ const MAX_TODOS: usize = 100;
 
 const MAX_DESCRIPTION: usize = 500;
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {

@@ -1,4 +1,4 @@
-//! Many files at once: from paths, directories and globs to a sorted list of files. Reads no content.
+//! Expands paths, directories and globs to a sorted list of files.
 
 use super::pattern::Pattern;
 use super::root::Workspace;
@@ -6,39 +6,39 @@ use super::walk::Filter;
 use crate::base::access::{Found, Place};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which files are meant.
+/// The files to collect.
 pub struct Wanted<'a> {
     pub include: &'a [Pattern],
     pub exclude: &'a [Pattern],
     pub filter: Filter,
-    /// Files at most.
+    /// Upper limit for the files.
     pub cap: usize,
 }
 
-/// A file that is meant.
+/// A collected file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub place: Place,
-    /// Asked for by its own name, not found by a glob or in a directory.
+    /// Whether the file was named itself, and not found by a glob or in a directory.
     pub named: bool,
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Collection {
-    /// In byte order of their paths.
+    /// Sorted by the bytes of their paths.
     pub files: Vec<Item>,
-    /// Paths and patterns that mean nothing that is there, as they were written.
+    /// Paths and patterns that match nothing, as written.
     pub missing: Vec<String>,
-    /// Files found by globs or directories that a search must not show.
+    /// Number of files, found by globs or in directories, that a search must not show.
     pub withheld: usize,
-    /// Whether there are more than the cap.
+    /// Whether there are more files than the limit.
     pub cut: bool,
 }
 
 impl Workspace {
-    /// The files that `wanted` means. Every start must have been judged before: a file that is named is given whatever
-    /// ignore files say.
+    /// Collects the files in `wanted`. The caller must have ruled on every start path, because a file that is named
+    /// itself is returned even if ignore files exclude it.
     pub fn collect(&self, wanted: &Wanted<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Collection {
         let mut found: BTreeMap<String, Item> = BTreeMap::new();
         let mut withheld = BTreeSet::new();

@@ -1,22 +1,22 @@
-//! What kind of content bytes are: text, something a model can look at or hear, or neither. No I/O.
+//! Classifies the bytes of a file: text, media that a model accepts, or other binary data. No I/O.
 
 use super::text::{Text, decode};
 use crate::base::message::Media;
 use base64::Engine;
 
-/// Bytes of an image, a sound or a document that go to a model.
+/// Upper limit in bytes for an image, sound or document.
 pub const MAX_MEDIA: u64 = 8 << 20;
 
-/// Content of a file.
+/// The content of a file.
 pub enum Content {
     Text(Text),
-    /// An image, audio or PDF, by its MIME type.
+    /// An image, audio or PDF, with its MIME type.
     Media(&'static str),
-    /// Anything else; the MIME type where it is known.
+    /// Anything else, with the MIME type if known.
     Binary(Option<&'static str>),
 }
 
-/// Tells the kinds apart by the bytes; the name's ending decides only where the bytes could be either.
+/// Classifies by the bytes; the file extension decides only if the bytes are ambiguous.
 pub fn classify(path: &str, bytes: &[u8]) -> Content {
     let mime = infer::get(bytes).map(|kind| kind.mime_type());
     let media =
@@ -33,7 +33,7 @@ pub fn classify(path: &str, bytes: &[u8]) -> Content {
     }
 }
 
-/// Whether a name ends like an image, a sound or a PDF.
+/// Whether a file name has the extension of an image, audio or PDF file.
 pub fn is_media_name(path: &str) -> bool {
     const ENDINGS: [&str; 18] = [
         "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "avif", "ico", "pdf", "mp3", "wav", "aiff",
@@ -43,7 +43,7 @@ pub fn is_media_name(path: &str) -> bool {
         .is_some_and(|(_, ending)| ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// Bytes as a part of a message.
+/// The bytes as part of a message.
 pub fn media(path: &str, mime: &str, bytes: &[u8]) -> Media {
     Media {
         mime: mime.to_owned(),

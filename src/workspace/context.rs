@@ -1,4 +1,5 @@
-//! Context files that a recipe names: found, read with their imports, and marked as data. Nothing is read unasked.
+//! Finds and reads the context files that a recipe names, with their imports, and marks them as data. Reads no file
+//! that is not named.
 
 use super::content::{Content, classify};
 use super::pattern::Pattern;
@@ -8,39 +9,39 @@ use super::walk::Filter;
 use crate::base::access::{Found, Place};
 use std::collections::BTreeSet;
 
-/// Names that are also looked for below the root when a recipe names them without a directory.
+/// File names that are also searched below the root if a recipe names them without a directory.
 const NESTED: [&str; 4] = ["AGENTS.md", "GEMINI.md", "CLAUDE.md", "SKILL.md"];
 
-/// Files at most, imports included.
+/// Upper limit for the files, including imports.
 const MAX_FILES: usize = 200;
 
-/// Bytes of one file.
+/// Upper limit in bytes for the text of one file.
 const MAX_FILE: usize = 64 << 10;
 
-/// Bytes of a file that is looked at.
+/// Upper limit in bytes for a file to be read at all.
 const MAX_READ: u64 = 4 << 20;
 
-/// Bytes of all files.
+/// Upper limit in bytes for all files.
 const MAX_TOTAL: usize = 256 << 10;
 
-/// An import in an import in …
+/// Upper limit for nested imports.
 const MAX_DEPTH: usize = 5;
 
-/// Whether a place may be read; asked for every file, imports too.
+/// Whether a place may be read; called for every file, including imports.
 pub type MayRead<'a> = &'a dyn Fn(&Place) -> bool;
 
-/// One file as it goes to a model.
+/// One file as the model receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Relative to the root.
     pub path: String,
-    /// Its text, or the beginning with a notice.
+    /// The text, or its beginning with a notice.
     pub text: String,
 }
 
 impl Block {
-    /// The text between two lines that name the path. The dashes are longer than any in the text, so that no file can
-    /// pretend to end early.
+    /// The text between two lines that name the path. Their dashes are longer than any in the text, so that no file can
+    /// fake its own end.
     pub fn render(&self) -> String {
         let mut fence = "---".to_owned();
         while self.text.contains(&fence) {
@@ -54,16 +55,16 @@ impl Block {
     }
 }
 
-/// What was gathered.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gathered {
     pub blocks: Vec<Block>,
-    /// What was named and is not there, may not be read or found no room; in words for people.
+    /// Warnings for people: files that do not exist, must not be read or did not fit.
     pub warnings: Vec<String>,
 }
 
 impl Gathered {
-    /// All blocks under one line that says what they are; `None` without blocks.
+    /// All blocks below a line that introduces them; `None` if there are none.
     pub fn render(&self) -> Option<String> {
         if self.blocks.is_empty() {
             return None;
@@ -85,9 +86,9 @@ struct Gather<'a> {
     out: Gathered,
 }
 
-/// The context files of a recipe, in its order: paths, directories with a `SKILL.md`, globs, and the well-known names,
-/// which are looked for at any depth, the outer ones first. `@path` in a file imports that file, relative to its
-/// directory; each file comes once.
+/// Reads the context files of a recipe, in its order: paths, directories with a `SKILL.md`, globs, and well-known
+/// names, which are searched at any depth, outer ones first. `@path` in a file imports that file, relative to the
+/// importing file's directory. Each file appears once.
 pub fn gather(workspace: &Workspace, names: &[String], may_read: MayRead<'_>) -> Gathered {
     let mut gather = Gather {
         workspace,
@@ -113,7 +114,7 @@ impl Gather<'_> {
         self.out.warnings.push(message);
     }
 
-    /// The files that a name of the recipe means.
+    /// The files that one name of the recipe refers to.
     fn named(&mut self, name: &str) -> Vec<Place> {
         let pattern = if NESTED.contains(&name) {
             format!("**/{name}")
@@ -215,7 +216,7 @@ fn beside(dir: &str, asked: &str) -> String {
     }
 }
 
-/// The beginning of `text` in `room` bytes, whole lines, with a notice when something is missing.
+/// The beginning of `text` in `room` bytes, cut at a line, with a notice if something is missing.
 pub(super) fn head(text: &str, room: usize) -> String {
     if text.len() <= room {
         return text.to_owned();
@@ -229,7 +230,7 @@ pub(super) fn head(text: &str, room: usize) -> String {
     )
 }
 
-/// `text` with fenced and inline code blanked: an `@` there is code.
+/// `text` with fenced and inline code blanked out, because an `@` in code is no import.
 fn outside_code(text: &str) -> String {
     let mut fenced = false;
     let mut out = String::with_capacity(text.len());

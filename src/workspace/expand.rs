@@ -1,20 +1,20 @@
-//! What a shell glob matches in the tree now. Errs on the side of too many names, never too few.
+//! Finds the names in the tree that a shell glob matches. In doubt it returns too many names rather than too few.
 
 use super::fs::EntryKind;
 use super::root::{Workspace, join};
 use crate::base::access::Found;
 
-/// At most so many names; a full count means that there may be more.
+/// Upper limit for the names; if it is reached, there may be more.
 pub const MAX_NAMES: usize = 1_000;
 
-/// Names looked at in one directory.
+/// Upper limit for the names read from one directory.
 const MAX_SCAN: usize = 50_000;
 
 impl Workspace {
-    /// The names that an unquoted shell word matches now, relative to the root as the word is, in byte order; at most
-    /// `MAX_NAMES`. `*` and `?` keep off leading dots; a bracket expression counts as any one character, since what
-    /// it holds depends on the locale; a backslash makes the next character plain. A word without a match, and one
-    /// that leads outside, gives nothing: the shell then passes it on as it stands.
+    /// The names that an unquoted shell word matches now, relative to the root like the word, sorted by bytes; at most
+    /// `MAX_NAMES`. `*` and `?` do not match a leading dot. A bracket expression counts as any character, because its
+    /// meaning depends on the locale. A backslash quotes the next character. Returns nothing for a word without a match
+    /// or one that leads outside; the shell passes such a word on unchanged.
     pub fn expand(&self, word: &str) -> Vec<String> {
         if word.starts_with('/') || word.contains('\0') || !word.contains(['*', '?', '[']) {
             return Vec::new();
@@ -66,7 +66,7 @@ enum Token {
     Many,
 }
 
-/// `None` when the component holds no wildcard.
+/// `None` if the component has no wildcard.
 fn parse(part: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = part.chars();
@@ -89,7 +89,7 @@ fn parse(part: &str) -> Option<Vec<Token>> {
     wild.then_some(tokens)
 }
 
-/// Bytes up to and with the `]` that closes a bracket expression; a `]` right at its start is a member.
+/// Length in bytes up to and including the `]` that closes a bracket expression; a `]` at its start is a member.
 fn bracket_end(inner: &str) -> Option<usize> {
     let negated = usize::from(inner.starts_with(['!', '^']));
     let member = usize::from(inner.get(negated..)?.starts_with(']'));
@@ -114,7 +114,7 @@ fn matches(pattern: &[Token], name: &str) -> bool {
         return false;
     }
     let name: Vec<char> = name.chars().collect();
-    // One row of the usual table: which prefixes of the name the tokens so far match.
+    // One row of the dynamic-programming table: which prefixes of the name match the tokens so far.
     let mut row = vec![false; name.len() + 1];
     row[0] = true;
     for token in pattern {

@@ -1,4 +1,4 @@
-//! Reading, listing and writing beneath one directory through its handle. Knows no rule about which names are visible.
+//! Reads, lists and writes files below one directory, through its handle.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names of half-written files begin with this. A crash may leave one; it is never listed, walked or part of a patch.
+/// Prefix of temporary files. A crash may leave one; they are never listed, walked or part of a patch.
 pub const TEMP_PREFIX: &str = ".overnight-tmp-";
 
 /// Why a file could not be read or written.
@@ -24,7 +24,7 @@ pub enum FsError {
     NotADirectory,
     #[error("it is neither a file nor a directory")]
     Special,
-    /// A component became a link after the path was judged.
+    /// A component became a link after the path was ruled on.
     #[error("a part of the path turned into a link while it was opened")]
     Moved,
     #[error("it has {size} bytes, more than the {limit} that may be read")]
@@ -59,16 +59,16 @@ impl From<Errno> for FsError {
     }
 }
 
-/// One name in a directory. Links are not followed.
+/// One directory entry. Links are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
     pub kind: EntryKind,
-    /// Bytes; 0 for all but files.
+    /// Size in bytes; 0 unless it is a regular file.
     pub size: u64,
 }
 
-/// What a name stands for.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     File,
@@ -77,14 +77,14 @@ pub enum EntryKind {
     Special,
 }
 
-/// A directory held open. Paths are relative to it, `/`-separated, without `.` and `..`; no component may be a link.
+/// An open directory. Paths are relative to it and `/`-separated, without `.` and `..`; no component may be a link.
 #[derive(Debug)]
 pub struct Dir {
     handle: OwnedFd,
 }
 
 impl Dir {
-    /// Opens `path`, links followed.
+    /// Opens the directory `path`, following links.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self {
@@ -92,14 +92,14 @@ impl Dir {
         })
     }
 
-    /// Opens `path`, made with its parents when missing, for our own data (mode 0700 where we make it).
+    /// Opens the directory `path` for this program's own data; creates it with missing parents (mode 0700).
     pub fn create(path: &Path) -> Result<Self, FsError> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         Self::open(path)
     }
 
-    /// Opens a regular file for reading. Never blocks on a pipe, never follows a link.
+    /// Opens a regular file for reading. Never blocks on a FIFO, never follows a link.
     pub fn file(&self, path: &str) -> Result<File, FsError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = beneath(self.handle.as_fd(), path, flags)?;
@@ -110,7 +110,7 @@ impl Dir {
         }
     }
 
-    /// The bytes of a regular file of at most `limit` bytes.
+    /// Reads a regular file of at most `limit` bytes.
     pub fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, FsError> {
         let file = self.file(path)?;
         let size = file.metadata()?.len();
@@ -118,7 +118,7 @@ impl Dir {
             return Err(FsError::TooLarge { size, limit });
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        // A file that grows while it is read stays bounded.
+        // Limits the read even if the file grows meanwhile.
         file.take(limit + 1).read_to_end(&mut bytes)?;
         let size = bytes.len() as u64;
         if size > limit {
@@ -127,7 +127,8 @@ impl Dir {
         Ok(bytes)
     }
 
-    /// The names in a directory (`""` is this one) in byte order, at most `cap`; the second value counts the rest.
+    /// The entries of a directory (`""` is this one), sorted by bytes, at most `cap`; the second value is the number of
+    /// further ones.
     pub fn list(&self, path: &str, cap: usize) -> Result<(Vec<Entry>, usize), FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = beneath(self.handle.as_fd(), path, flags)?;
@@ -160,9 +161,9 @@ impl Dir {
         Ok((entries, rest))
     }
 
-    /// Puts `bytes` at `path`: all or nothing. Parents are made. An existing file keeps its permission bits (never
-    /// set-id ones) and, where we may, its owner; other names of it (hard links) keep the old bytes.
-    /// Gives whether the file is new.
+    /// Writes `bytes` to `path` atomically and creates missing parents. An existing file keeps its permission bits (but
+    /// not set-id bits) and, if permitted, its owner; its hard links keep the old content. Returns whether the file is
+    /// new.
     pub fn write(&self, path: &str, bytes: &[u8]) -> Result<bool, FsError> {
         let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
         let dir = self.make_dirs(parents)?;
@@ -183,7 +184,7 @@ impl Dir {
         let done = fill(File::from(file), bytes, before.as_ref())
             .and_then(|()| Ok(rustix::fs::renameat(&dir, temp.as_str(), &dir, name)?));
         if let Err(error) = done {
-            // The first error is the one worth telling.
+            // The first error is the one to report.
             let _unlinked = rustix::fs::unlinkat(&dir, temp.as_str(), AtFlags::empty());
             return Err(error);
         }
@@ -229,7 +230,7 @@ fn fill(mut file: File, bytes: &[u8], before: Option<&Stat>) -> Result<(), FsErr
         if (now.st_uid, now.st_gid) != (stat.st_uid, stat.st_gid) {
             let owner = Some(rustix::fs::Uid::from_raw(stat.st_uid));
             let group = Some(rustix::fs::Gid::from_raw(stat.st_gid));
-            // Only root may give files away; everybody else keeps what they make.
+            // Only root may change the owner; for others the file keeps the owner of the process.
             let _kept = rustix::fs::fchown(&file, owner, group);
         }
         rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
@@ -243,7 +244,7 @@ fn temp_name() -> String {
     format!("{TEMP_PREFIX}{}-{n}", std::process::id())
 }
 
-/// The components of a relative path; anything that could climb or be misread is refused.
+/// The components of a relative path; refuses any that could lead out or be misread.
 fn names(path: &str) -> Result<Vec<&str>, FsError> {
     if path.is_empty() {
         return Ok(Vec::new());
@@ -257,10 +258,10 @@ fn names(path: &str) -> Result<Vec<&str>, FsError> {
         .collect()
 }
 
-/// Opens `path` beneath `root` without following any link, so that what was judged is what is opened.
+/// Opens `path` below `root` without following any link, so that the file that was ruled on is the one that is opened.
 ///
-/// `openat2` does it in one step. Where the kernel (ENOSYS) or a container's filter (EPERM) refuses that call, each
-/// component is opened from the handle of the one before with `O_NOFOLLOW`: slower, the same promise.
+/// `openat2(2)` does this in one step. If the kernel (ENOSYS) or a container's seccomp filter (EPERM) refuses it, each
+/// component is opened from the handle of the previous one with `O_NOFOLLOW`: slower, with the same guarantee.
 fn beneath(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, FsError> {
     let names = names(path)?;
     #[cfg(target_os = "linux")]
@@ -294,7 +295,7 @@ fn by_steps(root: BorrowedFd<'_>, names: &[&str], flags: OFlags) -> Result<Owned
 fn step(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, FsError> {
     match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => Ok(file),
-        // `O_DIRECTORY | O_NOFOLLOW` says ENOTDIR for a link, too.
+        // `O_DIRECTORY | O_NOFOLLOW` fails with ENOTDIR for a link, too.
         Err(Errno::NOTDIR) if is_link(dir, name) => Err(FsError::Moved),
         Err(error) => Err(error.into()),
     }

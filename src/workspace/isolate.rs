@@ -1,4 +1,4 @@
-//! A throw-away git worktree, so that the user's tree is left alone. Gone at the end.
+//! Creates a temporary git worktree, so that the user's tree is not changed; removes it at the end.
 
 mod keep;
 
@@ -8,19 +8,19 @@ use super::patch;
 use crate::process::held::{self, May};
 use std::path::{Path, PathBuf};
 
-/// A worktree of our own.
+/// A temporary worktree.
 #[derive(Debug)]
 pub struct Isolated {
-    /// Holds the worktree; removed with it.
+    /// Contains the worktree, and is removed together with it.
     dir: tempfile::TempDir,
     workspace: PathBuf,
     repository: patch::Repository,
-    /// Where git may write for it.
+    /// Directories in which git may write for the worktree.
     places: [PathBuf; 2],
     pointers: usize,
 }
 
-/// Makes a worktree of `HEAD` for the repository that `workspace` lies in.
+/// Creates a worktree of `HEAD` for the repository of `workspace`.
 pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
     let repository =
@@ -34,7 +34,7 @@ pub async fn make(workspace: &Path) -> Result<Isolated, String> {
     let own = repository.git_dir.to_string_lossy().into_owned();
     let commit = patch::head(&repository).await?;
     let commit = commit.ok_or("--isolate needs a commit, and the repository has none")?;
-    // Git notes the worktree and writes no file of it: filters and hooks of the repository would run.
+    // Git registers the worktree but checks out no files, because that would run filters and hooks of the repository.
     let args = [
         "--git-dir",
         own.as_str(),
@@ -84,12 +84,12 @@ impl Isolated {
         filled.await.map_err(|error| error.to_string())?
     }
 
-    /// The directory of the worktree that stands for the user's workspace.
+    /// The directory in the worktree that corresponds to the user's workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
-    /// What the worktree lacks, for people: filters do not run, so files of Git LFS are pointers.
+    /// A note for people about missing content: filters do not run, so Git LFS files are pointers.
     pub fn lacks(&self) -> Option<String> {
         (self.pointers > 0).then(|| {
             format!(
@@ -99,7 +99,7 @@ impl Isolated {
         })
     }
 
-    /// Removes the worktree and what git knows of it.
+    /// Removes the worktree and its registration in the repository.
     pub async fn remove(self) {
         let tree = self.dir.path().join("tree");
         let name = tree.to_string_lossy().into_owned();
@@ -113,7 +113,7 @@ impl Isolated {
             "--force",
             name.as_str(),
         ];
-        // What git cannot remove, the removal of the directory and a prune do.
+        // If git fails, removing the directory and pruning do the rest.
         let _ = held::git(&args, Path::new("/"), &[], None, may).await;
         drop(self.dir);
         let prune = ["--git-dir", own.as_str(), "worktree", "prune"];

@@ -1,4 +1,4 @@
-//! The door to the repository's files. The only room that reads or writes the tree.
+//! Access to the repository's files; the only module that reads or writes the tree.
 
 pub mod collect;
 pub mod content;

@@ -1,6 +1,6 @@
-//! The run's own changes: a baseline of the tree, and the patch against it. Our own walk and our own store of objects; no program
-//! ever runs with the tree as its work tree, and no setting, attribute, filter or hook of the tree is read. Nothing is written to
-//! the repository's `.git`. Knows no event.
+//! The changes of a run: the baseline snapshot of the tree, and the patch against it. Uses its own directory walk and
+//! object store: no program runs with the tree as its work tree, no setting, attribute, filter or hook of the tree is
+//! used, and nothing is written to the repository's `.git`.
 
 mod cache;
 mod checkout;
@@ -42,18 +42,18 @@ use std::time::{Instant, SystemTime};
 use store::Store;
 use trees::Objects;
 
-/// Our own store for one tree.
+/// The snapshots of one tree, in a separate object store.
 #[derive(Clone, Debug)]
 pub struct Shadow {
-    /// A bare git directory with our objects; lies in the run directory.
+    /// A bare git directory for the objects, in the run directory.
     dir: PathBuf,
-    /// Top of the repository, or the workspace where there is none.
+    /// Top of the repository, or the workspace if there is no repository.
     top: PathBuf,
-    /// The workspace below `top`: `""` or `sub/dir/`.
+    /// Path of the workspace relative to `top`: `""` or `sub/dir/`.
     prefix: String,
     repository: Option<Repository>,
     format: Format,
-    /// Paths from `top` that are no part of any snapshot.
+    /// Paths relative to `top` that are never part of a snapshot.
     hidden: Vec<Vec<u8>>,
     state: Arc<Mutex<State>>,
 }
@@ -66,24 +66,24 @@ struct State {
     last: Option<Arc<Dir>>,
 }
 
-/// The tree's state at one time.
+/// The state of the tree at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Id of the git tree.
+    /// Object id of the git tree.
     pub tree: String,
 }
 
-/// The file of our store that names the tree of the first snapshot.
+/// The file in the store that names the tree of the first snapshot.
 const BASELINE: &str = "baseline";
 
 impl Shadow {
-    /// A path of the workspace, from the top of the repository.
+    /// Converts a path relative to the workspace to one relative to the top of the repository.
     pub fn at_top(&self, path: &str) -> String {
         format!("{}{path}", self.prefix)
     }
 
-    /// Prepares a store of our own in `dir` for the tree of `workspace`. Paths under `hidden` (the run directory, when it lies in
-    /// the tree) are never part of a snapshot.
+    /// Opens or creates the store in `dir` for the tree of `workspace`. Paths below `hidden` (the run directory, if it
+    /// is in the tree) are never part of a snapshot.
     pub fn open(dir: &Path, workspace: &Path, hidden: &[PathBuf]) -> std::io::Result<Self> {
         let repository = repository(workspace);
         let top = repository.as_ref().map_or(workspace, |found| &found.top).to_owned();
@@ -92,7 +92,7 @@ impl Shadow {
             _ => String::new(),
         };
         let format = repository.as_ref().map_or(Format::Sha1, Repository::format);
-        // A process that was killed may have left it half made.
+        // A process that was killed may have left it incomplete.
         if !dir.join("HEAD").exists() {
             held::lay_out(dir, format == Format::Sha256)?;
         }
@@ -116,15 +116,15 @@ impl Shadow {
         })
     }
 
-    /// Goes on in the directory that the store was moved to. Nothing may be at work in it.
+    /// Continues in the directory that the store was moved to. No operation may be in progress.
     pub fn moved_to(&mut self, dir: &Path) {
         self.dir = dir.to_owned();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.store.moved_to(dir);
     }
 
-    /// Removes a store that a run left which was killed before its record began. Anything else of that name is no store of ours
-    /// and is refused: a tree may bring a directory of that name with it.
+    /// Removes the store of a run that was killed before its journal began. Refuses any other directory of that name,
+    /// because the tree itself may contain one.
     pub fn clear(dir: &Path) -> std::io::Result<()> {
         let found = match std::fs::symlink_metadata(dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -132,7 +132,7 @@ impl Shadow {
         };
         let ours = match std::fs::read(dir.join("HEAD")) {
             Ok(head) => head == held::HEAD.as_bytes(),
-            // Half made.
+            // Incomplete.
             Err(_) if found.is_dir() => std::fs::read_dir(dir)?.flatten().all(|entry| {
                 let name = entry.file_name();
                 ["HEAD.lock", "config", "info", "objects", "refs"]
@@ -150,7 +150,7 @@ impl Shadow {
         }
     }
 
-    /// Does work that blocks beside everything else, alone with the state.
+    /// Runs blocking work on another thread, with exclusive access to the state.
     async fn beside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self, &mut State) -> Result<T, String> + Send + 'static,
@@ -160,7 +160,7 @@ impl Shadow {
             let state = Arc::clone(&shadow.state);
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             let state: &mut State = &mut state;
-            // Each level of directories needs its part of the stack.
+            // Recursion over deep directories needs a larger stack.
             std::thread::scope(|scope| {
                 let work = || work(&shadow, state);
                 let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
@@ -182,10 +182,10 @@ impl Shadow {
         id.ok_or_else(|| format!("`{}` is no id of a tree", snapshot.tree))
     }
 
-    /// The first snapshot. Starts from the repository's index where that is safe, so that unchanged files are not read.
+    /// Takes the first snapshot. Uses the repository's index where that is safe, so that unchanged files are not read.
     ///
     /// # Errors
-    /// One sentence: the tree cannot be read, or a limit is reached.
+    /// A sentence: the tree cannot be read, or a limit is reached.
     pub async fn baseline(&self) -> Result<Snapshot, String> {
         self.beside(|shadow, state| {
             let index = shadow.index()?;
@@ -197,10 +197,10 @@ impl Shadow {
         .await
     }
 
-    /// The tree as it is now.
+    /// Takes a snapshot of the current tree.
     ///
     /// # Errors
-    /// As of [`Shadow::baseline`].
+    /// As [`Shadow::baseline`].
     pub async fn snapshot(&self) -> Result<Snapshot, String> {
         self.beside(Self::now).await
     }
@@ -209,7 +209,7 @@ impl Shadow {
         if state.base.is_some() {
             return self.walk(state, None);
         }
-        // A process before this one took the baseline; what it knew is known.
+        // An earlier process took the baseline; its tree gives the known names.
         if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
             let base = self.id(&Snapshot { tree })?;
             let mut objects = self.objects(&state.store);
@@ -221,7 +221,7 @@ impl Shadow {
             state.last.clone_from(&state.base);
             return self.walk(state, None);
         }
-        // Nothing says that the index is older than the run: it gives names only.
+        // The index may be newer than the run, so only its names are used.
         let mut index = self.index()?;
         if let Some(index) = &mut index {
             index.trusted = false;
@@ -295,8 +295,8 @@ impl Shadow {
         })
     }
 
-    /// Opens the workspace from the top of the repository, and calls `then` with the rules of the directories above it and
-    /// whether they ignore it.
+    /// Opens the workspace from the top of the repository, and calls `then` with the ignore rules of its parent
+    /// directories and whether they ignore it.
     fn at_workspace<T>(
         &self,
         then: &mut dyn FnMut(OwnedFd, &Rules<'_>, bool) -> Result<T, String>,

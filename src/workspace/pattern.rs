@@ -1,4 +1,4 @@
-//! Path patterns of tools and prompts: where to begin to look, and what fits below. Reads no content.
+//! Path patterns of tools and prompts: splits one into a start directory and a matcher for what is below it.
 
 use super::root::{Workspace, join};
 use super::walk::beneath;
@@ -8,9 +8,9 @@ use globset::{GlobBuilder, GlobMatcher};
 /// A path, a directory or a glob, resolved against the tree.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// As it was written.
+    /// As written.
     pub asked: String,
-    /// The file itself, or the directory below which to look.
+    /// The file itself, or the directory to search.
     pub start: Place,
     fits: Fits,
 }
@@ -26,11 +26,12 @@ enum Fits {
 }
 
 impl Pattern {
-    /// Reads `asked` (relative to `base`, itself relative to the root, or absolute). What exists under this very name is
-    /// taken by its name, wildcards or not. `*` keeps within a component, `**` spans them, `{a,b}` and `[a-z]` as usual.
+    /// Parses `asked`: absolute, or relative to `base`, which is relative to the root. A path that exists under exactly
+    /// this name is taken literally, even with wildcards. `*` stays within a component, `**` spans components, `{a,b}`
+    /// and `[a-z]` have their usual meaning.
     ///
     /// # Errors
-    /// A glob that is none: what is wrong with it.
+    /// What is wrong with an invalid glob.
     pub fn parse(workspace: &Workspace, base: &str, asked: &str, case_sensitive: bool) -> Result<Self, String> {
         let full = if asked.starts_with('/') || base.is_empty() {
             asked.to_owned()
@@ -53,7 +54,7 @@ impl Pattern {
         let mut start = workspace.locate(&fixed);
         let mut glob = rest;
         if start.inside && start.found == Found::Nothing && !case_sensitive {
-            // The fixed part may be there in other letters.
+            // The part without wildcards may exist with other letter case.
             start = workspace.locate(base);
             glob = asked.trim_start_matches("./").to_owned();
         }
@@ -67,7 +68,7 @@ impl Pattern {
         Ok(pattern(start, Fits::Glob(matcher)))
     }
 
-    /// Whether it names one file and nothing else.
+    /// Whether it names exactly one file.
     pub fn is_exact(&self) -> bool {
         matches!(self.fits, Fits::Exact)
     }
@@ -77,7 +78,7 @@ impl Pattern {
         matches!(self.fits, Fits::Below)
     }
 
-    /// Whether a path, relative to the root, is meant.
+    /// Whether it matches a path relative to the root.
     pub fn matches(&self, path: &str) -> bool {
         match &self.fits {
             Fits::Exact => path == self.start.path,
@@ -91,7 +92,7 @@ impl Pattern {
     }
 }
 
-/// The components before the first one with a wildcard, and the others.
+/// Splits before the first component with a wildcard.
 fn split(full: &str) -> (String, String) {
     let mut at = 0;
     for part in full.split_inclusive('/') {

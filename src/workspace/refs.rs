@@ -1,4 +1,4 @@
-//! `@path` in prompts: finding the references, and the files that they mean. The prompt's own text is never changed.
+//! Finds `@path` references in prompts and reads the files that they refer to. Does not change the prompt's own text.
 
 use super::collect::{Item, Wanted};
 use super::content::{Content, MAX_MEDIA, classify, media};
@@ -9,39 +9,39 @@ use super::walk::Filter;
 use crate::base::access::Found;
 use crate::base::message::{Media, Part};
 
-/// Files of one prompt.
+/// Upper limit for the files of one prompt.
 const MAX_FILES: usize = 200;
 
-/// Bytes of one text.
+/// Upper limit in bytes for the text of one file.
 const MAX_FILE: usize = 64 << 10;
 
-/// Bytes of a file that is looked at.
+/// Upper limit in bytes for a file to be read at all.
 const MAX_READ: u64 = 20 << 20;
 
-/// Bytes of all texts.
+/// Upper limit in bytes for all texts.
 const MAX_TOTAL: usize = 256 << 10;
 
-/// References in one prompt.
+/// Upper limit for the references in one prompt.
 const MAX_REFS: usize = 100;
 
-/// One reference as it stands in a text.
+/// One reference in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Readings of the path, the longest first: punctuation at the end of a sentence may or may not belong to it.
+    /// Candidates for the path, the longest first: punctuation at the end may or may not belong to it.
     pub paths: Vec<String>,
     quoted: bool,
 }
 
 impl Reference {
-    /// The shortest reading.
+    /// The shortest candidate.
     pub fn path(&self) -> &str {
         self.paths.last().map_or("", String::as_str)
     }
 
-    /// Whether it can hardly be anything but a path: a person's name or a package has neither `/` nor an ending.
+    /// Whether it is almost certainly a path: user names and package names have neither `/` nor a file extension.
     fn looks_like_path(&self) -> bool {
         let path = self.path();
-        // A decorator with its arguments is code.
+        // A decorator with arguments is code.
         if path.contains(['(', '=']) {
             return false;
         }
@@ -53,8 +53,8 @@ impl Reference {
     }
 }
 
-/// The references of a text: `@path`, `@"path with blanks"`, `@path\ with\ blanks`; `\@` and `@@` are text, and so is
-/// an `@` within a word (an e-mail address).
+/// The references in a text: `@path`, `@"path with blanks"`, `@path\ with\ blanks`. `\@` and `@@` are no references,
+/// nor is an `@` within a word (an e-mail address).
 pub fn find(text: &str) -> Vec<Reference> {
     let mut found = Vec::new();
     let mut before = ' ';
@@ -77,7 +77,7 @@ pub fn find(text: &str) -> Vec<Reference> {
     found
 }
 
-/// Reads the path at the start of `text`; gives the bytes it took, too.
+/// Parses the path at the start of `text`; also returns its length in bytes.
 fn read(text: &str) -> (Option<Reference>, usize) {
     let mut chars = text.char_indices();
     if let Some(quote) = text.chars().next().filter(|c| *c == '"' || *c == '\'') {
@@ -121,20 +121,20 @@ fn read(text: &str) -> (Option<Reference>, usize) {
     (Some(Reference { paths, quoted: false }), end)
 }
 
-/// What the references of a prompt bring.
+/// The result of resolving the references of a prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attached {
-    /// Parts to put after the prompt: one text with all texts, then the media.
+    /// Parts to append to the prompt: one part with all texts, then the media.
     pub parts: Vec<Part>,
     /// The files, relative to the root.
     pub files: Vec<String>,
-    /// What looks like a path and is not there, may not be read or found no room.
+    /// References that look like paths but do not exist, must not be read or did not fit.
     pub warnings: Vec<String>,
 }
 
-/// The files that a prompt refers to: paths, directories (all files in them that are not ignored) and globs.
-/// Every file is asked for with `may_read`, and one that a search must not show is not read, even when it is named: a
-/// prompt may carry text of strangers.
+/// Reads the files that a prompt refers to: paths, directories (all files in them that are not ignored) and globs.
+/// `may_read` is called for every file. A file that a search must not show is not read even if it is named, because a
+/// prompt may contain text of strangers.
 pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Attached {
     let mut out = Attached::default();
     let mut patterns = Vec::new();
@@ -235,7 +235,7 @@ impl Blocks {
             Content::Binary(_) if item.named => {
                 return out.warnings.push(format!("`@{path}`: a binary file"));
             }
-            // Found in a directory or by a glob: only texts were meant.
+            // In directories and glob matches only text files are wanted.
             Content::Media(_) | Content::Binary(_) => return,
         }
         out.files.push(path.clone());

@@ -1,4 +1,5 @@
-//! The root of the tree and the only way from a name to a place in it. Decides what is visible, not what is allowed.
+//! The root of the tree, and the only way to resolve a path in it. Decides what is visible; the policy decides what is
+//! allowed.
 
 use super::fs::{Dir, Entry, FsError};
 use crate::base::access::{Found, Place};
@@ -14,18 +15,18 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Links followed before a path counts as a loop, as in Linux.
+/// Upper limit for links in one path, as in Linux (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// The directory of run directories; never visible to a tool.
+/// The directory that contains run directories; never visible to tools.
 const OWN_DIR: &str = ".overnight";
 
 type Unreadable = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The tree that a run works on.
 ///
-/// Set up once (`hide`, `set_unreadable`, `set_ignore`), then shared. Files are opened through the root's handle, so
-/// that the place which was judged is the place which is opened.
+/// It is configured once (`hide`, `set_unreadable`, `set_ignore`), then shared. Files are opened through the root's
+/// handle, so that the file that was ruled on is the one that is opened.
 pub struct Workspace {
     root: PathBuf,
     dir: Dir,
@@ -33,13 +34,13 @@ pub struct Workspace {
     ignore: Vec<String>,
     unreadable: Option<Unreadable>,
     seen: Mutex<HashMap<String, Seen>>,
-    /// Commands of the model that could write so far.
+    /// Number of the model's commands so far that could write.
     commands: AtomicU64,
-    /// Whether one of them may still run.
+    /// Whether one of them may still be running.
     background: AtomicBool,
 }
 
-/// What a tool has last seen of a file, and how many commands had run by then.
+/// What a tool last saw of a file, and the number of commands by then.
 struct Seen {
     digest: [u8; 32],
     commands: u64,
@@ -49,7 +50,7 @@ struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     No,
-    /// Commands of the model could write in between, so that it was probably one of them.
+    /// The model's commands could write in between, so it was probably one of them.
     ByCommand,
     ByOthers,
 }
@@ -63,7 +64,7 @@ impl fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// Opens an existing directory. Errors name neither it nor anything above it.
+    /// Opens an existing directory. Errors reveal neither its path nor anything above it.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
         Ok(Self {
@@ -83,8 +84,8 @@ impl Workspace {
         &self.root
     }
 
-    /// Makes a directory of ours (`--out` inside the tree) invisible. Absolute, or relative to the root; a path
-    /// outside changes nothing. The root itself cannot be hidden.
+    /// Hides a directory of this program (`--out` inside the tree). The path is absolute or relative to the root; one
+    /// outside has no effect. The root itself cannot be hidden.
     pub fn hide(&mut self, path: &Path) {
         let place = self.locate(&path.to_string_lossy());
         if place.inside && !place.path.is_empty() {
@@ -92,7 +93,7 @@ impl Workspace {
         }
     }
 
-    /// Whether a relative path is, or lies in, a directory of ours.
+    /// Whether a relative path is, or is inside, a hidden directory.
     pub fn is_hidden(&self, path: &str) -> bool {
         self.hidden.iter().any(|hidden| {
             path.strip_prefix(hidden.as_str())
@@ -104,17 +105,17 @@ impl Workspace {
         &self.hidden
     }
 
-    /// Patterns of the recipe in `.gitignore` form, relative to the root: left out of every walk.
+    /// Sets the recipe's ignore patterns in `.gitignore` format, relative to the root; they apply to every walk.
     pub fn set_ignore(&mut self, patterns: Vec<String>) {
         self.ignore = patterns;
     }
 
-    /// The recipe's own ignore patterns.
+    /// The recipe's ignore patterns.
     pub fn ignore(&self) -> &[String] {
         &self.ignore
     }
 
-    /// Which relative paths a search must not open: secret-like files and what the policy denies.
+    /// Sets which relative paths a search must not open: files that look secret, and what the policy denies.
     pub fn set_unreadable(&mut self, unreadable: Box<dyn Fn(&str) -> bool + Send + Sync>) {
         self.unreadable = Some(unreadable);
     }
@@ -124,9 +125,9 @@ impl Workspace {
         !self.is_hidden(path) && self.unreadable.as_ref().is_none_or(|unreadable| !unreadable(path))
     }
 
-    /// Where a path leads: absolute, or relative to the root; `.`, `..` and links are resolved one component after
-    /// the other, as the kernel does. What does not exist is resolved by its letters. A path that cannot be resolved
-    /// (a loop of links, a NUL, a directory that may not be looked into) counts as outside: nothing is allowed there.
+    /// Resolves a path, absolute or relative to the root. `.`, `..` and links are resolved one component at a time, as
+    /// the kernel does; components that do not exist are resolved lexically. A path that cannot be resolved (a loop of
+    /// links, a NUL, a directory that cannot be searched) counts as outside, where nothing is allowed.
     pub fn locate(&self, asked: &str) -> Place {
         let place = |path: String, inside: bool, found: Found| Place {
             asked: asked.to_owned(),
@@ -148,17 +149,17 @@ impl Workspace {
         }
     }
 
-    /// Opens a located regular file for reading.
+    /// Opens a regular file for reading.
     pub fn open_file(&self, place: &Place) -> Result<File, FsError> {
         self.dir.file(self.visible(place)?)
     }
 
-    /// The bytes of a located regular file of at most `limit` bytes.
+    /// Reads a regular file of at most `limit` bytes.
     pub fn read(&self, place: &Place, limit: u64) -> Result<Vec<u8>, FsError> {
         self.dir.read(self.visible(place)?, limit)
     }
 
-    /// The names in a located directory in byte order, at most `cap`; the second value counts the rest.
+    /// The entries of a directory, sorted by bytes, at most `cap`; the second value is the number of further ones.
     pub fn list(&self, place: &Place, cap: usize) -> Result<(Vec<Entry>, usize), FsError> {
         let path = self.visible(place)?;
         let (mut entries, rest) = self.dir.list(path, cap)?;
@@ -166,7 +167,7 @@ impl Workspace {
         Ok((entries, rest))
     }
 
-    /// Puts `bytes` at a located place, all or nothing; see `Dir::write`. Gives whether the file is new.
+    /// Writes `bytes` atomically, see `Dir::write`. Returns whether the file is new.
     pub fn write(&self, place: &Place, bytes: &[u8]) -> Result<bool, FsError> {
         let path = match self.visible(place) {
             Err(FsError::Missing) => return Err(FsError::Denied),
@@ -190,7 +191,7 @@ impl Workspace {
         Ok(&place.path)
     }
 
-    /// Remembers what the model has seen of a relative path.
+    /// Records the content of a relative path that the model has seen.
     pub fn note_read(&self, path: &str, bytes: &[u8]) {
         let seen = Seen {
             digest: Sha256::digest(bytes).into(),
@@ -202,14 +203,14 @@ impl Workspace {
             .insert(path.to_owned(), seen);
     }
 
-    /// A command of the model that could write has begun in the background, or has ended.
+    /// Notes that a command of the model that could write has started in the background, or has ended.
     pub fn note_command(&self, background: bool) {
         self.commands.fetch_add(1, Ordering::SeqCst);
         self.background.fetch_or(background, Ordering::SeqCst);
     }
 
-    /// Whether `bytes`, read just now, differ from what was last read or written by a tool, and through whom. A path that no tool
-    /// has touched has not changed.
+    /// Whether `bytes`, which were just read, differ from what a tool last read or wrote, and who changed them. A path
+    /// that no tool has touched counts as unchanged.
     pub fn changed_since(&self, path: &str, bytes: &[u8]) -> Changed {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
         let all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,8 +235,8 @@ pub fn join(dir: &str, name: &str) -> String {
     }
 }
 
-/// A name or path on one line: control and direction-changing characters, which could forge lines of a result, as
-/// escapes.
+/// A path that prints on one line: control characters and bidirectional controls, which could forge lines of a result,
+/// are escaped.
 pub fn printable(name: &str) -> Cow<'_, str> {
     if !name.chars().any(is_deceptive) {
         return Cow::Borrowed(name);
@@ -251,7 +252,7 @@ pub fn printable(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a character is invisible, breaks a line or turns the direction of reading.
+/// Whether a character is invisible, breaks a line or changes the text direction.
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
@@ -270,7 +271,7 @@ fn pieces(path: &Path) -> impl DoubleEndedIterator<Item = Piece> + '_ {
     })
 }
 
-/// An absolute path without `.` and `..`, links not looked at.
+/// The absolute path without `.` and `..`, without following links.
 fn by_letters(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for piece in pieces(path) {
@@ -284,7 +285,7 @@ fn by_letters(path: &Path) -> PathBuf {
     out
 }
 
-/// Walks `asked` from `root`; `None` when the kernel could not either.
+/// Resolves `asked` from `root`; `None` if the kernel could not resolve it either.
 fn resolve(root: &Path, asked: &str) -> Option<(PathBuf, Found)> {
     if asked.contains('\0') {
         return None;
@@ -349,8 +350,8 @@ fn found(meta: &Metadata) -> Found {
     }
 }
 
-/// The absolute path without links, as far as it exists: what git, commands and comparisons with the tree are given,
-/// since each of them may stand in another directory than we do.
+/// The absolute path with links resolved, as far as it exists. For git, commands and comparisons with the tree, which
+/// may have another current directory.
 pub fn settled(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for there in path.ancestors() {

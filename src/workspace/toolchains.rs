@@ -1,15 +1,15 @@
-//! Which toolchains a tree needs, by the files that projects of their kind have. Looks at names only, starts nothing.
+//! Detects the toolchains of a tree by the names of typical project files.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-/// How deep below the top is looked: `services/api/package.json` counts.
+/// Search depth below the top: `services/api/package.json` is found.
 const DEPTH: usize = 3;
 
-/// How many entries are looked at.
+/// Upper limit for the entries that are examined.
 const ENTRIES: usize = 20_000;
 
-/// Directories that hold what others wrote or what a build made.
+/// Directories with third-party code or build output, which are skipped.
 const PASSED: &[&str] = &[
     "node_modules",
     "target",
@@ -24,7 +24,7 @@ const PASSED: &[&str] = &[
     "testdata",
 ];
 
-/// A file's name and the toolchain that it speaks of.
+/// File names and the toolchains that they indicate.
 const MARKS: &[(&str, &str)] = &[
     ("Cargo.toml", "rust"),
     ("package.json", "node"),
@@ -43,8 +43,8 @@ const MARKS: &[(&str, &str)] = &[
     ("settings.gradle.kts", "java"),
 ];
 
-/// The toolchains, each once, in the order of the marks. A directory that cannot be read, and what lies beyond the limits, adds none; no
-/// link is followed.
+/// The toolchains, each once, in the order of the table. Directories that cannot be read, or are beyond the limits, are
+/// skipped; links are not followed.
 pub fn of(root: &Path) -> Vec<String> {
     let mut found: Vec<&str> = Vec::new();
     let mut left: VecDeque<(PathBuf, usize)> = VecDeque::from([(root.to_path_buf(), 0)]);

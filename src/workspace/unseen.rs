@@ -1,4 +1,4 @@
-//! Which files of the tree nobody may read, whatever name they go by. Opens none of them, hides nothing itself.
+//! Finds secret files and all their hard links in the tree, by name and metadata only.
 
 use super::Workspace;
 use ignore::{DirEntry, WalkBuilder};
@@ -7,12 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 impl Workspace {
-    /// The regular files whose relative path is `secret`, and the other names (hard links) of the same files; absolute, in
-    /// byte order. Ignore files do not count, links are not followed, `.git` is left out. Nothing when there are more than `most`.
+    /// The regular files whose relative path is `secret`, and their hard links, as absolute paths sorted by bytes.
+    /// Ignore files do not apply, links are not followed, and `.git` is skipped. `None` if there are more than `most`.
     pub fn unseen(&self, secret: &dyn Fn(&str) -> bool, most: usize) -> Option<Vec<PathBuf>> {
         let mut found = BTreeSet::new();
         let mut twins = BTreeSet::new();
-        // Git must read its own settings; nobody else need under another name.
+        // Git must read its own configuration, but a hard link to it elsewhere counts as secret.
         if let Ok(data) = std::fs::symlink_metadata(self.root().join(".git/config"))
             && data.nlink() > 1
         {

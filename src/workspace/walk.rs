@@ -1,4 +1,4 @@
-//! Walking the tree with its ignore files, the same on every machine. Reads no file's content.
+//! Walks the tree with its ignore files, with the same result on every machine.
 
 use super::fs::TEMP_PREFIX;
 use super::pattern::Pattern;
@@ -11,21 +11,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a walk leaves out. `.git`, our own directories and the recipe's ignore list are left out always; links are
-/// never followed. Files that apply to one machine only (`.git/info/exclude`, the user's global ignores, ignore files
-/// above the root) are never read.
+/// What a walk leaves out. `.git`, this program's own directories and the recipe's ignore patterns are always left out,
+/// and links are never followed. Settings of one machine (`.git/info/exclude`, the user's global ignore file, ignore
+/// files above the root) are never read.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
-    /// Honour `.gitignore`, also outside a git repository, and `.ignore`.
+    /// Apply `.gitignore`, also outside a git repository, and `.ignore`.
     pub git: bool,
-    /// Honour `.geminiignore`.
+    /// Apply `.geminiignore`.
     pub gemini: bool,
-    /// Show names that begin with a dot.
+    /// Include names that begin with a dot.
     pub hidden: bool,
 }
 
 impl Filter {
-    /// All ignore files, dot names shown.
+    /// Applies all ignore files; includes names that begin with a dot.
     pub fn all() -> Self {
         Self {
             git: true,
@@ -35,25 +35,25 @@ impl Filter {
     }
 }
 
-/// The files of a walk.
+/// The result of a walk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Walked {
     /// Relative to the root, in byte order.
     pub files: Vec<String>,
-    /// Whether there are more than the cap, or the walk was stopped.
+    /// Whether there are more files than the limit, or the walk was stopped.
     pub cut: bool,
-    /// Directories and names that could not be read.
+    /// Number of directories and names that could not be read.
     pub failed: usize,
 }
 
 impl Workspace {
-    /// All regular files beneath a located relative directory, at most `cap`; `stop` is asked often.
-    /// Links and special files are not among them.
+    /// All regular files below a relative directory, at most `cap`; `stop` is polled. Links and special files are not
+    /// included.
     pub fn files(&self, start: &str, filter: Filter, cap: usize, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
         self.gather(start, filter, cap, &|_| true, stop)
     }
 
-    /// As above, those that a pattern means, however many.
+    /// As above, all files that match a pattern, without a limit.
     pub fn files_like(&self, pattern: &Pattern, filter: Filter, stop: &(dyn Fn() -> bool + Sync)) -> Walked {
         self.gather(
             &pattern.start.path,
@@ -104,11 +104,11 @@ impl Workspace {
         }
     }
 
-    /// Calls a visitor (one a thread) with each regular file beneath `start`, in no order; one that gives `false` ends the
-    /// walk. Gives how many names could not be read.
+    /// Calls a visitor (one per thread) with each regular file below `start`, in no particular order; a visitor that
+    /// returns `false` ends the walk. Returns the number of names that could not be read.
     ///
-    /// The ignore files of the directories between the root and `start` count. A `start` that is ignored itself is
-    /// walked all the same, since it was asked for by name.
+    /// The ignore files between the root and `start` apply. If `start` itself is ignored, it is walked nevertheless,
+    /// because it was named explicitly.
     pub fn each_file<'v>(&self, start: &str, filter: Filter, visitors: &(dyn Fn() -> Visitor<'v> + Sync)) -> usize {
         if self.is_hidden(start) || start.split('/').any(|name| name == ".git") {
             return 0;
@@ -120,8 +120,8 @@ impl Workspace {
         self.walk(Path::new(start), start, filter, visitors).0
     }
 
-    /// Which names of one directory (relative to the root) a walk would show; asked with the name and whether it is a
-    /// directory. In a directory that is ignored itself, ignore files leave nothing out.
+    /// A function that says which names of one directory (relative to the root) a walk would include, given the name
+    /// and whether it is a directory. In a directory that is ignored itself, ignore files do not apply.
     pub fn visible_names<'a>(&'a self, dir: &'a str, filter: Filter) -> impl FnMut(&str, bool) -> bool + 'a {
         let mut matcher = plain_builder(self.root(), filter).build_matchers().pop();
         let mut ignored = move |path: &str, is_dir: bool| {
@@ -223,10 +223,10 @@ fn plain_builder(top: &Path, filter: Filter) -> WalkBuilder {
     builder
 }
 
-/// Told the path of a file, relative to the root; `false` ends the walk.
+/// Receives the path of a file, relative to the root; `false` ends the walk.
 pub type Visitor<'v> = Box<dyn FnMut(&str) -> bool + Send + 'v>;
 
-/// By bytes: asked for each name of the tree, and a walk only ever joins names to its root.
+/// Compares bytes, which is fast; sufficient because a walk only appends names to its root.
 fn relative<'e>(root: &Path, entry: &'e DirEntry) -> Option<Cow<'e, str>> {
     let below = entry
         .path()
@@ -241,7 +241,7 @@ fn relative<'e>(root: &Path, entry: &'e DirEntry) -> Option<Cow<'e, str>> {
     Some(String::from_utf8_lossy(path))
 }
 
-/// Whether `path` is `dir` or lies in it; everything lies in `""`.
+/// Whether `path` is `dir` or inside it; everything is inside `""`.
 pub fn beneath(path: &str, dir: &str) -> bool {
     dir.is_empty()
         || path
@@ -252,7 +252,7 @@ pub fn beneath(path: &str, dir: &str) -> bool {
 fn recipe_patterns(workspace: &Workspace) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     for pattern in workspace.ignore() {
-        // The recipe was checked when it was parsed; a pattern that is none ignores nothing.
+        // Patterns were checked when the recipe was parsed; an invalid one has no effect.
         let _checked = builder.add_line(None, pattern);
     }
     builder.build().unwrap_or_else(|_| Gitignore::empty())

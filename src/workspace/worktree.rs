@@ -1,17 +1,17 @@
-//! Worktrees with a place of their own that outlive a process: for jobs that are killed and go on. Written without git, so that no
-//! hook, filter or setting of the repository runs; the layout is that of gitrepository-layout(5).
+//! Creates worktrees that outlive a process, for batch jobs that can be killed and resumed. Does not use git, so that
+//! no hook, filter or setting of the repository runs; the layout is that of gitrepository-layout(5).
 
 use super::patch::{self, Repository};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What stands in the worktree's `locked` file, for people who list worktrees.
+/// Content of the worktree's `locked` file, which `git worktree list` shows.
 const LOCKED: &str = "in use by overnight batch\n";
 
-/// Makes a worktree of `commit` in `tree`, which must not exist. Blocks.
+/// Creates a worktree of `commit` in `tree`, which must not exist. Blocks.
 ///
 /// # Errors
-/// One sentence: the commit cannot be read, or the disk said no. What was written stays; [`remove`] takes it away.
+/// A sentence: the commit cannot be read, or a file cannot be written. What was written stays; [`remove`] removes it.
 pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Option<String>, String> {
     let said = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(tree).map_err(|error| said(tree, error))?;
@@ -30,7 +30,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     write("commondir", "../..\n".to_owned())?;
     write("gitdir", format!("{}\n", tree.join(".git").display()))?;
     write("HEAD", format!("{commit}\n"))?;
-    // First, so that a half-made worktree leads to what git knows of it.
+    // Written before the files, so that an incomplete worktree can be found and removed.
     let pointer = tree.join(".git");
     std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
     let checkout = patch::checkout(repository, commit, &tree)?;
@@ -44,12 +44,13 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
     }))
 }
 
-/// Removes a worktree of [`create`], whole or half made, and what git knows of it. Blocks.
+/// Removes a worktree from [`create`], complete or not, and its registration in the repository. Blocks.
 ///
-/// `repository`: whose it is; without it the tree's own pointer is followed, if it leads to a directory of ours.
+/// `repository`: the worktree's repository; without it, the `.git` file of the worktree is followed if it leads to a
+/// directory that [`create`] made.
 ///
 /// # Errors
-/// Those of the file system; nothing there is no error.
+/// I/O errors; a worktree that does not exist is no error.
 pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
     match (repository.map(|found| found.common_dir.canonicalize()), place_of(tree)) {
         (Some(Ok(common)), Ok(tree)) => gone(&admin_dir(&common, &tree))?,
@@ -69,7 +70,7 @@ pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
     gone(tree)
 }
 
-/// The real place of a tree, whether it is there or not.
+/// The canonical path of a tree, whether it exists or not.
 fn place_of(tree: &Path) -> io::Result<PathBuf> {
     match (tree.parent(), tree.file_name()) {
         (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
@@ -84,7 +85,7 @@ fn gone(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The directory of a worktree below `worktrees/`: named after its place, so that it is found again.
+/// The directory of a worktree in `worktrees/`, named after its path so that it can be found again.
 fn admin_dir(common: &Path, tree: &Path) -> PathBuf {
     let digest = crate::base::ids::sha256_hex(&[tree.as_os_str().as_encoded_bytes()]);
     common.join("worktrees").join(format!("overnight-{}", &digest[..16]))

@@ -1,4 +1,5 @@
-//! `overnight batch`, `merge` and `compare`: reads manifest, recipes and flags, and hands them to the supervisor.
+//! Implements `overnight batch`, `merge` and `compare`: reads manifest, recipes and flags, and passes them to the
+//! supervisor.
 
 mod inputs;
 
@@ -32,9 +33,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The longest that a command which lists targets may take.
+/// Time limit for a command that lists targets.
 const LIST_TIME: Duration = Duration::from_secs(600);
-/// SIGXFSZ: a file that may not grow is an error of its write, and no death.
+/// SIGXFSZ. With a handler, exceeding the file size limit is a write error and does not kill the process.
 const FILE_SIZE: i32 = 25;
 
 impl From<BatchError> for Refusal {
@@ -47,7 +48,7 @@ impl From<BatchError> for Refusal {
     }
 }
 
-/// Runs a batch, or prints a job file. The number is the exit code.
+/// Runs a batch, or prints a job file. Returns the exit code.
 pub async fn batch(args: BatchArgs) -> u8 {
     let format = args.format;
     let done = match &args.command {
@@ -57,7 +58,7 @@ pub async fn batch(args: BatchArgs) -> u8 {
     ended(done, format)
 }
 
-/// With `--format json` every code has its object on stdout.
+/// With `--format json`, prints a JSON object on stdout for every exit code.
 fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
     let refusal = match done {
         Ok(code) => return code,
@@ -75,19 +76,19 @@ fn ended(done: Result<u8, Refusal>, format: ListFormat) -> u8 {
             "exit_code": refusal.code(),
             "message": redactor.redact(&refusal.to_string()),
         });
-        // The code says what could not be printed.
+        // If stdout fails, the exit code still reports the error.
         let _ = out::line(&object.to_string());
     }
     refusal.code()
 }
 
-/// Where a manifest stands, and its text.
+/// A manifest's text and location.
 struct Source {
     name: String,
     text: String,
-    /// Where its relative paths start.
+    /// Base of its relative paths.
     base: PathBuf,
-    /// The name of a batch that gives itself none.
+    /// Name of a batch whose manifest has none.
     fallback: String,
 }
 
@@ -120,7 +121,7 @@ fn source(args: &BatchArgs) -> Result<Source, Refusal> {
     })
 }
 
-/// Whether a text is JSON Lines and no manifest: its first line is an object of its own that has no targets.
+/// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets.
 fn is_lines(source: &Source) -> bool {
     let first = source
         .text
@@ -131,7 +132,7 @@ fn is_lines(source: &Source) -> bool {
     source.name.ends_with(".jsonl") || object.is_some_and(|object| !object.contains_key("targets"))
 }
 
-/// Everything that manifest and flags say, or every problem in them.
+/// The plan from manifest and flags, or all problems in them.
 async fn planned(args: &BatchArgs, source: &Source) -> Result<BatchPlan, Refusal> {
     let mut files = Files::new();
     let mut problems = Vec::new();
@@ -192,7 +193,7 @@ fn refused(mut problems: Vec<Diagnostic>, files: &Files) -> Refusal {
     settings::refuse(&problems, files)
 }
 
-/// Replaces targets that name lists by the lines of the lists.
+/// Replaces each target that names a list by the lines of the list.
 async fn expand_lists(
     parsed: &mut BatchManifest,
     source: &Source,
@@ -228,7 +229,7 @@ async fn expand_lists(
             let Some(mut line) = manifest::target(node, false, problems) else {
                 continue;
             };
-            // What stands beside the list holds for its lines that say nothing else.
+            // Fields of the list's own entry are defaults for its lines.
             line.recipe = line.recipe.or_else(|| target.recipe.clone());
             line.git_ref = line.git_ref.or_else(|| target.git_ref.clone());
             line.params = line.params.or_else(|| target.params.clone());
@@ -342,7 +343,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     print(&result, &dir, args)
 }
 
-/// Without the feature there is no store but the disk.
+/// The path of a batch directory or `file://` URL; other URLs are refused.
 fn remote_refused(dir: &Path) -> Result<PathBuf, Refusal> {
     let text = dir.to_string_lossy();
     if let Some(path) = text.strip_prefix("file://") {
@@ -361,7 +362,7 @@ fn jobs_at_once(args: &BatchPlanArgs) -> usize {
     args.jobs.map_or_else(cpus, |jobs| jobs as usize)
 }
 
-/// Where mirrors of repositories are kept.
+/// Directory of repository mirrors.
 fn mirrors() -> PathBuf {
     let cache = wire::variable("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -370,7 +371,7 @@ fn mirrors() -> PathBuf {
     cache.unwrap_or_else(home).join("overnight/mirrors")
 }
 
-/// Whether a job of this name is looked at.
+/// Whether a job of this name is selected.
 type NameFilter = Box<dyn Fn(&str) -> bool>;
 
 fn only(pattern: Option<&str>) -> Result<NameFilter, Refusal> {
@@ -393,7 +394,7 @@ fn shard_of(args: &BatchArgs) -> Result<Option<ShardSpec>, Refusal> {
     Ok(Some(shard))
 }
 
-/// The seconds that each job took last.
+/// Duration in seconds of each job's last run.
 fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
     let mut timings = HashMap::new();
     rows::each(path, |row| {
@@ -402,7 +403,7 @@ fn timings(path: &Path) -> Result<HashMap<String, f64>, Refusal> {
     Ok(timings)
 }
 
-/// Lists the jobs and what would become of them. Runs none and writes nothing.
+/// Lists the jobs and whether each would run. Runs none and writes nothing.
 async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal> {
     let mut state = BatchState::default();
     let key = own::key()?;
@@ -460,7 +461,7 @@ async fn dry_run(call: &BatchCall<'_>, format: ListFormat) -> Result<u8, Refusal
     printed(&redactor.redact(&text))
 }
 
-/// Holds the plan against that of the last call, and keeps it.
+/// Checks the plan against that of the last invocation, and stores it.
 fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Result<(), Refusal> {
     let path = dir.join(plan::FILE);
     let now = plan.file();
@@ -486,7 +487,7 @@ fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Re
     Ok(())
 }
 
-/// Hands signals to the supervisor.
+/// Forwards signals to the supervisor.
 fn watch(sender: tokio::sync::mpsc::UnboundedSender<i32>) -> Result<(), Refusal> {
     let said = |error: std::io::Error| Refusal::Environment(format!("signals cannot be watched: {error}"));
     let mut term = signal(SignalKind::terminate()).map_err(said)?;
@@ -574,7 +575,7 @@ fn told(result: &BatchResult, dir: &Path) -> String {
     text
 }
 
-/// `overnight merge`. The number is the exit code.
+/// `overnight merge`. Returns the exit code.
 pub fn merge(args: &MergeArgs) -> u8 {
     let attempt = || -> Result<u8, Refusal> {
         let dirs = args
@@ -596,7 +597,7 @@ pub fn merge(args: &MergeArgs) -> u8 {
     ended(attempt(), args.format)
 }
 
-/// `overnight compare`. The number is the exit code.
+/// `overnight compare`. Returns the exit code.
 pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
     let found = comparison::compare(&args.a, &args.b)?;
     printed(&match args.format {

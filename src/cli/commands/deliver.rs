@@ -1,4 +1,5 @@
-//! `overnight deliver`: which runs, from where and to where. What is done with each stands in `deliver`.
+//! Implements `overnight deliver`: selects the runs, their source and the destination. The delivery itself is in
+//! `deliver`.
 
 use crate::base::secret::Redactor;
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
@@ -40,25 +41,25 @@ impl From<DeliverTo> for DeliverTarget {
     }
 }
 
-/// Which run, and what its batch says of it.
+/// One run to deliver, with the result that its batch recorded.
 struct Asked {
-    /// The directory of the journal.
+    /// Directory of the journal.
     home: PathBuf,
     of_batch: Option<BatchRun>,
 }
 
-/// What holds for all runs of one call.
+/// Settings that all runs of one invocation share.
 struct Call<'a> {
     args: &'a DeliverArgs,
     target: DeliverTarget,
     vars: Vec<(String, String)>,
     patience: Patience,
-    /// `--policy`, when it was given.
+    /// Policies from `--policy`, if given.
     policies: Option<PolicySet>,
     token: Option<SecretString>,
 }
 
-/// Delivers a run or the runs of a batch; prints a line for each.
+/// Delivers one run or the runs of a batch, and prints a line for each.
 pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     let target = DeliverTarget::from(args.to);
     let batch = batch_of(args)?;
@@ -133,7 +134,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
 
 type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
 
-/// The runs of a batch directory, when that is what was named.
+/// The runs of a batch, if a batch directory was given.
 fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal> {
     let dir = PathBuf::from(&args.run);
     let file = dir.join(batch::RUNS);
@@ -186,14 +187,14 @@ fn code_of(fault: DeliverFault) -> u8 {
     }
 }
 
-/// Whether this user's state directory knows this very journal, or a key vouches for it.
+/// Whether this user's state directory knows exactly this journal, or a key authenticates it.
 fn is_vouched(journal: &journal::Journal) -> bool {
     let head = journal.run().and_then(state::head);
     journal.keyed || head.is_some_and(|head| head.events == journal.events.len() as u64 && head.head == journal.chain)
 }
 
 impl Call<'_> {
-    /// One run. Only what cannot be written for all of them ends the command.
+    /// Delivers one run. An error ends the command only if it concerns all runs.
     async fn one(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, Refusal> {
         let job = asked.of_batch.as_ref().map(|run| run.job.name.clone());
         let stopped = |run: &str, stop: &DeliverStop| {
@@ -295,7 +296,7 @@ impl Call<'_> {
         Deliverable::of(journal, patch, &ending).map_err(DeliverStop::Refused)
     }
 
-    /// Who rules: `--policy`, or the recorded texts, which the journal's chain vouches for.
+    /// The policies that apply: `--policy`, or the recorded texts, which the journal's hash chain protects.
     fn rulers(&self, of: &Deliverable) -> Result<Rulers, DeliverStop> {
         if let Some(policies) = &self.policies {
             return Ok(Rulers {
@@ -329,7 +330,7 @@ impl Call<'_> {
         })
     }
 
-    /// The local repository: the one that is named, that of the run, or that of the current directory.
+    /// The local repository: the given one, else that of the run, else that of the current directory.
     fn repository(&self, of: &Deliverable, asked: &Asked) -> Option<Repository> {
         let at = |dir: &Path| patch::repository_at(&wire::absolute(dir));
         if let Some(named) = &self.args.repo {
@@ -339,7 +340,7 @@ impl Call<'_> {
         let target = target.map(Path::new).filter(|path| path.is_absolute());
         let tried = [target, Some(Path::new(&of.workspace))];
         let found = tried.into_iter().flatten().filter(|dir| dir.is_dir()).find_map(at);
-        // The current directory is none of a batch's repositories.
+        // The current directory is not used for runs of a batch, which may belong to other repositories.
         found.or_else(|| asked.of_batch.is_none().then(|| at(Path::new("."))).flatten())
     }
 
@@ -440,7 +441,7 @@ fn print(args: &DeliverArgs, done: &Delivered) -> Result<(), Refusal> {
     out::stdout_of_others(&line).map_err(failed)
 }
 
-/// A dry run for people.
+/// The text of a dry run.
 fn shown(preview: &crate::deliver::Preview) -> String {
     let mut out = format!("    base      {}\n    title     {}\n", preview.base, preview.title);
     let more = [("labels", &preview.labels), ("reviewers", &preview.reviewers)];

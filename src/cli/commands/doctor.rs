@@ -1,4 +1,5 @@
-//! `overnight doctor`: what this machine can confine, and what about this checkout is dangerous. Changes nothing.
+//! Implements `overnight doctor`: reports what this machine can confine, and what is dangerous about this checkout.
+//! Changes nothing.
 
 use super::printed;
 use crate::base::secret::{MODEL_KEYS, is_secret_name};
@@ -18,7 +19,7 @@ enum Sign {
     Missing,
 }
 
-/// One thing that was looked at, and what to do about it.
+/// One finding, and what to do about it.
 struct Finding {
     sign: Sign,
     about: &'static str,
@@ -30,7 +31,7 @@ fn finding(sign: Sign, about: &'static str, text: impl Into<String>) -> Finding 
     Finding { sign, about, text }
 }
 
-/// Carries it out: code 8 when a run could not start here.
+/// Runs the command. Returns exit code 8 if a run could not start here.
 pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
     let mut found = sandbox().await;
     found.push(git().await);
@@ -116,7 +117,7 @@ async fn git() -> Finding {
     }
 }
 
-/// Whether the checkout kept credentials: names of settings only, never values.
+/// Whether the checkout keeps credentials. Reports names of settings, never values.
 async fn checkout(workspace: &Path) -> Vec<Finding> {
     let Some(repository) = patch::repository(workspace) else {
         return vec![finding(
@@ -149,7 +150,7 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
     found
 }
 
-/// What is dangerous about one setting (`name\nvalue`).
+/// The danger of one git setting (`name\nvalue`), if any.
 fn concern(setting: &str) -> Option<Finding> {
     let (name, value) = setting.split_once('\n').unwrap_or((setting, ""));
     let lower = name.to_ascii_lowercase();
@@ -194,7 +195,7 @@ fn runs_program(name: &str, value: &str) -> bool {
     NAMES.contains(&name) || driver || monitor || name.starts_with("alias.") && value.starts_with('!')
 }
 
-/// Text that strangers wrote, a token that may write, and a recipe of theirs.
+/// Checks for the combination of untrusted event text and a token with write access.
 fn event() -> Finding {
     match (meeting::warning(), meeting::events().is_empty()) {
         (Some(text), _) => finding(Sign::Warning, "event", text),

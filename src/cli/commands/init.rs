@@ -1,5 +1,5 @@
-//! `overnight init`: looks at a repository and writes a policy, a first recipe and a workflow for it. Overwrites nothing and runs
-//! nothing.
+//! Implements `overnight init`: inspects a repository and writes a policy, a first recipe and a workflow for it.
+//! Overwrites no file and runs no command.
 
 use super::printed;
 use crate::cli::args::InitArgs;
@@ -9,16 +9,16 @@ use crate::journal::{JournalError, place, store};
 use crate::workspace::toolchains;
 use std::path::Path;
 
-/// What is known of one toolchain.
+/// Data about one toolchain.
 struct Kind {
     name: &'static str,
-    /// How a person calls it.
+    /// Name for people.
     title: &'static str,
-    /// The command that tests a usual project of it.
+    /// Command that runs the tests of a usual project.
     test: &'static str,
-    /// The steps of a workflow that bring the toolchain.
+    /// Workflow steps that install the toolchain.
     setup: &'static str,
-    /// What the project's tests are: the recipe freezes them.
+    /// Patterns of test files, which the recipe protects from changes.
     frozen: &'static [&'static str],
 }
 
@@ -60,7 +60,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Carries it out: code 8 where there is nothing that it knows.
+/// Runs the command. Returns exit code 8 if no known toolchain is found.
 pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let dir = &args.dir;
     if !dir.is_dir() {
@@ -107,7 +107,7 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     Ok(exit::PASSED)
 }
 
-/// Writes a new file; no link on its way is followed.
+/// Writes a new file without following links in its path.
 fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
     store::refuse_link(root, path)?;
     let parent = path.parent().unwrap_or(root);
@@ -120,7 +120,7 @@ fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The test command: that of the toolchain, or what the tree itself tells of it.
+/// The test command: a more specific one if the tree shows it, else the toolchain's usual one.
 fn test_command(kind: &Kind, dir: &Path) -> String {
     let has = |name: &str| dir.join(name).is_file();
     let found = match kind.name {
@@ -191,7 +191,7 @@ fn recipe(first: &Kind, kinds: &[&Kind], test: &str) -> String {
     )
 }
 
-/// The default branch of `origin`, as far as the repository knows it; else the branch that is checked out.
+/// The default branch of `origin` if the repository knows it, else the current branch.
 fn default_branch(dir: &Path) -> String {
     let git = dir.join(".git");
     let branch = |file: &str, prefix: &str| {

@@ -1,4 +1,4 @@
-//! One file a command: what it reads, what it prints, what code it ends with.
+//! The commands, one file each: what a command reads and prints, and its exit code.
 
 pub mod batch;
 pub mod deliver;
@@ -22,7 +22,7 @@ use crate::base::outcome::Verdict;
 use crate::journal::artefacts;
 use std::ffi::OsString;
 
-/// Carries out a command. The number is the exit code.
+/// Runs a command. Returns the exit code.
 pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
     let done = match command {
         Command::Run(args) => return run::run(*args, started).await,
@@ -56,8 +56,8 @@ fn printed(text: &str) -> Result<u8, Refusal> {
     Ok(super::exit::PASSED)
 }
 
-/// The end of a command line that cannot be read: with `--format json` the object all the same, so that a script that reads stdout
-/// gets one on every code.
+/// Ends a command line that cannot be parsed. With `--format json` it prints the JSON object too, so that a script gets
+/// one for every exit code.
 pub fn usage(typed: &[OsString], why: &str) -> u8 {
     let texts: Vec<&str> = typed.iter().filter_map(|arg| arg.to_str()).collect();
     let said = |name: &str| {
@@ -78,7 +78,7 @@ pub fn usage(typed: &[OsString], why: &str) -> u8 {
     exit::USAGE
 }
 
-/// The script that asks this program for candidates, or a fixed one.
+/// Prints a completion script that asks this program for candidates, or a static one.
 fn completions(shell: clap_complete::Shell, fixed: bool) -> Result<u8, Refusal> {
     let mut script = Vec::new();
     let name = shell.to_string();
@@ -92,7 +92,7 @@ fn completions(shell: clap_complete::Shell, fixed: bool) -> Result<u8, Refusal> 
     printed(&String::from_utf8_lossy(&script))
 }
 
-/// The pages of all commands, of one, or each in a file of its own.
+/// Prints the manual page of one command or of all, or writes each to its own file.
 fn man(args: &ManArgs) -> Result<u8, Refusal> {
     let pages = manual::pages().map_err(|error| Refusal::Output(error.to_string()))?;
     if let Some(dir) = &args.dir {

@@ -1,4 +1,5 @@
-//! `overnight policy …`: check, test, explain, suggest. Prepares calls with the tools themselves; rules with `policy::decide`.
+//! Implements `overnight policy …`: check, test, explain, suggest. Calls are prepared by the tools themselves and ruled
+//! on by `policy::decide`.
 
 use super::printed;
 use crate::base::access::Access;
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Carries it out.
+/// Runs the command.
 pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
     match command {
         PolicyCommand::Check { files, format } => check(&files, format).await,
@@ -35,7 +36,7 @@ pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
     }
 }
 
-/// Every problem of every file; then what each allows, in plain words.
+/// Prints every problem of every file, then what each policy allows.
 async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
     let mut all = Vec::new();
     if let Some(meeting) = meeting::warning() {
@@ -126,14 +127,14 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
     }
 }
 
-/// A policy over a tree.
+/// A policy applied to a tree.
 struct Judge {
     policies: PolicySet,
     tools: Registry,
     workspace: Arc<Workspace>,
 }
 
-/// A call and what was said of it.
+/// A call and its ruling.
 struct Judged {
     title: String,
     ruling: Ruling,
@@ -155,7 +156,7 @@ impl Judge {
         })
     }
 
-    /// The ruling on a call as the tool itself prepares it; by its names where the tool is not of this program.
+    /// Rules on the call as the tool itself prepares it, or by its tool name if the tool is not built in.
     fn rule(&self, tool: &str, args: &Value) -> Result<Judged, String> {
         let (name, kind, origin, access, title) = match self.tools.find(tool) {
             None if calls::by_name(tool, args).2 == Origin::Discovered => {
@@ -199,7 +200,7 @@ impl Judge {
             .with_terrain(|terrain| policy::decide(&self.policies, asked, access, terrain, uses))
     }
 
-    /// One line out for each line in, in order.
+    /// Writes one output line per input line, in order.
     fn lines(&self, text: &str) -> Result<u8, Refusal> {
         let judge = |line: &str| {
             let call = explain::call_line(line)?;
@@ -216,7 +217,7 @@ impl Judge {
         printed(&all)
     }
 
-    /// Every ruling of a recorded run that this policy would make otherwise.
+    /// Lists every recorded ruling of a run that this policy would change.
     fn differences(&self, run: &str, workspace: &Path) -> Result<u8, Refusal> {
         let events = journal::read(&store::locate(run, workspace)?)?.events;
         let uses = std::cell::RefCell::new(Uses::default());
@@ -240,7 +241,7 @@ impl Judge {
     }
 }
 
-/// A ruled call of a journal.
+/// A call of a journal with its recorded ruling.
 struct Recorded {
     id: String,
     tool: String,

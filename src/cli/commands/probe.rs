@@ -1,5 +1,5 @@
-//! `overnight mcp-probe URL`: one server through the layer that runs use, every tool called once. For the protocol's own
-//! conformance suite, which hands over what it wants in its variables; not in `--help`.
+//! Implements `overnight mcp-probe URL`: connects to one server through the layer that runs use and calls every tool
+//! once. For the MCP conformance suite, which passes its settings in environment variables; hidden from `--help`.
 
 use crate::base::ids::CallId;
 use crate::base::secret::Redactor;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How long it may take.
+/// Time limit of the probe.
 const TIME: Duration = Duration::from_secs(25);
 
-/// Carries it out: code 0 when the server could be used, whatever its tools said.
+/// Runs the command. Returns exit code 0 if the connection worked, whatever the tools returned.
 pub async fn probe(url: String) -> Result<u8, Refusal> {
     let wanted: Value = wire::variable("MCP_CONFORMANCE_CONTEXT")
         .and_then(|text| serde_json::from_str(&text).ok())
@@ -97,7 +97,7 @@ async fn call_all(tools: &[Arc<dyn Tool>], wanted: &Value, servers: &Servers, wi
     Ok(())
 }
 
-/// The calls that the suite asks for; without any, each tool once.
+/// The calls that the suite asks for; if it names none, each tool once.
 fn calls<'a>(tools: &'a [Arc<dyn Tool>], asked: Option<&[Value]>) -> Vec<(&'a Arc<dyn Tool>, Value)> {
     let Some(asked) = asked else {
         return tools
@@ -113,7 +113,7 @@ fn calls<'a>(tools: &'a [Arc<dyn Tool>], asked: Option<&[Value]>) -> Vec<(&'a Ar
     found.collect()
 }
 
-/// Where a tool wants to see a schema, it is shown what we hold of the first other tool.
+/// If a tool wants a schema as argument, inserts the one of the first other tool.
 fn with_schema(tools: &[Arc<dyn Tool>], tool: &Arc<dyn Tool>, mut args: Value) -> Value {
     let other = tools.iter().find(|other| other.spec().name != tool.spec().name);
     if let (Some(schema), Some(other)) = (args.get_mut("schema").filter(|schema| schema.is_object()), other) {
@@ -122,7 +122,7 @@ fn with_schema(tools: &[Arc<dyn Tool>], tool: &Arc<dyn Tool>, mut args: Value) -
     args
 }
 
-/// Arguments that fit a simple schema: one value for everything that is required.
+/// Arguments that match a simple schema: one value for every required property.
 fn sample(schema: &Value) -> Value {
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     let values: Map<String, Value> = required

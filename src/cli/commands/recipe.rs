@@ -1,4 +1,4 @@
-//! `overnight recipe …`: check, show, list, test.
+//! Implements `overnight recipe …`: check, show, list, new, doc, test.
 
 use super::{printed, sample};
 use crate::cli::args::{Format, RecipeCommand, ReportFormat, RunArgs, Shared};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Carries it out.
+/// Runs the command.
 pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refusal> {
     match command {
         RecipeCommand::Check {
@@ -60,8 +60,8 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
     }
 }
 
-/// Every problem of a recipe, of the files it names and of its policy; what a run would refuse it when it is not trusted; and,
-/// with a workspace, what it needs there.
+/// Checks a recipe, the files that it names and its policy; what it asks for beyond its grants if it is not trusted;
+/// and, with a workspace, what it needs there.
 async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal> {
     let here = workspace.unwrap_or(Path::new("."));
     let mut checked = Checked {
@@ -103,7 +103,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
                         Ok((_, noted)) => found.extend(noted),
                         Err(problems) => found.extend(problems),
                     },
-                    // The recipe is at fault: the place is the name in it.
+                    // The recipe is at fault, so the problem is located at the policy's name in it.
                     Err(Refusal::Invalid(problem)) => found.push(at_the_name(&problem, name.span)),
                     Err(other) => return Err(other),
                 }
@@ -118,7 +118,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
     Ok(checked)
 }
 
-/// The problem of a policy that cannot be had, at the place where the recipe names it.
+/// The problem of a policy that cannot be read, located where the recipe names it.
 fn at_the_name(problem: &str, span: Span) -> Diagnostic {
     let mut lines = problem.lines();
     let first = lines.next().unwrap_or_default();
@@ -137,11 +137,11 @@ async fn own_policy(origin: &Origin, name: &str, trust: &Trust) -> Result<inputs
     inputs::policies(&[own.name], here, own.within.as_deref()).await
 }
 
-/// What a run of this recipe from here would refuse it, were no host granted: errors for what it never may have, warnings for what
-/// a policy or trust could give.
+/// What a run of this recipe as an untrusted one, with no host granted, would refuse: errors for what is never granted,
+/// warnings for what a policy or trust could grant.
 async fn asked(path: &Path, files: &mut Files) -> Result<Vec<Diagnostic>, Refusal> {
     if path.as_os_str() == "-" {
-        // It was read already, and asks as an untrusted one each time it is run.
+        // The source can be read once only, and such a recipe is checked as untrusted at every run.
         return Ok(Vec::new());
     }
     let here = Path::new(".");
@@ -170,11 +170,11 @@ fn recipes(dir: &Path) -> Result<Vec<PathBuf>, Refusal> {
     Ok(found)
 }
 
-/// A recipe as a listing shows it.
+/// One recipe in the output of `list`.
 struct ListedRecipe {
-    /// As `run` takes it.
+    /// The name for `run`.
     name: String,
-    /// `builtin`, or the path of its file.
+    /// `builtin`, or the path of the file.
     source: String,
     has_sample: bool,
     recipe: Option<recipe::Recipe>,
@@ -191,7 +191,7 @@ fn listed(name: String, source: String, has_sample: bool, text: String) -> Liste
     }
 }
 
-/// The recipes inside this program, then those of a directory; of one directory alone where it is named.
+/// Lists the built-in recipes, then those of a directory; only the latter if `dir` is given.
 fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     let mut all = Vec::new();
     if dir.is_none() {
@@ -254,7 +254,7 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
     printed(&text)
 }
 
-/// Writes a recipe of one's own. The files that it names beside itself come along; nothing is overwritten.
+/// Writes a new recipe from a template, together with the files that it names. Overwrites nothing.
 async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     let here = Path::new(".");
     let (origin, text) = Origin::open(Path::new(from), here).await?;
@@ -289,7 +289,7 @@ async fn new(file: &Path, from: &str) -> Result<u8, Refusal> {
     Ok(exit::PASSED)
 }
 
-/// The page of a recipe: its own where it ships with one, and what follows from the recipe itself.
+/// Prints the documentation of a recipe: the page that ships with it, if any, and what the recipe itself says.
 async fn doc(path: &Path) -> Result<u8, Refusal> {
     let typed = Typed::from_flags(&[], None, None)?.sketch();
     let mut files = Files::default();
@@ -319,7 +319,7 @@ async fn doc(path: &Path) -> Result<u8, Refusal> {
     printed(&text)
 }
 
-/// Runs the samples of these recipes, or of all that have one.
+/// Runs the samples of these recipes, or of all recipes that have one.
 async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Result<u8, Refusal> {
     let named = !files.is_empty();
     let usual = Path::new("recipes");

@@ -1,4 +1,4 @@
-//! `overnight report`: any output again from the journal.
+//! Implements `overnight report`: renders any output again from the journal.
 
 use super::printed;
 use crate::cli::args::ReportArgs;
@@ -11,7 +11,7 @@ use crate::report::findings;
 use crate::report::result::{self, Ending};
 use crate::report::summary::RunSummary;
 
-/// Makes one output on stdout, or all files of the run directory.
+/// Writes one output to stdout, or all files to the run directory.
 pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let dir = store::locate(&args.run, &args.workspace)?;
     let Some(format) = args.format else {
@@ -63,7 +63,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let bytes = export::render(format, &sum, beside).map_err(|error| Refusal::Output(error.to_string()))?;
     let printed = match format {
         Format::Text | Format::Summary | Format::Review => out::stdout_of_others(&String::from_utf8_lossy(&bytes)),
-        // Commands on purpose.
+        // Not escaped: this output consists of workflow commands.
         Format::Github => out::stdout_bytes(&bytes),
         _ => out::stdout_of_programs(&bytes),
     };

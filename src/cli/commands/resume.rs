@@ -1,4 +1,4 @@
-//! `overnight resume`: goes on with a run from its journal, here or on another machine.
+//! Implements `overnight resume`: continues a run from its journal, here or on another machine.
 
 mod tree;
 mod trust;
@@ -24,7 +24,7 @@ use crate::workspace::root::settled;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Goes on with it. The number is the exit code.
+/// Runs the command. Returns the exit code.
 pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     if let Err(refusal) = variables::fill(&mut args.shared) {
         return session::refused(&refusal, None, "resume", &args.shared);
@@ -57,7 +57,8 @@ async fn attempt(args: ResumeArgs, started: Instant) -> Result<u8, Refusal> {
         .started
         .clone()
         .ok_or_else(|| Refusal::Environment(format!("{}: the journal has no beginning", dir.display())))?;
-    // What the result knew of the journal must still be there: on another machine nothing else tells that it was cut.
+    // The journal must contain all that the result recorded about it. On another machine nothing else shows that it was
+    // truncated.
     verify::against_result(&dir, &journal).map_err(|why| Refusal::Environment(format!("{}: {why}", dir.display())))?;
     if let Some(outcome) = &state.outcome
         && is_final(outcome)
@@ -94,7 +95,7 @@ fn newest(workspace: &Path) -> Result<String, Refusal> {
         .ok_or_else(|| Refusal::Environment(format!("{} has no runs", workspace.display())))
 }
 
-/// Whether there is nothing to go on with.
+/// Whether the run has ended for good.
 fn is_final(outcome: &Outcome) -> bool {
     match outcome.verdict {
         Verdict::Passed | Verdict::NoChange | Verdict::Denied | Verdict::Invalid => true,
@@ -103,7 +104,7 @@ fn is_final(outcome: &Outcome) -> bool {
     }
 }
 
-/// The tree that the run goes on in.
+/// The tree that the run continues in.
 enum Tree {
     Own { path: PathBuf, _held: std::fs::File },
     Isolated { made: isolate::Isolated, origin: PathBuf },
@@ -238,8 +239,8 @@ async fn go_on(
     session::run(session, Beginning::Resumed(more), &args.shared).await
 }
 
-/// Whether the run's recipe is trusted: found out again, because a journal is only a file. The recipe, as it is now, must be
-/// trusted and make the recorded plan.
+/// Whether the run's recipe is trusted. Checked again, because a journal is only a file: the recipe as it is now must
+/// be trusted and must produce the recorded plan.
 async fn trust(args: &ResumeArgs, first: &RunStarted, plan: &Plan, workspace: &Path) -> Result<Trust, Refusal> {
     if args.shared.trusts_recipe() {
         return Ok(Trust::yes("`--trust recipe` says so"));

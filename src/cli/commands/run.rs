@@ -1,4 +1,4 @@
-//! `overnight run`: one run to completion. Reads, locks, begins; the session does the rest.
+//! Implements `overnight run`: reads the inputs, takes the locks and starts the journal; `session` does the rest.
 
 use super::session::{self, Beginning, Session};
 use super::{printed, sample};
@@ -16,7 +16,7 @@ use crate::workspace::{isolate, patch};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Runs it. The number is the exit code.
+/// Runs the command. Returns the exit code.
 pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
     if let Err(refusal) = variables::fill_run(&mut args) {
         return session::refused(&refusal, None, &recipe_name(&args), &args.shared);
@@ -66,14 +66,14 @@ fn recipe_name(args: &RunArgs) -> String {
     stem.map_or_else(|| "prompt".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Where a run works and where it leaves its files.
+/// Workspace and run directory.
 struct Place {
-    /// As it was given, so that paths in outputs read as the user's own.
+    /// As given, so that outputs show the user's own paths.
     workspace: PathBuf,
     run: RunId,
-    /// As it was given, too.
+    /// As given, too.
     dir: PathBuf,
-    /// The same directory for whoever stands elsewhere.
+    /// The same directory as an absolute path without links.
     settled: PathBuf,
 }
 
@@ -183,7 +183,7 @@ async fn begin(
     wire::guard_programs(&mut policies, &workspace, origin);
     let provider = wire::provider(&plan, shared, &place.workspace)?;
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
-    // Two models at one task have one plan.
+    // The comparison excludes the model, so that runs of two models at one task have the same plan digest.
     let task = Plan {
         model: None,
         ..plan.clone()
@@ -239,7 +239,7 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
     }
 }
 
-/// A run of a recipe that is not trusted says so on its first line.
+/// Prints a first line for a run of an untrusted recipe.
 fn tell_trust(settings: &Settings) {
     let source = &settings.source;
     if !source.trusted {
@@ -250,14 +250,14 @@ fn tell_trust(settings: &Settings) {
     }
 }
 
-/// What would be done. Starts nothing and sends nothing.
+/// Prints what would be done. Starts nothing and sends nothing.
 fn dry_run(settings: &Settings) -> Result<u8, Refusal> {
     let plan = &settings.plan;
     let searches = search::of(plan.model.as_deref(), None).is_some();
     let registry = wire::registry(None, searches)?;
     let absent: Vec<String> = plan.tools.mcp_servers.keys().cloned().collect();
     let (mut tools, unknown) = registry.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
-    // What a discovery would list cannot be known.
+    // The names of discovered tools are not known before the discovery runs.
     if plan.tools.discovery.is_none() {
         tools = wire::filtered(&registry, plan, &absent)?;
         wire::check_names(&settings.policies, &tools, &absent, &settings.files)?;

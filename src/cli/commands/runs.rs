@@ -1,4 +1,4 @@
-//! `overnight runs`: list, verify, prune.
+//! Implements `overnight runs`: list, verify, prune.
 
 use super::printed;
 use crate::base::ids::RunId;
@@ -9,7 +9,7 @@ use crate::journal::store;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Carries it out.
+/// Runs the command.
 pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
     match &args.command {
         None => list(&args.workspace, ReportFormat::Text),
@@ -26,7 +26,7 @@ pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
     }
 }
 
-/// One line a run, or `[{run, started, verdict, recipe, directory}]`.
+/// Prints one line per run, or `[{run, started, verdict, recipe, directory}]`.
 fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
     let runs = store::list(workspace)?;
     if format == ReportFormat::Json {
@@ -56,7 +56,7 @@ fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
     printed(&text)
 }
 
-/// Each run with its problems; as JSON `[{directory, valid, events, head, keyed, torn, problems}]`.
+/// Prints each run with its problems, as text or as `[{directory, valid, events, head, keyed, torn, problems}]`.
 fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
     let dirs = if runs.is_empty() {
         store::list(workspace)?.into_iter().map(|run| run.dir).collect()

@@ -1,4 +1,5 @@
-//! `--sample`: a recipe on a throw-away copy of its sample repository, with recorded replies. Needs no key.
+//! Implements `--sample`: runs a recipe on a temporary copy of its sample repository with recorded replies. Needs no
+//! key.
 
 use super::run;
 use crate::cli::args::RunArgs;
@@ -9,7 +10,7 @@ use crate::process::plain;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Where a recipe's sample lies: `samples/STEM` beside it.
+/// The directory of a recipe's sample: `samples/STEM` beside the recipe.
 pub fn dir(recipe: &Path) -> PathBuf {
     let stem = recipe.file_stem().unwrap_or_default();
     recipe
@@ -19,7 +20,7 @@ pub fn dir(recipe: &Path) -> PathBuf {
         .join(stem)
 }
 
-/// Runs the sample of a recipe. The run directory stays where the user is.
+/// Runs the sample of a recipe. The run directory is created in the user's current directory.
 pub async fn run(args: RunArgs, started: Instant) -> u8 {
     let shared = args.shared.clone();
     match ended(args, started).await {
@@ -28,7 +29,7 @@ pub async fn run(args: RunArgs, started: Instant) -> u8 {
     }
 }
 
-/// As [`run`]; a sample that cannot begin is the caller's to tell.
+/// Like [`run`], but returns a refusal to the caller instead of printing it.
 pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     let (args, _copy) = prepare(args).await?;
     let silent = args.shared.silent;
@@ -45,7 +46,7 @@ pub async fn ended(args: RunArgs, started: Instant) -> Result<u8, Refusal> {
     Ok(code)
 }
 
-/// The arguments of a sample's run, and the copy that lives as long as it.
+/// The arguments of the sample's run, and the temporary copy, which is deleted when dropped.
 async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refusal> {
     let recipe = args
         .recipe
@@ -59,7 +60,7 @@ async fn prepare(mut args: RunArgs) -> Result<(RunArgs, tempfile::TempDir), Refu
     let sample = match shipped {
         None => dir(&recipe),
         Some(name) => {
-            // One that does not exist is told as such, with the nearest name.
+            // Reports a recipe that does not exist, with the nearest name.
             Origin::open(&recipe, Path::new(".")).await?;
             let to = copy.path().join("sample");
             if let Some(written) = shipped::write_sample(name, &to) {
@@ -108,7 +109,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes the copy a repository of one commit, so that the patch has a base.
+/// Commits the copy, so that the patch has a base.
 async fn first_commit(tree: &Path) -> Result<(), Refusal> {
     let who: Vec<(String, String)> = [
         "GIT_AUTHOR_NAME",

@@ -1,4 +1,4 @@
-//! One session of a run, new or resumed: the loop with its sinks, signals and clock, then the outputs. Reads no recipe.
+//! Runs one session of a run, new or resumed: the loop with its sinks, signals and deadline, then the outputs.
 
 mod early;
 
@@ -41,50 +41,50 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What a session is made of, when all of it is known to be good.
+/// The validated inputs of a session.
 pub struct Session {
-    /// Where the outputs go.
+    /// Directory of the outputs.
     pub run_dir: PathBuf,
-    /// Where the journal lies, or is to begin.
+    /// Directory of the journal, existing or to be created.
     pub home: PathBuf,
-    /// The user's tree, of which an isolated one was made.
+    /// The user's tree; differs from the workspace if the run is isolated.
     pub origin: PathBuf,
     pub plan: Plan,
-    /// Whether the recipe is believed in what it asks for itself.
+    /// Whether the recipe is trusted.
     pub trusted: bool,
     pub policies: PolicySet,
-    /// Where the names in new policies stand; `None` when they were checked before.
+    /// Source locations of names in new policies; `None` if they were checked before.
     pub files: Option<Files>,
-    /// Behind `google_web_search`, where that is among the tools.
+    /// Implementation of `google_web_search`, if that tool is offered.
     pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
     pub workspace: Workspace,
-    /// For a throw-away worktree: what it stands for, and what commands see in it of that.
+    /// For an isolated run: the original tree, and what commands see of it in the worktree.
     pub isolated: Option<Standing>,
     pub hidden: Vec<PathBuf>,
-    /// For a resume: the prompts of servers that the record has.
+    /// For a resumed run: the recorded prompts of servers.
     pub prompts: Vec<GivenPrompt>,
     pub started: Instant,
     pub run: RunId,
 }
 
-/// How the record begins.
+/// How the session begins.
 pub enum Beginning {
-    /// A new one, with this event.
+    /// A new journal, with this first event.
     New(Box<RunStarted>),
-    /// An old one goes on: events that say so, after the tree was put right.
+    /// An existing journal is continued with these events, after the tree was checked.
     Resumed(Vec<EventKind>),
 }
 
-/// The run that this process has begun, for the report of a bug.
+/// The current run and its journal, for bug reports.
 static CURRENT: OnceLock<String> = OnceLock::new();
 
-/// Which run, and where its journal is.
+/// The current run and its journal's directory, if a run has begun.
 pub fn current() -> Option<String> {
     CURRENT.get().cloned()
 }
 
-/// Runs a session to its end and writes everything. The number is the exit code.
+/// Runs a session to its end and writes all outputs. Returns the exit code.
 pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Result<u8, Refusal> {
     let run_dir = session.run_dir.clone();
     let _ = CURRENT.set(format!(
@@ -120,14 +120,14 @@ pub async fn run(session: Session, beginning: Beginning, shared: &Shared) -> Res
     Ok(code)
 }
 
-/// A path as somebody would write it who stands where we do.
+/// A path relative to the current directory if it lies below it.
 fn from_here(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let below = path.strip_prefix(here).ok().filter(|path| !path.as_os_str().is_empty());
     below.unwrap_or(path).display().to_string()
 }
 
-/// The loop itself. Gives what went wrong with an output that was written meanwhile, and where the journal lies.
+/// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal.
 async fn drive(
     session: Session,
     beginning: Beginning,
@@ -138,7 +138,7 @@ async fn drive(
     let pricing = wire::pricing()?;
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
-    // Said only where a limit on the cost could be taken to hold.
+    // The note that replies are free is needed only if a cost limit suggests otherwise.
     let free = cost_is_limited(&session.plan) && is_free(model.info(), &pricing);
     let mut session = session;
     if !model.info().recorded {
@@ -146,7 +146,7 @@ async fn drive(
         session.plan.budget.cost_micros = limits::default_cost(budget, Some(&model.info().id), &pricing);
     }
     let session = session;
-    // The user's own table goes before what the service is known for.
+    // The user's own price table has precedence over the built-in context window.
     let known = pricing.known(&model.info().id).and_then(|known| known.window);
     let window = known.or(model.info().window);
     let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
@@ -168,7 +168,7 @@ async fn drive(
     let own = Arc::new(own);
     let (context, mut warnings) = wire::context_blocks(&session.plan, &session.workspace, &session.policies);
     required_context(&session)?;
-    // Context files are the repository's: what they hold is redacted as any text is that the model reads.
+    // Context files belong to the repository, so secrets in them are redacted like in any text for the model.
     let allowed = session.policies.brief();
     let system = redactor
         .redact(&prompt::system(&session.plan, &allowed, &context))
@@ -263,7 +263,7 @@ async fn drive(
         provider: session.provider,
         price: Box::new(move |name: &str, usage: Usage| {
             let info = model.info();
-            // A server of one's own: nobody charges for it unless the user's table says so.
+            // Replies of a local server are free unless the user's price table lists the model.
             price(&pricing, &info.id, name, usage).or(info.nearby.then_some(0))
         }),
         workspace: Arc::new(workspace),
@@ -281,15 +281,15 @@ async fn drive(
     let was_unread = unread.is_some();
     record_unread(&mut ledger, unread)?;
     engine::run(&deps, &mut ledger, ground).await?;
-    // What writes into the pipe may have begun later than we did.
+    // The process that writes into the pipe may have started later than this one.
     record_unread(&mut ledger, unread::warning().filter(|_| !was_unread))?;
     let (_, sinks) = ledger.finish();
     let told = sinks.err().map(|error| format!("an output stream: {error}"));
     Ok((told, deps.run_dir.to_path_buf()))
 }
 
-/// The tools with what the model is told of them: those that some rule could allow, and those that read from commands only where
-/// commands can be run.
+/// The tools with those declared to the model selected: tools that some rule could allow; and tools that read the
+/// output of commands only if commands can be run.
 fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
     let has_commands = tools.find(SHELL).is_some();
     tools.declaring(|spec| {
@@ -298,7 +298,7 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
     })
 }
 
-/// A cap on the cost can only be held where prices are known.
+/// A cost limit can only be enforced if the price is known.
 fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
     if !cost_is_limited(plan)
         || model.recorded
@@ -323,12 +323,12 @@ fn cost_is_limited(plan: &Plan) -> bool {
         .any(|budget| budget.cost_micros.is_some())
 }
 
-/// Whether replies cost nothing because the server is one's own and no price was named.
+/// Whether replies are free: the server is local and no price was given.
 fn is_free(model: &ModelInfo, pricing: &Pricing) -> bool {
     model.nearby && !model.recorded && pricing.cost_micros(&model.id, &Usage::default()).is_none()
 }
 
-/// The price of a reply: by the model that answered, else by the one that was asked.
+/// Price of a reply, by the model that answered, else by the requested model.
 fn price(pricing: &Pricing, id: &str, model: &str, usage: Usage) -> Option<u64> {
     let vendor = id.split_once('/').map_or("", |(vendor, _)| vendor);
     pricing
@@ -336,18 +336,18 @@ fn price(pricing: &Pricing, id: &str, model: &str, usage: Usage) -> Option<u64> 
         .or_else(|| pricing.cost_micros(id, &usage))
 }
 
-/// What stands before the record begins.
+/// What is prepared before the journal begins.
 struct Prepared {
-    /// Taken already, where something was started to get the tools.
+    /// Already taken, if a program was started to gather the tools.
     baseline: Option<Baseline>,
-    /// Made already, where something was started to get the tools.
+    /// Already built, if a program was started to gather the tools.
     sandbox: Option<(Confinement, String)>,
     equipment: Equipment,
-    /// Prompts of servers that this run's record has not yet.
+    /// Prompts of servers that are not in this run's journal yet.
     prompts: Vec<GivenPrompt>,
 }
 
-/// Gathers the tools. Where a program is started for that, the baseline is taken before.
+/// Gathers the tools. If a program is started for that, the baseline is taken first.
 async fn prepare(
     session: &Session,
     beginning: &Beginning,
@@ -377,7 +377,7 @@ async fn prepare(
     });
     let equipment = match equip::equip(Some(&session.plan), searches, ground.as_ref()).await {
         Ok(equipment) => equipment,
-        // The run is over before it began: the loop says so, with the right code.
+        // The run was interrupted before it began; the loop reports that with the right exit code.
         Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Equipment::bare(searches)?,
         Err(refusal) => return Err(refusal),
     };
@@ -401,7 +401,7 @@ async fn prepare(
     })
 }
 
-/// A context file that the recipe calls required must be there before anything is asked.
+/// A context file with `required: true` must exist before the first request.
 fn required_context(session: &Session) -> Result<(), Refusal> {
     let root = session.workspace.root();
     let missing: Vec<&str> = session
@@ -422,7 +422,7 @@ fn required_context(session: &Session) -> Result<(), Refusal> {
     )))
 }
 
-/// Data that waits on stdin is never dropped in silence.
+/// Unread data on stdin is reported, never dropped silently.
 fn record_unread(ledger: &mut Ledger, warning: Option<String>) -> Result<(), Refusal> {
     if let Some(message) = warning {
         ledger.record(EventKind::Warned {
@@ -438,7 +438,7 @@ fn commit_of(ledger: &Ledger) -> Option<String> {
     started.and_then(|started| started.base.commit.clone())
 }
 
-/// The baseline, beside the first request.
+/// Takes the baseline in the background, during the first request.
 fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
     let shadow = shadow.clone();
     tokio::spawn(async move {
@@ -471,7 +471,7 @@ fn equipped(
     })
 }
 
-/// Progress on stderr, and the event stream on stdout where it was asked for.
+/// Progress on stderr, and the event stream on stdout if requested.
 fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
     let level = match (shared.quiet, shared.verbose) {
         (true, _) => Level::Quiet,
@@ -490,7 +490,7 @@ fn sinks(shared: &Shared) -> Vec<Box<dyn Sink>> {
     sinks
 }
 
-/// Locks every file that a flag names, so that no other run writes it meanwhile.
+/// Locks every output file that a flag names, so that no other run writes it meanwhile.
 pub fn hold_outputs(shared: &Shared, out: Option<&Path>) -> Result<Vec<File>, Refusal> {
     let copies = [&shared.patch, &shared.junit, &shared.transcript];
     let named = copies.into_iter().filter_map(|path| path.as_deref()).chain(out);
@@ -507,7 +507,7 @@ pub fn hold_outputs(shared: &Shared, out: Option<&Path>) -> Result<Vec<File>, Re
     Ok(held)
 }
 
-/// The flags without the files that another run holds.
+/// The flags without the output files that another run has locked.
 pub fn without_copies(shared: &Shared) -> Shared {
     Shared {
         patch: None,
@@ -517,7 +517,7 @@ pub fn without_copies(shared: &Shared) -> Shared {
     }
 }
 
-/// Takes an earlier run's patch away, so that it does not pass for the one of this run if this run makes none.
+/// Removes the patch of an earlier run, so that it is not taken for this run's if this run makes none.
 pub fn remove_stale_patch(shared: &Shared) {
     let Some(path) = &shared.patch else {
         return;
@@ -528,7 +528,7 @@ pub fn remove_stale_patch(shared: &Shared) {
     }
 }
 
-/// What a refusal leaves behind: `result.json`, JUnit, the object on stdout, and the sentence on stderr.
+/// Reports a refusal: `result.json`, JUnit, the JSON object on stdout, and the message on stderr.
 pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Shared) -> u8 {
     out::tell(&match refusal {
         Refusal::Invalid(text) => text.clone(),
@@ -537,13 +537,13 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Sha
     let redactor = Redactor::from_env(wire::environment());
     let message = redactor.redact(&refusal.to_string()).into_owned();
     if let Refusal::Usage(_) = refusal {
-        // A command line that is wrong leaves no files, but a script that reads stdout gets its object.
+        // A wrong command line leaves no files, but a script that reads stdout gets its JSON object.
         return match shared.format() {
             Format::Text => exit::USAGE,
             format => outputs::print(format, &outputs::unstarted(refusal.verdict(), recipe, &message)),
         };
     }
-    // A run directory that holds a journal already belongs to another run.
+    // A run directory with a journal belongs to another run.
     let dir = dir.filter(|dir| !store::is_taken(dir));
     let written = outputs::write_unstarted(dir, &Copies::from(shared), recipe, refusal.verdict(), &message);
     match shared.format() {

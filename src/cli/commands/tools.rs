@@ -1,4 +1,4 @@
-//! `overnight tools …`: the registry, and one call through the same gate and door as in a run.
+//! Implements `overnight tools …`: lists the registry, and makes one call with the same ruling and sandbox as in a run.
 
 use super::printed;
 use crate::base::call::{Origin, ToolOutput, ToolSpec};
@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Carries it out.
+/// Runs the command.
 pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     match command {
         ToolsCommand::List {
@@ -41,7 +41,7 @@ pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     }
 }
 
-/// The plan of a recipe that may have what it asks for under these policies, and whether the recipe is trusted.
+/// The plan of a recipe whose requests these policies grant, and whether the recipe is trusted.
 async fn plan_of(
     (recipe, trust): (Option<&Path>, &[Trusted]),
     policies: &policy::PolicySet,
@@ -127,7 +127,7 @@ fn object(spec: &ToolSpec) -> Value {
     })
 }
 
-/// What came of the one call.
+/// The result of the call.
 struct Answer {
     status: &'static str,
     ruling: Option<Ruling>,
@@ -260,7 +260,8 @@ async fn judged(
         prepared,
     )
     .await?;
-    // A change that the sandbox undid or a program that was denied is a denial, though the call itself was allowed.
+    // If the sandbox undid a change or denied a program, the exit code is that of a denial, although the call was
+    // allowed.
     let code = match output.error.as_ref() {
         None => exit::PASSED,
         Some(error) if error.denial().is_some() => exit::DENIED,
@@ -281,7 +282,7 @@ fn failure(error: ToolError) -> ToolOutput {
     }
 }
 
-/// The policy's sandbox, made and found to hold.
+/// The policy's sandbox, after its self-test.
 async fn tested(policies: &policy::PolicySet, root: &Path, own: &Private) -> Result<Confinement, Refusal> {
     let made = wire::confinement(policies, root, own, &[]).await;
     let (confinement, _) = made.map_err(Refusal::Environment)?;
@@ -291,7 +292,7 @@ async fn tested(policies: &policy::PolicySet, root: &Path, own: &Private) -> Res
     Ok(confinement)
 }
 
-/// Runs the call with a private directory of its own; what starts a program does so in the policy's sandbox.
+/// Runs the call with a temporary private directory; programs run in the policy's sandbox.
 async fn execute(
     policies: &policy::PolicySet,
     workspace: Arc<crate::workspace::Workspace>,

@@ -1,4 +1,4 @@
-//! Where the files of a run go: the run directory, the directory of the journal, and the copies that flags ask for.
+//! Writes the files of a run to the run directory, the directory of the journal, and the paths that flags name.
 
 use crate::base::ids::sha256_hex;
 use crate::journal::place::settled;
@@ -7,7 +7,8 @@ use crate::report::export::Format;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A file that a flag names, and where it led before anything of the run had happened: a command may put a link on its way.
+/// A file that a flag names. Its path is resolved before the run begins, because a command could later put a link
+/// there.
 #[derive(Clone, Debug)]
 pub struct Copy {
     path: PathBuf,
@@ -32,11 +33,11 @@ impl Copy {
     }
 }
 
-/// What stands in a run directory whose journal lies elsewhere.
+/// Note in a run directory whose journal is elsewhere.
 const NOTE: &str = "journal.moved";
 
 pub(super) struct Files<'a> {
-    /// Where the journal lies.
+    /// Directory of the journal.
     home: &'a Path,
     /// The run directory.
     out: PathBuf,
@@ -65,7 +66,8 @@ impl<'a> Files<'a> {
         files
     }
 
-    /// The run directory was in reach of commands: no link is followed, and what looks like a record there is taken away.
+    /// Prepares a run directory that commands could write to: refuses links, and removes files that look like a
+    /// journal.
     fn prepare(&self, out: &Path, tree: &Path) -> Result<(), String> {
         store::refuse_link(tree, out).map_err(|error| error.to_string())?;
         let made = || -> std::io::Result<()> {
@@ -97,7 +99,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The places of an output: in the run directory, and beside the journal where that is another.
+    /// The paths of an output: in the run directory and, if it differs, the directory of the journal.
     fn places(&self, format: Format) -> Vec<PathBuf> {
         let mut dirs = vec![self.out.as_path(), self.home];
         dirs.dedup();
@@ -120,7 +122,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// A file of an earlier session, or of an earlier run at the same place, would pass for this run's.
+    /// Removes a file of an earlier session or run, so that it is not taken for this run's.
     pub(super) fn remove_stale(&mut self, format: Format, copy: Option<&Copy>) {
         let mut stale = self.places(format);
         stale.extend(copy.map(|copy| copy.path.clone()));

@@ -1,4 +1,5 @@
-//! The ruling on the patch: every path that changed since the run's own tree was known last, held against the policy as a write.
+//! Checks every path that changed since the last known state of the run's own tree against the policy, as if it were a
+//! write.
 
 use super::{snapshot, trouble};
 use crate::base::event::{Change, FileChange, Unruled};
@@ -11,23 +12,23 @@ use crate::policy::{Author, ChangeRuling, rule_change};
 use crate::workspace::patch::{Delta, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More changes than this are not put back file by file: the run ends.
+/// Upper limit for files that are put back one by one; with more changes the run ends.
 pub const MOST_PUT_BACK: usize = 10_000;
-/// New files that stay are named one by one up to this number, then by directory.
+/// New files that stay are listed one by one up to this number; above it they are grouped by directory.
 const NAMED_FILES: usize = 200;
-/// The most that is listed of what stays.
+/// Upper limit for the entries of the list in the record.
 const LISTED: usize = 1_000;
 
-/// What the policy does not let into the patch.
+/// The changes that the policy keeps out of the patch.
 pub(super) struct Ruled {
-    /// Sorted by path.
+    /// The changes, sorted by path.
     unruled: Vec<Unruled>,
-    /// Their paths from the top of the repository.
+    /// Their paths, relative to the top of the repository.
     pub out: BTreeSet<String>,
 }
 
-/// Rules on what differs between the run's own tree as it was (`before`) and the tree as it is. `left` is what only checks
-/// changed, from the top of the repository.
+/// Checks the difference between the run's own tree (`before`) and the current tree (`now`). `left`: paths that only
+/// checks changed, relative to the top of the repository.
 pub(super) async fn rule(
     deps: &Deps,
     state: &State,
@@ -40,7 +41,7 @@ pub(super) async fn rule(
         false => changes(&deps.shadow.delta(before, now).await.map_err(trouble)?.files),
     };
     let seen = snapshot(state.tree(), before);
-    // What has not changed since the last look was left out of the patch then, and stays out.
+    // Paths unchanged since the last measurement were left out of the patch then, and stay out.
     let fresh = match seen == *before {
         true => None,
         false => Some(deps.shadow.changed_paths(&seen, now).await.map_err(trouble)?),
@@ -51,7 +52,7 @@ pub(super) async fn rule(
         let from_top = deps.shadow.at_top(&path);
         let is_fresh = fresh.as_ref().is_none_or(|fresh| fresh.contains(&from_top));
         let by = match (left.contains(&from_top), is_fresh) {
-            // In no patch; what is denied must not stay in the tree all the same.
+            // These are not in the patch, but a change that a deny rule covers must not stay in the tree either.
             (true, _) => Author::TrustedStep,
             (false, true) => author,
             (false, false) => Author::Call,
@@ -93,7 +94,7 @@ pub(super) async fn rule(
     })
 }
 
-/// Whose the changes since the last look are. What a command in the background may have written is the model's.
+/// Who made the changes since the last measurement. While a background command runs, they count as the model's.
 fn author(deps: &Deps, state: &State) -> Author {
     match state.author {
         Some(Author::TrustedStep) if !deps.trusted => Author::Call,
@@ -102,7 +103,7 @@ fn author(deps: &Deps, state: &State) -> Author {
     }
 }
 
-/// The changes by path; a renamed file is one that is gone and one that is new.
+/// The changes by path. A rename counts as one deleted and one added path.
 fn changes(files: &[FileChange]) -> BTreeMap<String, Change> {
     let mut changes = BTreeMap::new();
     for file in files {
@@ -120,7 +121,7 @@ fn changes(files: &[FileChange]) -> BTreeMap<String, Change> {
     changes
 }
 
-/// A new file that stands where an old one or its directory comes back cannot stay.
+/// A new file cannot stay if an old file, or the directory of one, must be restored at its path.
 fn clear_the_way(unruled: &mut [Unruled]) {
     let due: BTreeSet<String> = unruled
         .iter()
@@ -142,7 +143,7 @@ fn clear_the_way(unruled: &mut [Unruled]) {
 }
 
 impl Ruled {
-    /// Fails when the patch holds what was to stay out: a name that is not UTF-8 cannot be taken out by name.
+    /// Fails if the patch contains a path that must stay out. A name that is not UTF-8 cannot be excluded by name.
     pub fn check(&self, deps: &Deps, delta: &Delta) -> Result<(), Stop> {
         let is_out = |path: &String| path.contains('\u{fffd}') && self.out.contains(&deps.shadow.at_top(path));
         let names = delta.files.iter().flat_map(|file| file.from.iter().chain([&file.path]));
@@ -156,7 +157,7 @@ impl Ruled {
         }
     }
 
-    /// What is new since the last look, for people: with a code each.
+    /// Warnings (code, text) about changes that are new since the last measurement.
     pub fn warnings(&self, state: &State) -> Vec<(&'static str, String)> {
         let known: BTreeSet<&str> = listed_before(state).map(|unruled| unruled.path.as_str()).collect();
         let names = |wanted: fn(&Unruled) -> bool| -> Vec<&str> {
@@ -185,8 +186,8 @@ impl Ruled {
         warnings
     }
 
-    /// The list for the record: what was put back before, what is put back now, and what stays, with the number of those that
-    /// are not listed.
+    /// The list for the record: what was put back before, what is put back now, and what stays; with the number of
+    /// entries that were left out.
     pub fn listed(self, state: &State) -> (Vec<Unruled>, u64) {
         let (stay, back): (Vec<Unruled>, Vec<Unruled>) = self.unruled.into_iter().partition(|unruled| unruled.left);
         let (stay, omitted) = shortened(stay);
@@ -202,7 +203,7 @@ fn listed_before(state: &State) -> impl Iterator<Item = &Unruled> {
     state.patch.iter().flat_map(|patch| &patch.unruled)
 }
 
-/// Very many new files are named by the directory that they lie in, from the top of the workspace.
+/// Groups new files by directory, relative to the top of the workspace, when there are too many to list one by one.
 fn shortened(stay: Vec<Unruled>) -> (Vec<Unruled>, u64) {
     let mut stay = stay;
     if stay.len() > NAMED_FILES {

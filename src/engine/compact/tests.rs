@@ -1,4 +1,4 @@
-//! Tests of when and how a history is made shorter.
+//! Tests of when and how the history is shortened.
 
 use super::*;
 use crate::base::call::ToolCall;

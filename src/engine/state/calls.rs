@@ -1,4 +1,4 @@
-//! What the life of a call does to the state: ruled, approved, started, finished, settled. Pure.
+//! Applies the events of a call to the state: ruled, approved, started, finished, settled. Pure.
 
 use super::{ApprovedFailure, Denial, Phase, State};
 use crate::base::call::{CallState, Display, ToolOutput};
@@ -9,9 +9,11 @@ use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
 use crate::policy::Author;
 
-/// Whether a call of this ruling may change the tree, so that it must be looked at again. `confined` is the sandbox level of the run.
+/// Whether a call with this ruling may change the tree, so that a new measurement is needed. `confined`: the sandbox
+/// level of the run.
 pub(super) fn may_write(decided: &Decided, confined: Option<&str>) -> bool {
-    // A grant of nothing holds only where a sandbox enforces it. A journal from before there were grants reads as a grant of the tree.
+    // `Writes::Nothing` counts only where a sandbox enforces it. Journals from before grants existed read as a grant of
+    // the whole tree.
     let enforced = confined.is_some_and(|level| level != "none");
     let nothing = enforced && !decided.access.commands.is_empty() && decided.ruling.writes == Writes::Nothing;
     !decided.read_only && !nothing
@@ -126,7 +128,7 @@ impl State {
         }
     }
 
-    /// Keeps in mind that an approved call failed, or that the same call has worked since.
+    /// Notes that an approved call failed, or that the same call has succeeded since.
     fn note_approved(&mut self, call: &CallId) {
         let Some(record) = self.calls.get(call).filter(|record| record.approved) else {
             return;

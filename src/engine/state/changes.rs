@@ -1,4 +1,4 @@
-//! What the state knows of changes of the tree: whose they are, and what of them must be put back. Pure.
+//! Applies to the state who changed the tree and which changes must be put back. Pure.
 
 use super::State;
 use crate::base::event::{PutBack, Unruled};
@@ -7,7 +7,7 @@ use crate::base::ids::StepId;
 use crate::policy::Author;
 
 impl State {
-    /// Something ran that may have changed the tree. What cannot be told apart is the model's.
+    /// Notes that something ran that may have changed the tree. Changes whose author is ambiguous count as the model's.
     pub(super) fn wrote(&mut self, author: Author) {
         self.touched = true;
         self.author = Some(match self.author {
@@ -16,7 +16,8 @@ impl State {
         });
     }
 
-    /// A command of the author changed what was not granted. A check that changed what a deny rule closes has failed, no more.
+    /// Notes changes of an author's command that were not granted. A check that made a denied change, since undone,
+    /// fails but does not end the run.
     pub(super) fn undone(&mut self, step: &StepId, check: bool, undone: &[Undone]) {
         let ends = |one: &&Undone| !one.restored || (one.code == "deny_rule" && !check);
         let ending = undone.iter().filter(ends).map(|one| (step.clone(), one.clone()));
@@ -30,7 +31,7 @@ impl State {
         }
     }
 
-    /// The changes whose old state must come back before anything else happens.
+    /// The changes that must be put back before anything else happens.
     pub fn due(&self) -> impl Iterator<Item = &Unruled> {
         let unruled = self.patch.iter().flat_map(|patch| &patch.unruled);
         unruled.filter(|unruled| unruled.is_due() && !self.not_put_back.contains(&unruled.path))

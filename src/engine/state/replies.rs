@@ -1,5 +1,5 @@
-//! What replies of a step say beside their answer: that they are empty, cut, or hold a call written as text, and whether an attempt
-//! repeats the one before. Pure.
+//! Tracks properties of a step's replies other than the answer: empty, cut, a call written as text; and whether an
+//! attempt repeats the one before. Pure.
 
 use crate::base::event::PromptReason;
 use crate::base::ids::sha256_hex;
@@ -7,26 +7,26 @@ use crate::base::message::{Part, Reply, Stop};
 use crate::engine::printed_call::printed_call;
 use std::collections::BTreeSet;
 
-/// What stands in the history in place of an empty reply.
+/// Text in the history in place of an empty reply.
 pub const NOTHING: &str = "(no reply)";
 
-/// The replies of the step that runs.
+/// The replies of the current step.
 #[derive(Clone, Debug, Default)]
 pub struct Replies {
-    /// Whether the last reply said nothing and called nothing.
+    /// Whether the last reply had neither text nor calls.
     pub is_empty: bool,
     /// The tool of a call that the last reply wrote as text.
     pub printed: Option<String>,
     /// Output tokens of the last reply.
     pub output_tokens: u64,
-    /// Whether the last request asks for the answer to be put right, and for nothing else.
+    /// Whether the last request only asks the model to correct its answer.
     pub repairing: bool,
-    /// Whether the model was told so since it last made a call.
+    /// Whether the model was told about an empty reply since its last call.
     pub empty_told: bool,
     pub printed_told: bool,
-    /// Whether it was told that its reply was cut since the last reply that was not.
+    /// Whether the model was told that its reply was cut, since the last reply that was not.
     pub cut_told: bool,
-    /// The attempt that runs, and the one before.
+    /// The current attempt and the previous one.
     pub attempt: Attempt,
     pub before: Option<Attempt>,
 }
@@ -34,18 +34,18 @@ pub struct Replies {
 /// One attempt at a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// SHA-256 over the texts and calls of its replies, in order.
+    /// SHA-256 over the texts and calls of the replies, in order.
     pub said: String,
-    /// Calls that were asked for.
+    /// Number of calls in the replies.
     pub calls: u64,
     /// The tool of a call that its last reply wrote as text.
     pub printed: Option<String>,
-    /// The tree when it was over.
+    /// The tree at the end of the attempt.
     pub tree: Option<String>,
 }
 
 impl Replies {
-    /// An attempt begins; the tree is as the one before left it.
+    /// Begins an attempt; the tree is as the previous one left it.
     pub fn open_attempt(&mut self, n: u32, tree: Option<String>) {
         let attempt = std::mem::take(self).attempt;
         if n > 1 {
@@ -90,7 +90,7 @@ impl Replies {
         self.attempt.said = sha256_hex(&[said.as_bytes()]);
     }
 
-    /// Whether the attempt that runs has said what the one before said, and the tree is as that one left it.
+    /// Whether the current attempt has said the same as the previous one, and the tree is unchanged since.
     pub fn repeats(&self, tree: Option<&str>) -> bool {
         let before = self.before.as_ref();
         before.is_some_and(|before| before.said == self.attempt.said && before.tree.as_deref() == tree)

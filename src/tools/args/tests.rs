@@ -1,4 +1,4 @@
-//! Older parameter names and how they read today.
+//! Tests of older parameter names.
 
 use super::*;
 use crate::base::call::{Kind, Origin};

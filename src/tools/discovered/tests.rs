@@ -1,4 +1,4 @@
-//! Cases of discovery output, as data.
+//! Tests of the output of discovery commands, from a table.
 
 use super::*;
 

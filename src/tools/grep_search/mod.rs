@@ -1,4 +1,4 @@
-//! `grep_search`: what to search for and what is told of it. The searching itself is in `scan`.
+//! The tool `grep_search`: its parameters and its result. The search itself is in `scan`.
 
 mod scan;
 mod show;
@@ -17,19 +17,19 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Matches shown when the call does not say.
+/// Default limit for the matches shown.
 const USUAL_MATCHES: usize = 100;
 
-/// Matches held at most, whatever the call says.
+/// Upper limit for the matches, whatever the call asks for.
 const MAX_MATCHES: usize = 100_000;
 
-/// How long one search may take.
+/// Time limit of one search.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Lines of context at most.
+/// Upper limit for the context lines.
 const MAX_CONTEXT: u64 = 100;
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -76,7 +76,7 @@ fn parameters() -> Value {
     )
 }
 
-/// A search, ready to run.
+/// A prepared search.
 struct Query {
     asked: String,
     filter_asked: Option<String>,
@@ -102,7 +102,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
     })
 }
 
-/// The search with its time limit, so that no pattern holds a run up.
+/// Runs the search with a time limit, because a pattern could take very long.
 fn bounded(query: Query, time: Duration) -> Work {
     Box::new(move |mut context| {
         Box::pin(async move {
@@ -113,7 +113,7 @@ fn bounded(query: Query, time: Duration) -> Work {
             tokio::select! {
                 done = work(context) => done,
                 () = tokio::time::sleep(time) => {
-                    // A thread that is within one very long line hears of it behind that line; nobody waits for it.
+                    // A thread inside a very long line notices this only at the line's end; nothing waits for it.
                     over.cancel();
                     let message = format!(
                         "the search was stopped after {} s; search fewer files (dir_path, include_pattern), or for \
@@ -173,7 +173,7 @@ fn query(args: &Args<'_>, workspace: &Workspace) -> Result<Query, ToolError> {
     })
 }
 
-/// How a pattern is read.
+/// How a pattern is to be interpreted.
 #[derive(Clone, Copy)]
 struct Reading {
     insensitive: bool,
@@ -181,7 +181,7 @@ struct Reading {
     word: bool,
 }
 
-/// The matcher of a pattern, set up as `rg` sets up its own.
+/// Compiles a pattern with the settings that `rg` uses.
 fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, ToolError> {
     RegexMatcherBuilder::new()
         .case_insensitive(reading.insensitive)
@@ -209,7 +209,7 @@ fn compile(name: &str, pattern: &str, reading: Reading) -> Result<RegexMatcher, 
         })
 }
 
-/// A glob as `rg --glob` reads it: without a slash it fits names at any depth, with `!` it leaves out.
+/// A glob with the meaning of `rg --glob`: without a slash it matches names at any depth; with `!` it excludes.
 fn included(pattern: &str) -> Result<Override, ToolError> {
     let mut builder = OverrideBuilder::new("");
     builder

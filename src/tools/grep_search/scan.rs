@@ -1,4 +1,4 @@
-//! The searching: every file beneath the start, side by side, with the searcher that ripgrep uses. Formats nothing.
+//! Searches all files below the start in parallel, with ripgrep's searcher.
 
 use super::Query;
 use crate::base::access::{Found, Place};
@@ -11,10 +11,10 @@ use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// Matches held before those that cannot be shown are dropped.
+/// Upper limit for matches in memory; above it, those that cannot be shown are dropped.
 const MAX_HELD: usize = 20_000;
 
-/// Memory for the lines of one file; a file with a longer line counts as one that could not be read.
+/// Memory limit for the lines of one file; a file with a longer line counts as unreadable.
 const MAX_HEAP: usize = 64 << 20;
 
 /// The matches of one file.
@@ -24,7 +24,7 @@ pub struct FileHits {
     pub path: String,
     /// Shown lines in order, context included.
     pub lines: Vec<Line>,
-    /// Matching lines, also those that are not held.
+    /// Number of matching lines, including those that are not kept.
     pub matches: u64,
 }
 
@@ -36,16 +36,16 @@ pub struct Line {
     pub matched: bool,
 }
 
-/// All that was found.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Hits {
-    /// By path; of more matches than can be shown, those of later paths may be missing.
+    /// Sorted by path. If there are more matches than can be shown, later paths may be missing.
     pub files: Vec<FileHits>,
     pub matches: u64,
     pub files_matched: u64,
-    /// Files that a search must not show.
+    /// Number of files that a search must not show.
     pub withheld: u64,
-    /// Files and directories that could not be read.
+    /// Number of files and directories that could not be read.
     pub failed: u64,
     held: usize,
 }
@@ -61,7 +61,7 @@ impl Hits {
         }
     }
 
-    /// Sorts by path and drops files that come after `enough` matches.
+    /// Sorts by path and drops the files after the first `enough` matches.
     fn keep(&mut self, enough: usize) {
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
         let mut held = 0;
@@ -74,7 +74,7 @@ impl Hits {
     }
 }
 
-/// Searches.
+/// Runs the search.
 pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Sync)) -> Hits {
     let hits = Mutex::new(Hits::default());
     if query.start.found == Found::Dir {
@@ -86,7 +86,7 @@ pub fn scan(query: &Query, workspace: &Workspace, stop: &(dyn Fn() -> bool + Syn
         hits.keep(query.total);
         return hits;
     }
-    // A file that is named has been judged by its name: nothing else leaves it out.
+    // A file that the call names was ruled on by its name; ignore files and globs do not apply.
     let with = (&query.matcher, &mut searcher(query));
     one_file(query, workspace, &query.start.path, with, (&hits, stop));
     hits.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -98,7 +98,7 @@ fn visitor<'v>(
     hits: &'v Mutex<Hits>,
     stop: &'v (dyn Fn() -> bool + Sync),
 ) -> Visitor<'v> {
-    // Threads that share a matcher wait for each other's memory.
+    // Each thread gets a clone: threads that share a matcher contend for its memory.
     let (matcher, mut searcher) = (query.matcher.clone(), searcher(query));
     Box::new(move |path| {
         if stop() {
@@ -121,7 +121,7 @@ fn included(query: &Query, path: &str) -> bool {
     let below = path
         .strip_prefix(query.start.path.as_str())
         .map_or(path, |rest| rest.trim_start_matches('/'));
-    // A glob may be written from the workspace or from dir_path.
+    // A glob may be relative to the workspace or to dir_path.
     [path, below].iter().any(|path| {
         let fits = include.matched(path, false);
         fits.is_whitelist() || (fits.is_none() && include.num_whitelists() == 0)
@@ -136,7 +136,7 @@ fn searcher(query: &Query) -> Searcher {
     let limit = match (&query.unwanted, query.names_only) {
         (None, true) => Some(1),
         (None, false) => query.per_file,
-        // Unwanted lines would count: `Gather` counts instead.
+        // The searcher's limit would count unwanted lines too, so `Gather` counts.
         (Some(_), _) => None,
     };
     SearcherBuilder::new()
@@ -181,7 +181,7 @@ fn one_file(
     }
 }
 
-/// Takes the lines of one file.
+/// Collects the lines of one file.
 struct Gather<'q> {
     query: &'q Query,
     stop: &'q (dyn Fn() -> bool + Sync),

@@ -1,4 +1,4 @@
-//! What the model and people read of a search. Pure.
+//! Renders the result of a search for the model and for people. Pure.
 
 use super::Query;
 use super::scan::{FileHits, Hits};
@@ -8,13 +8,13 @@ use crate::tools::results::SHOWN;
 use crate::workspace::root::printable;
 use std::fmt::Write;
 
-/// Bytes left for the first and last lines.
+/// Bytes reserved for the first and last lines.
 const MARGIN: usize = 1_500;
 
-/// Places told to outputs.
+/// Upper limit for the locations passed to outputs.
 const MAX_LOCATIONS: usize = 100;
 
-/// The result of a search.
+/// Renders the result.
 pub fn show(query: &Query, hits: Hits) -> ToolOutput {
     let notes = notes(query, &hits);
     if hits.files.is_empty() {
@@ -122,7 +122,8 @@ fn lines(query: &Query, hits: &Hits) -> (String, u64) {
     (text, count)
 }
 
-/// The lines of one file with at most `most` matches in at most `room` bytes; whether that is all of them.
+/// The lines of one file with at most `most` matches in at most `room` bytes, the number of matches, and whether that
+/// is all of them.
 fn one_file(file: &FileHits, most: u64, room: usize) -> (String, u64, bool) {
     let mut text = format!("\nFile: {}\n", printable(&file.path));
     let mut count = 0;
@@ -131,7 +132,7 @@ fn one_file(file: &FileHits, most: u64, room: usize) -> (String, u64, bool) {
             return (text + "---", count, false);
         }
         let mark = if line.matched { ':' } else { '-' };
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _infallible = writeln!(text, "L{}{mark} {}", line.number, line.text);
         count += u64::from(line.matched);
     }

@@ -1,4 +1,4 @@
-//! Caps, order and parity with `rg`.
+//! Tests of limits, order and parity with `rg`.
 
 #![expect(
     clippy::disallowed_methods,

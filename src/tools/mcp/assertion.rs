@@ -1,4 +1,4 @@
-//! The signed statement by which a client without a password says who it is (`private_key_jwt`). Sends nothing.
+//! Builds the signed JWT with which a client authenticates (`private_key_jwt`, RFC 7523).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,10 +9,10 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds for which a statement holds.
+/// Lifetime of an assertion in seconds.
 const HOLDS: u64 = 300;
 
-/// Names of signatures, those that are tried first before the others; with the bytes of one half of an elliptic one.
+/// Signature algorithms in order of preference, with the size in bytes of each half of an ECDSA signature.
 const KNOWN: [(&str, SignatureScheme, Option<usize>); 6] = [
     ("ES256", SignatureScheme::ECDSA_NISTP256_SHA256, Some(32)),
     ("ES384", SignatureScheme::ECDSA_NISTP384_SHA384, Some(48)),
@@ -22,10 +22,11 @@ const KNOWN: [(&str, SignatureScheme, Option<usize>); 6] = [
     ("EdDSA", SignatureScheme::ED25519, None),
 ];
 
-/// A statement by `client` for the authorization server `audience`, signed with the key `pem` in a way of `accepted`.
+/// An assertion by `client` for the authorization server `audience`, signed with the key `pem` and one of the
+/// `accepted` algorithms.
 ///
 /// # Errors
-/// A key that cannot be read or that gives no accepted signature. Nothing of the key is told.
+/// The key cannot be read, or supports no accepted algorithm. The message contains nothing of the key.
 pub fn made(pem: &str, client: &str, audience: &str, accepted: Option<&[String]>) -> Result<String, String> {
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
         "`private_key` is no private key in PEM form (it begins with `-----BEGIN PRIVATE KEY-----`)".to_owned()
@@ -66,7 +67,7 @@ pub fn made(pem: &str, client: &str, audience: &str, accepted: Option<&[String]>
     Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// The two numbers of an elliptic signature, which TLS writes in ASN.1, side by side with `half` bytes each.
+/// Converts an ECDSA signature from ASN.1 (as in TLS) to its two numbers of `half` bytes each (as in JWS, RFC 7518).
 fn halves(signed: &[u8], half: usize) -> Option<Vec<u8>> {
     let (inside, rest) = value(signed, 0x30)?;
     let (r, after) = value(inside, 0x02)?;
@@ -84,7 +85,7 @@ fn halves(signed: &[u8], half: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The bytes of an ASN.1 value of this kind, of less than 256 bytes, and what follows.
+/// The contents of an ASN.1 value with this tag and less than 256 bytes, and the remaining bytes.
 fn value(bytes: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (&[first, length], rest) = bytes.split_first_chunk::<2>()?;
     if first != kind {

@@ -1,4 +1,4 @@
-//! What a server answers, in the form that all tools answer in. Speaks to nobody.
+//! Converts the results of an MCP server to tool results.
 
 use crate::base::call::{Display, ToolFailure, ToolOutput};
 use crate::base::message::{Content, Media};
@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
-/// Bytes of one image or sound that go to a model.
+/// Upper limit in bytes for one image or sound.
 const MOST_MEDIA: usize = 20 << 20;
 
-/// The result of a call.
+/// Converts the result of a call.
 pub fn output(name: &str, result: CallToolResult) -> ToolOutput {
     let mut content: Vec<Content> = result.content.into_iter().map(block).collect();
     let has_text = content
@@ -24,7 +24,7 @@ pub fn output(name: &str, result: CallToolResult) -> ToolOutput {
     made(name, content, result.is_error == Some(true))
 }
 
-/// An answer of these contents.
+/// A tool result from these contents.
 pub fn made(name: &str, content: Vec<Content>, failed: bool) -> ToolOutput {
     let mut output = ToolOutput {
         content,
@@ -58,7 +58,7 @@ pub fn made(name: &str, content: Vec<Content>, failed: bool) -> ToolOutput {
     output
 }
 
-/// One piece of an answer.
+/// Converts one content block.
 pub fn block(block: ContentBlock) -> Content {
     match block {
         ContentBlock::Text(text) => Content::text(text.text),
@@ -78,7 +78,7 @@ pub fn block(block: ContentBlock) -> Content {
     }
 }
 
-/// One resource.
+/// Converts one resource.
 pub fn resource(contents: ResourceContents) -> Content {
     match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => Content::text(format!("resource {uri}:\n{text}")),

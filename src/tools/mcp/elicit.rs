@@ -1,12 +1,12 @@
-//! What a server that asks the user is answered when nobody is there: the defaults of its own form, or no. Asks nobody.
+//! Answers the elicitation requests of servers in an unattended run: with the form's own defaults, or by declining.
 
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 use serde_json::{Map, Value};
 
-/// The answer to one question. A form is accepted with its defaults when nothing that it requires lacks one.
+/// The answer to one request. A form is accepted if each of its required properties has a default.
 pub fn answer(asked: &ElicitRequestParams) -> ElicitResult {
     let ElicitRequestParams::FormElicitationParams { requested_schema, .. } = asked else {
-        // A page in a browser: nobody can go there.
+        // A URL to open in a browser: there is no user to do so.
         return ElicitResult::new(ElicitationAction::Decline);
     };
     match serde_json::to_value(requested_schema)
@@ -18,7 +18,7 @@ pub fn answer(asked: &ElicitRequestParams) -> ElicitResult {
     }
 }
 
-/// The defaults of an object schema; `None` when something required has none, or there is none at all.
+/// The defaults of an object schema; `None` if a required property has none, or no property has one.
 fn defaults(schema: &Value) -> Option<Map<String, Value>> {
     let properties = schema.get("properties")?.as_object()?;
     let found: Map<String, Value> = properties

@@ -1,4 +1,5 @@
-//! What a server may ask of us and tell us: progress, changed tools, questions. Sampling and roots are not offered.
+//! The client side of a connection: handles progress, changed tool lists and elicitation. Sampling and roots are not
+//! offered.
 
 use super::elicit;
 use crate::base::event::Live;
@@ -13,7 +14,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Our side of one connection. Clones share what was heard.
+/// The client side of one connection. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Host {
     heard: Arc<Heard>,
@@ -21,18 +22,18 @@ pub struct Host {
 
 #[derive(Default)]
 struct Heard {
-    /// Calls of a server run one at a time: whatever progress comes is of this one.
+    /// Calls of a server run one at a time, so any progress belongs to this one.
     current: Mutex<Option<(CallId, LiveSender)>>,
     tools_changed: AtomicBool,
 }
 
 impl Host {
-    /// From now on, progress is of this call; of none, for `None`.
+    /// Sets the call to which progress belongs; `None` to ignore progress.
     pub fn listen_for(&self, call: Option<(CallId, LiveSender)>) {
         *self.heard.current.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
-    /// Whether the server said, since the last time, that its tools have changed.
+    /// Whether the server has reported a changed tool list since the last call of this function.
     pub fn tools_changed(&self) -> bool {
         self.heard.tools_changed.swap(false, Ordering::SeqCst)
     }
@@ -57,7 +58,7 @@ impl ClientHandler for Host {
         elicitation.form = Some(FormElicitationCapability::default());
         capabilities.elicitation = Some(elicitation);
         let own = Implementation::new("overnight", env!("CARGO_PKG_VERSION"));
-        // The newest version that has a handshake; the one after it is negotiated without.
+        // The newest protocol version with an `initialize` handshake; later versions are negotiated without one.
         ClientConfig::new(capabilities, own).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 

@@ -1,24 +1,25 @@
-//! Streamable HTTP: our TLS, the recipe's headers, bounds. The protocol is rmcp's.
+//! Configures the Streamable HTTP transport: TLS, the recipe's headers, and limits. The protocol is implemented by
+//! rmcp.
 
 use crate::net::client::plain;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use std::time::Duration;
 
-/// Bytes of one event.
+/// Upper limit in bytes for one event.
 const EVENT: usize = 32 << 20;
 
 /// The HTTP client of a server.
 pub async fn client(url: &str) -> Result<reqwest::Client, String> {
     let url = url.to_owned();
-    // Reading the system's certificates takes milliseconds of file access.
+    // Loading the system's certificates blocks for milliseconds.
     let built = tokio::task::spawn_blocking(move || plain(&url, Duration::from_secs(10))).await;
     built
         .map_err(|error| error.to_string())?
         .map_err(|error| error.to_string())
 }
 
-/// The recipe's headers. An error names the header, never its value.
+/// Parses the recipe's headers. An error names the header, never its value.
 pub fn headers(given: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in given {
@@ -31,7 +32,7 @@ pub fn headers(given: &[(String, String)]) -> Result<HeaderMap, String> {
     Ok(map)
 }
 
-/// How rmcp speaks to this address.
+/// The transport configuration for this URL.
 pub fn config(url: &str, headers: &HeaderMap) -> StreamableHttpClientTransportConfig {
     let headers = headers
         .iter()

@@ -1,4 +1,4 @@
-//! One connection to a server: opened over the transport that its recipe names, and closed. Knows no tool.
+//! Opens and closes one connection to a server, over the transport that its recipe names.
 
 use super::host::Host;
 use super::{Address, Config, Program, Transport, Way, With, http, oauth, sse};
@@ -10,19 +10,19 @@ use rmcp::transport::auth::AuthClient;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server that has answered.
+/// An open connection.
 pub struct Link {
     pub running: Arc<RunningService<RoleClient, Host>>,
     pub host: Host,
-    /// Its process, where it is one of ours.
+    /// The server's process, if this program started it.
     pub served: Option<Served>,
 }
 
-/// How long a server may take to end by itself when its input is closed.
+/// How long a server may take to exit after its stdin is closed.
 const POLITE: Duration = Duration::from_millis(500);
 
 impl Link {
-    /// Connects and shakes hands. The caller bounds the time.
+    /// Connects and initializes. The caller sets the time limit.
     pub async fn open(config: &Config, with: &With) -> Result<Self, String> {
         match &config.way {
             Way::Stdio(program) => stdio(program, with).await,
@@ -30,17 +30,18 @@ impl Link {
         }
     }
 
-    /// Whether the server is gone.
+    /// Whether the server has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.running.is_closed() || self.running.peer().is_transport_closed()
     }
 
-    /// Ends the server: asks first, then kills its tree. Gives how it ended, when it was a process of ours.
+    /// Ends the server: closes the connection, then kills its process tree. Returns how its process ended, if there is
+    /// one.
     pub async fn close(self) -> Option<End> {
         let Self { running, served, .. } = self;
         match Arc::try_unwrap(running) {
             Ok(mut running) => {
-                // Whatever it answers, it is not needed any more.
+                // The connection is abandoned in any case.
                 let _ = running.close_with_timeout(POLITE).await;
             }
             Err(running) => running.cancellation_token().cancel(),
@@ -88,7 +89,7 @@ async fn stdio(program: &Program, with: &With) -> Result<Link, String> {
     }
 }
 
-/// How a process ended, to be added to a sentence.
+/// How a process ended, as the end of a sentence.
 pub fn ending(end: &End) -> String {
     if let Some(why) = &end.failed {
         return format!("; {why}");
@@ -112,7 +113,7 @@ async fn url(address: &Address) -> Result<Link, String> {
         Transport::Sse => legacy(address).await,
         Transport::Either => match streamable(address).await {
             Ok(link) => Ok(link),
-            // Whoever wants a key wants it there too.
+            // The flag says that SSE would fail for the same reason, for example a missing authorization.
             Err((why, true)) => Err(why),
             Err((first, false)) => legacy(address)
                 .await
@@ -121,7 +122,7 @@ async fn url(address: &Address) -> Result<Link, String> {
     }
 }
 
-/// Without a handshake where the server knows how, with one where it does not.
+/// Uses the protocol without a handshake if the server supports it, else with one.
 fn either() -> ClientLifecycleMode {
     ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::LATEST],
@@ -129,8 +130,9 @@ fn either() -> ClientLifecycleMode {
     }
 }
 
-/// The flag says whether the server wants to know who we are. A server that makes nothing of the newer way of beginning is
-/// asked once more in the older one.
+/// Connects over Streamable HTTP; the flag in the error says that another transport would fail too, for example because
+/// the server requires authorization. If the server does not support the protocol without a handshake, the older one is
+/// tried.
 async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
     let certain = |why: String| (why, true);
     let client = http::client(&address.url).await.map_err(certain)?;
@@ -174,7 +176,7 @@ async fn streamable(address: &Address) -> Result<Link, (String, bool)> {
     Err(told)
 }
 
-/// What is told when a server wants to know who we are.
+/// The message if a server requires authorization.
 const UNAUTHORIZED: &str =
     "the server wants authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
 
@@ -196,7 +198,7 @@ async fn legacy(address: &Address) -> Result<Link, String> {
     })
 }
 
-/// The innermost cause says what happened; the outer ones are about this program.
+/// The innermost cause of an error, because outer ones only describe this program.
 fn said(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "the server closed the connection before it answered".to_owned(),
@@ -207,7 +209,7 @@ fn said(error: &ClientInitializeError) -> String {
     }
 }
 
-/// The last cause of an error.
+/// The innermost cause of an error.
 pub fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

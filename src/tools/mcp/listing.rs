@@ -1,4 +1,5 @@
-//! What a server lists: tools, prompts, whether it has resources; which of it a recipe takes. Bounded; calls nothing.
+//! Reads what a server lists (tools, prompts, whether it has resources) within limits, and selects what the recipe
+//! uses.
 
 use super::link::{Link, innermost};
 use super::{Config, names};
@@ -7,9 +8,9 @@ use crate::tools::discovered::short;
 use rmcp::model::{PaginatedRequestParams, Prompt, Tool as Definition};
 use rmcp::service::ServiceError;
 
-/// Tools, prompts or resources that one server may list.
+/// Upper limit for the tools, prompts or resources of one server.
 pub(super) const MOST: usize = 1_000;
-/// Bytes of one tool's definition.
+/// Upper limit in bytes for the definition of one tool.
 const DEFINITION: usize = 256 << 10;
 
 /// What a server offers.
@@ -73,7 +74,7 @@ async fn prompts_of(link: &Link) -> Result<Vec<Prompt>, String> {
     }
 }
 
-/// The tools that the recipe wants, and why others are left out.
+/// The tools that the recipe selects, and why others are left out.
 pub(super) fn chosen(config: &Config, tools: Vec<Definition>) -> (Vec<Definition>, Vec<String>) {
     let mut left_out = Vec::new();
     let mut kept: Vec<Definition> = Vec::new();

@@ -1,4 +1,4 @@
-//! MCP servers of a run: what a recipe says of them, starting them, and ending them. The protocol itself is rmcp's.
+//! The MCP servers of a run: their configuration, start and end. The protocol is implemented by rmcp.
 
 mod assertion;
 mod content;
@@ -26,23 +26,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to start when nothing is said.
+/// Default time limit for the start of a server.
 pub const START: Duration = Duration::from_secs(60);
-/// How long one call may take when nothing is said.
+/// Default time limit of one call.
 pub const CALL: Duration = Duration::from_secs(600);
 
-/// One server with every value filled in.
+/// One server of the recipe, with variables expanded.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// As the recipe names it; tools are `NAME__TOOL`.
+    /// Name in the recipe; its tools are called `NAME__TOOL`.
     pub name: String,
     pub way: Way,
     pub required: bool,
-    /// Until it has listed its tools.
+    /// Time limit until the server has listed its tools.
     pub start: Duration,
-    /// For one call.
+    /// Time limit of one call.
     pub call: Duration,
-    /// When set, only these of its tools, by the server's own names.
+    /// If set, only these tools are used; names as the server reports them.
     pub include: Option<Vec<String>>,
     pub exclude: Vec<String>,
 }
@@ -50,47 +50,47 @@ pub struct Config {
 /// How a server is reached.
 #[derive(Clone, Debug)]
 pub enum Way {
-    /// A program, talked with over its pipes.
+    /// A local program, over its stdin and stdout.
     Stdio(Program),
-    /// An address.
+    /// A URL.
     Url(Address),
 }
 
-/// A program that is a server.
+/// A program that is an MCP server.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub words: Vec<String>,
     pub dir: PathBuf,
-    /// Added to the environment of confined commands.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// Its own: with the hosts that it was granted.
+    /// The server's own sandbox, with the hosts that it was granted.
     pub confinement: Confinement,
-    /// What it may write in the workspace for as long as it runs.
+    /// What the server may write in the workspace.
     pub writes: Writes,
 }
 
-/// A server on the network, or on loopback.
+/// A server at a URL.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub url: String,
     pub kind: Transport,
-    /// Names and values, variables filled in.
+    /// Header names and values, with variables expanded.
     pub headers: Vec<(String, String)>,
     pub oauth: Option<Credentials>,
 }
 
-/// What is spoken at an address.
+/// The transport at a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Streamable HTTP.
     Http,
-    /// The HTTP and SSE transport of 2024-11-05.
+    /// The HTTP with SSE transport of protocol version 2024-11-05.
     Sse,
-    /// Streamable HTTP; where that is not spoken, SSE.
+    /// Streamable HTTP; if the server does not support it, SSE.
     Either,
 }
 
-/// OAuth client credentials, variables filled in.
+/// OAuth 2.0 client credentials, with variables expanded.
 #[derive(Clone)]
 pub struct Credentials {
     pub client_id: String,
@@ -98,12 +98,12 @@ pub struct Credentials {
     pub scopes: Vec<String>,
 }
 
-/// How a client shows that it is the one.
+/// How a client authenticates.
 #[derive(Clone)]
 pub enum Proof {
-    /// A password.
+    /// A client secret.
     Secret(String),
-    /// Statements signed with this key, in PEM form.
+    /// Assertions signed with this key (PEM).
     Key(String),
 }
 
@@ -115,28 +115,28 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// The servers that stay for a run. Clones share them; when the last is gone, all are killed.
+/// The running servers of a run. Clones share them; when the last clone is dropped, all are killed.
 #[derive(Clone, Default)]
 pub struct Servers(Arc<Vec<Arc<Server>>>);
 
-/// What all servers are started with.
+/// Dependencies that all servers share.
 #[derive(Clone)]
 pub struct With {
     pub redactor: Arc<Redactor>,
     pub notices: Notices,
-    /// When the run's wall clock ends.
+    /// The wall-clock limit of the run.
     pub deadline: Instant,
 }
 
-/// How one server started.
+/// The result of starting one server.
 pub struct Started {
     pub name: String,
     pub required: bool,
-    /// Why it cannot be used, or what it offers.
+    /// Its tools, or why it cannot be used.
     pub outcome: Result<Vec<Arc<dyn Tool>>, String>,
 }
 
-/// Starts all servers side by side. The order of the answers is that of `configs`.
+/// Starts all servers in parallel. The results are in the order of `configs`.
 pub async fn start(configs: Vec<Config>, with: &With) -> (Servers, Vec<Started>) {
     let starting = configs.into_iter().map(|config| async move {
         let (name, required) = (config.name.clone(), config.required);
@@ -157,7 +157,7 @@ pub async fn start(configs: Vec<Config>, with: &With) -> (Servers, Vec<Started>)
     }
     let servers = Servers(Arc::new(servers));
     for pair in resources::tools(&servers) {
-        // The pair belongs to all servers that have resources, and is listed with the first of them.
+        // The two resource tools serve all servers with resources, and are listed with the first of them.
         let owner = servers.0.iter().find(|server| server.has_resources());
         let first = started
             .iter_mut()
@@ -170,17 +170,17 @@ pub async fn start(configs: Vec<Config>, with: &With) -> (Servers, Vec<Started>)
 }
 
 impl Servers {
-    /// The server of a name.
+    /// The server with this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Server>> {
         self.0.iter().find(|server| server.name() == name)
     }
 
-    /// All of them.
+    /// All servers.
     pub fn all(&self) -> &[Arc<Server>] {
         &self.0
     }
 
-    /// Ends all; none can be used after.
+    /// Ends all servers.
     pub async fn close(&self) {
         futures_util::future::join_all(self.0.iter().map(|server| server.close())).await;
     }

@@ -1,12 +1,12 @@
-//! The names under which a server's tools are offered, and which of them are wanted. Asks nobody.
+//! The names under which a server's tools are offered, and the selection of tools by name.
 
 use crate::base::ids::sha256_hex;
 
-/// The longest name that all model services take.
+/// The longest tool name that all model services accept, in characters.
 const MOST: usize = 64;
 
-/// `server__tool` with illegal characters replaced. A name that is too long or was changed by more than that ends in a digest,
-/// so that two tools stay two.
+/// `server__tool`, with characters that are not allowed replaced. A name that is too long, or in which more was
+/// changed, ends with a digest, so that two tools never get the same name.
 pub fn tool_name(server: &str, tool: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let clean: String = tool.chars().map(|c| if legal(c) { c } else { '_' }).collect();
@@ -19,8 +19,8 @@ pub fn tool_name(server: &str, tool: &str) -> String {
     format!("{}_{}", &name[..room], &digest[..8])
 }
 
-/// Whether a recipe wants this tool. Patterns are the server's own names, whole or with `*` at their end; what stands in
-/// brackets behind a name is passed over.
+/// Whether a recipe selects this tool. Patterns match the server's own names, exactly or with a trailing `*`; anything
+/// in parentheses after a name is ignored.
 pub fn wanted(tool: &str, include: Option<&[String]>, exclude: &[String]) -> bool {
     let fits = |pattern: &String| {
         let pattern = pattern.split('(').next().unwrap_or_default().trim();

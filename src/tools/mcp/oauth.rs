@@ -1,5 +1,5 @@
-//! Tokens for a server by OAuth client credentials: no browser, nothing stored on disk. Where the tokens come from is found
-//! by rmcp; asking for one, and for the next when it runs out, is done here.
+//! Obtains tokens for a server by OAuth 2.0 client credentials (RFC 6749, 4.4), without a browser or files. rmcp
+//! discovers the authorization server; this file requests and renews the tokens.
 
 use super::{Credentials, Proof, assertion};
 use base64::Engine as _;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Bytes of one answer of an authorization server.
+/// Upper limit in bytes for a response of an authorization server.
 const MOST: usize = 1 << 20;
-/// How long one answer may take when nothing is said.
+/// Default time limit of one request.
 const TIME: Duration = Duration::from_secs(30);
-/// A token is asked for anew when less than this of its time is left.
+/// A token is renewed if it expires within this time.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// A manager that holds a token and gets the next when it runs out.
+/// An authorization manager that holds a token and renews it.
 pub async fn authorize(client: Client, url: &str, with: &Credentials) -> Result<AuthorizationManager, String> {
     let trouble = |error: AuthError| format!("OAuth: {error}");
     let http: Arc<dyn OAuthHttpClient> = Arc::new(Door(client.clone()));
@@ -36,24 +36,24 @@ pub async fn authorize(client: Client, url: &str, with: &Credentials) -> Result<
     };
     tokens.current().await?;
     manager.set_metadata(metadata);
-    // Never followed: with client credentials nobody is sent anywhere.
+    // The redirect URL is required by the type but unused: client credentials involve no redirect.
     let nowhere = OAuthClientConfig::new(with.client_id.clone(), "http://localhost/");
     manager.configure_client(nowhere).map_err(trouble)?;
     manager.set_credential_store(tokens);
     Ok(manager)
 }
 
-/// All that a request for a token is made of.
+/// The parameters of a token request.
 struct Asking {
     client: Client,
     endpoint: Url,
-    /// What the token is for.
+    /// The resource that the token is for (RFC 8707).
     resource: String,
     with: Credentials,
     issuer: Option<String>,
-    /// The secret goes into the header, because the server takes it nowhere else.
+    /// Send the secret in the header, because the server accepts it nowhere else.
     only_basic: bool,
-    /// Signatures that the server says it takes.
+    /// Signature algorithms that the server accepts.
     algorithms: Option<Vec<String>>,
 }
 
@@ -98,7 +98,7 @@ impl Asking {
         })
     }
 
-    /// One token, as the server says it.
+    /// Requests a token. Returns the server's JSON response.
     async fn ask(&self) -> Result<Value, String> {
         let mut fields = vec![("grant_type", "client_credentials".to_owned())];
         let scopes = self.with.scopes.join(" ");
@@ -150,7 +150,7 @@ impl Asking {
     }
 }
 
-/// The token of now.
+/// The current token.
 struct Tokens {
     asking: Asking,
     held: Mutex<Option<Held>>,
@@ -173,7 +173,7 @@ impl Tokens {
         let said = self.asking.ask().await?;
         let lasts = said.get("expires_in").and_then(Value::as_u64).map(Duration::from_secs);
         let token = serde_json::from_value(said).map_err(|_| "OAuth: the token is not of a known kind".to_owned())?;
-        // When it was given stays unsaid: whether it still holds is looked after here.
+        // The time of issue is left out, so that rmcp does not check for expiry itself; this type does.
         let said = StoredCredentials::new(self.asking.with.client_id.clone(), Some(token), Vec::new(), None)
             .with_issuer(self.asking.issuer.clone());
         *held = Some(Held {
@@ -239,7 +239,7 @@ async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
-/// The way out for the requests that find the authorization server. Redirects are not followed.
+/// Sends the discovery requests. Does not follow redirects.
 struct Door(Client);
 
 impl OAuthHttpClient for Door {

@@ -1,4 +1,5 @@
-//! A server's prompts, each as a tool `server__prompt_NAME` that gives the prompt's text. Runs no prompt by itself.
+//! Offers each prompt of a server as a tool `server__prompt_NAME` that returns the prompt's text, and as the prompt of
+//! a step.
 
 use super::content;
 use super::names::tool_name;
@@ -14,10 +15,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of one prompt that a step takes, media as base64.
+/// Upper limit in bytes for the prompt of a step, media as base64.
 const MOST: usize = 16 << 20;
 
-/// One prompt.
+/// One prompt as a tool.
 pub struct PromptTool {
     spec: ToolSpec,
     name: String,
@@ -25,7 +26,7 @@ pub struct PromptTool {
 }
 
 impl PromptTool {
-    /// From the server's own definition.
+    /// From the server's definition.
     pub fn new(server: &Arc<Server>, prompt: &Prompt) -> Self {
         let name = tool_name(server.name(), &format!("prompt_{}", prompt.name));
         let about = prompt
@@ -53,7 +54,7 @@ impl PromptTool {
     }
 }
 
-/// All arguments of a prompt are texts.
+/// The schema of a prompt's arguments, which are all strings.
 fn parameters(prompt: &Prompt) -> Value {
     let arguments = prompt.arguments.as_deref().unwrap_or_default();
     let properties: Map<String, Value> = arguments
@@ -71,7 +72,7 @@ fn parameters(prompt: &Prompt) -> Value {
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
-/// The messages of a prompt, each with who says it where that is not the user.
+/// The messages of a prompt, with the role unless it is the user.
 pub fn output(name: &str, result: GetPromptResult) -> ToolOutput {
     content::made(name, parts(result), false)
 }
@@ -87,21 +88,21 @@ fn parts(result: GetPromptResult) -> Vec<Content> {
     parts.collect()
 }
 
-/// Why a prompt that a recipe names cannot be had.
+/// Why a prompt that a recipe names is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// The recipe is wrong: the server lists no such prompt, or one with other arguments.
+    /// The recipe is wrong: the server has no such prompt, or it takes other arguments.
     #[error("{0}")]
     Wrong(String),
-    /// The server does not give it.
+    /// The server failed to return it.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A prompt of a server as a recipe's step takes it.
+/// A prompt of a server for a step.
 ///
 /// # Errors
-/// As [`Missing`]; what the server gives is bounded.
+/// See [`Missing`]; the size of the prompt is limited.
 pub async fn given(server: &Server, name: &str, arguments: &BTreeMap<String, String>) -> Result<Vec<Content>, Missing> {
     let listed = server.prompts().iter().find(|prompt| prompt.name == name);
     let Some(prompt) = listed else {

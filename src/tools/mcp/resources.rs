@@ -1,4 +1,4 @@
-//! `list_mcp_resources` and `read_mcp_resource`: what the servers of a run let be read. Offered only where one has resources.
+//! The tools `list_mcp_resources` and `read_mcp_resource`, offered if a server has resources.
 
 use super::Servers;
 use super::server::{Ask, Server};
@@ -10,10 +10,10 @@ use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Characters of a list that is told.
+/// Upper limit in characters for a line of the list.
 const LINE: usize = 300;
 
-/// Both tools, when a server has resources.
+/// Both tools, if a server has resources.
 pub fn tools(servers: &Servers) -> Vec<Arc<dyn Tool>> {
     if !servers.all().iter().any(|server| server.has_resources()) {
         return Vec::new();
@@ -79,7 +79,7 @@ impl Read {
     }
 }
 
-/// The servers that a call is about.
+/// The servers that a call refers to.
 fn chosen(servers: &Servers, args: &Value) -> Result<Vec<Arc<Server>>, ToolError> {
     let with: Vec<Arc<Server>> = servers
         .all()

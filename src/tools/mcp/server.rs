@@ -1,4 +1,5 @@
-//! One server of a run: started, asked, started again once when it dies, and watched for tools that change. Judges nothing.
+//! One MCP server of a run: starts it, sends requests, restarts it once if it dies, and withdraws tools whose
+//! definitions change.
 
 use super::link::{Link, ending};
 use super::listing::{MOST, chosen, digest, listed, page, told, tools_of};
@@ -18,10 +19,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// A server whose tools have changed may be asked about them so long.
+/// Time limit for listing the tools of a server again after it reported a change.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// A server that was started.
+/// A started server.
 pub struct Server {
     config: Config,
     with: With,
@@ -36,11 +37,11 @@ struct State {
     link: Option<Link>,
     restarted: bool,
     closed: bool,
-    /// Tools that are not what they were, with the reason.
+    /// Tools whose definition has changed, with the reason.
     withdrawn: BTreeMap<String, &'static str>,
 }
 
-/// What the model asks of a server.
+/// A request of the model to a server.
 pub enum Ask {
     Tool(String, JsonObject),
     Prompt(String, JsonObject),
@@ -48,7 +49,7 @@ pub enum Ask {
 }
 
 impl Server {
-    /// Starts it and lists what it offers.
+    /// Starts the server and lists what it offers.
     pub async fn start(config: Config, with: With) -> Result<(Arc<Self>, Vec<Arc<dyn Tool>>), String> {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
@@ -95,7 +96,7 @@ impl Server {
         Ok((server, offered))
     }
 
-    /// As the recipe names it.
+    /// Its name in the recipe.
     pub fn name(&self) -> &str {
         &self.config.name
     }
@@ -105,7 +106,8 @@ impl Server {
         &self.prompts
     }
 
-    /// A prompt's messages, asked for before the run begins: nobody restarts it for that. Gives why there are none.
+    /// A prompt's messages, requested before the run begins; the server is not restarted for it. The error is the
+    /// reason for people.
     pub async fn prompt(&self, name: &str, args: JsonObject) -> Result<GetPromptResult, String> {
         let running = match &self.link.lock().await.link {
             Some(link) => Arc::clone(&link.running),
@@ -120,12 +122,12 @@ impl Server {
         }
     }
 
-    /// Whether it says that it has resources.
+    /// Whether the server offers resources.
     pub fn has_resources(&self) -> bool {
         self.resources
     }
 
-    /// Ends it.
+    /// Ends the server.
     pub async fn close(&self) {
         let mut state = self.link.lock().await;
         state.closed = true;
@@ -146,7 +148,7 @@ impl Server {
         }
     }
 
-    /// Asks it for one thing. Calls of one server come one after the other.
+    /// Sends one request. Requests to one server run one at a time.
     pub async fn ask(&self, what: Ask, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let running = {
             let mut state = self.link.lock().await;
@@ -202,7 +204,7 @@ impl Server {
         }
     }
 
-    /// The resources that it lists.
+    /// The server's resources.
     pub async fn resources(&self, context: &ToolContext) -> Result<Vec<Resource>, ToolError> {
         let running = {
             let mut state = self.link.lock().await;
@@ -234,7 +236,7 @@ impl Server {
         }
     }
 
-    /// What is told of a server that died in the middle of a call.
+    /// The error for a server that died during a call.
     async fn lost(&self, label: &str) -> ToolError {
         let mut state = self.link.lock().await;
         let end = match state.link.take() {
@@ -251,7 +253,7 @@ impl Server {
         )
     }
 
-    /// A connection that stands, with tools that are what they were.
+    /// Ensures an open connection, and that withdrawn tools are not called.
     async fn ensure(&self, state: &mut State, context: &ToolContext) -> Result<(), ToolError> {
         if state.closed {
             return Err(gone(self.name(), ": the run is ending"));
@@ -301,12 +303,12 @@ impl Server {
         gone(self.name(), &format!(": {why}"))
     }
 
-    /// Looks what has become of the tools since the start.
+    /// Compares the tools with those at the start.
     async fn compare(&self, state: &mut State) {
         let Some(link) = &state.link else { return };
         let now = match tokio::time::timeout(LOOK, tools_of(link)).await {
             Ok(Ok(tools)) => tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect(),
-            // A server that does not say what it offers offers nothing.
+            // If listing fails, all tools count as gone.
             _ => BTreeMap::new(),
         };
         for (name, digest) in &self.definitions {
@@ -339,7 +341,7 @@ enum Failed {
     Service(ServiceError),
 }
 
-/// The answer, or the time-out or cancellation that came first. The server is told of either.
+/// The response, or the timeout or cancellation if that comes first. The server is notified of both.
 async fn bounded<T>(
     label: &str,
     asked: impl Future<Output = Result<T, ServiceError>>,

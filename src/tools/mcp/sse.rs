@@ -1,4 +1,4 @@
-//! The HTTP and SSE transport of 2024-11-05: one stream that is listened to, one address that is written to. Knows no message.
+//! The HTTP with SSE transport of protocol version 2024-11-05: one event stream to read, one URL to post to.
 
 use crate::net::sse::{Decoder, Frame};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
@@ -9,9 +9,9 @@ use std::future::Future;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Bytes of one event.
+/// Upper limit in bytes for one event.
 const EVENT: usize = 32 << 20;
-/// Messages that wait to be taken.
+/// Upper limit for messages in the queue.
 const WAITING: usize = 64;
 
 /// Why a message did not reach the server.
@@ -19,18 +19,18 @@ const WAITING: usize = 64;
 #[error("{0}")]
 pub struct SseError(String);
 
-/// A standing connection. Dropped, it is closed.
+/// An open connection, closed when dropped.
 pub struct Sse {
     client: Client,
     headers: HeaderMap,
-    /// Where messages are posted.
+    /// The URL for messages.
     post: Url,
     messages: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
     reader: JoinHandle<()>,
 }
 
 impl Sse {
-    /// Opens the stream and waits for the address to write to, which must be of the same origin.
+    /// Opens the stream and waits for the URL for messages, which must have the same origin.
     pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
         let url = Url::parse(url).map_err(|error| SseError(format!("bad address: {error}")))?;
         let request = client
@@ -75,7 +75,7 @@ impl Sse {
     }
 }
 
-/// The events of a body.
+/// The events of a response body.
 struct Stream {
     response: Response,
     decoder: Decoder,
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// The next event; `None` at the end, and when the stream is broken.
+    /// The next event; `None` at the end, or if the stream is broken.
     async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -129,7 +129,7 @@ impl Stream {
     }
 }
 
-/// The innermost cause says what happened.
+/// The innermost cause of an error.
 fn said(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,5 @@
-//! A server's tool as one of ours. Grants nothing: what a server says of its own harmlessness is not believed.
+//! A server's tool as a [`Tool`]. The server's own annotations (such as `readOnlyHint`) grant nothing, because they are
+//! not trusted.
 
 use super::names::tool_name;
 use super::server::{Ask, Server};
@@ -11,16 +12,16 @@ use rmcp::model::{JsonObject, Tool as Definition};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// One tool.
+/// One tool of a server.
 pub struct McpTool {
     spec: ToolSpec,
-    /// As the server calls it.
+    /// The server's own name of the tool.
     name: String,
     server: Arc<Server>,
 }
 
 impl McpTool {
-    /// From the server's own definition.
+    /// From the server's definition.
     pub fn new(server: &Arc<Server>, tool: &Definition) -> Self {
         let name = tool_name(server.name(), &tool.name);
         let mut parameters = Value::Object((*tool.input_schema).clone());
@@ -57,7 +58,7 @@ impl Tool for McpTool {
     }
 }
 
-/// A call of something that a server offers.
+/// Prepares a call of something that a server offers.
 pub fn prepared(server: &Arc<Server>, spec: &ToolSpec, args: &Value, ask: impl FnOnce(JsonObject) -> Ask) -> Prepared {
     let ask = ask(args.as_object().cloned().unwrap_or_default());
     let (server, label) = (Arc::clone(server), spec.name.clone());

@@ -1,4 +1,4 @@
-//! Names, aliases, conflicts, and what is told of arguments that do not fit.
+//! Tests of names, aliases, conflicts, and the messages about arguments that do not match the schema.
 
 use super::*;
 use crate::base::access::Access;

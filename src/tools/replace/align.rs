@@ -1,14 +1,14 @@
-//! Which line of the new text is which line of the copy. Knows neither the file nor what is made of it.
+//! Aligns the lines of `new_string` with those of `old_string`.
 
 use super::find::{Tolerance, key};
 use super::tokens::likeness;
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
-/// Lines less alike than this are not the same one changed.
+/// Lines less similar than this are not treated as one changed line.
 const ALIKE: f64 = 0.6;
 
-/// For each new line the old line that it keeps or stands for. Of lines with the same words those that stand equally
-/// deep belong together, unless fewer lines find a partner that way.
+/// For each line of the new text, the line of the old text that it keeps or replaces. Among lines with the same words,
+/// those with the same indentation are paired, unless fewer lines are paired that way.
 pub(super) fn align(old: &[&str], new: &[&str]) -> Vec<Option<usize>> {
     let loose = by_words(old, new);
     let mut strict = vec![None; new.len()];
@@ -92,7 +92,7 @@ mod tests {
         let old = ["{", "x", "    }", "  }"];
         let new = ["{", "x", "    }", "  },"];
         assert_eq!(align(&old, &new), [Some(0), Some(1), Some(2), Some(3)]);
-        // Where the depth differs throughout, words alone count.
+        // If all indentation differs, lines are paired by their words alone.
         let deeper = ["  a {", "    b", "  }"];
         assert_eq!(align(&["a {", "  b", "}"], &deeper), [Some(0), Some(1), Some(2)]);
     }

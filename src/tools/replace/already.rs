@@ -1,4 +1,5 @@
-//! An edit that was asked for again after it was made: said so, since the lines that are most like the old text lead nowhere.
+//! Detects an edit that was made already, and says so. Without this, the model would be shown lines that are similar to
+//! the old text and unrelated.
 
 use super::{Miss, Request};
 use crate::base::access::Place;
@@ -9,11 +10,11 @@ use crate::tools::read_file::MAX_FILE;
 use crate::workspace::Workspace;
 use crate::workspace::text::{decode, plain_line_ends};
 
-/// Characters of the new text, blanks left out, from which on it is taken for that very edit: shorter ones (`}`, `else`) stand in many
-/// files anyway.
+/// Shortest new text, in characters without blanks, that is recognised: shorter ones (`}`, `else`) occur in many files.
 const LEAST: usize = 8;
 
-/// The answer to an edit whose old text is nowhere in the file: that it is made already where the new text stands there, else `error`.
+/// The answer if the old text is not in the file: the edit is made already if the new text is in the file, else
+/// `error`.
 pub(super) fn made(
     place: &Place,
     request: &Request,
@@ -39,7 +40,7 @@ fn line_of_new(place: &Place, request: &Request, workspace: &Workspace) -> Optio
     let new = plain_line_ends(&request.new);
     let new = new.trim_matches('\n');
     let signs = new.chars().filter(|c| !c.is_whitespace()).count();
-    // What is a part of the old text says nothing: it may have stood there before.
+    // New text that is part of the old text proves nothing, because the file may have contained it before.
     if signs < LEAST || plain_line_ends(&request.old).contains(new) {
         return None;
     }

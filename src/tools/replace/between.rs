@@ -1,4 +1,4 @@
-//! How deep a new line stands by the lines around it, where the copy is less deep than the file. Makes no text.
+//! Infers the indentation of a new line from the lines around it, if `old_string` is indented less than the file.
 
 use super::indent;
 use super::weave::Parts;
@@ -13,7 +13,7 @@ pub(super) fn closes(line: &str) -> bool {
     line.trim_start().starts_with(['}', ')', ']'])
 }
 
-/// Whether a statement goes on over the break between the two lines.
+/// Whether a statement continues from one line to the next.
 fn goes_on(line: &str, next: &str) -> bool {
     let line = line.trim_end();
     let open_end = line.ends_with(['=', '+', '\\', '|', '&', '.', '?']) || line.ends_with("->");
@@ -23,13 +23,13 @@ fn goes_on(line: &str, next: &str) -> bool {
             .starts_with(['.', '?', '+', '&', '|', '=', '<', '>', '*', '/', '-'])
 }
 
-/// Whether as many brackets are closed as are opened.
+/// Whether the line closes as many brackets as it opens.
 pub(super) fn is_balanced(line: &str) -> bool {
     let count = |signs: [char; 3]| line.chars().filter(|c| signs.contains(c)).count();
     count(['(', '[', '{']) == count([')', ']', '}'])
 }
 
-/// A line with a partner: where it stands in the new text and in the copy, and its blanks in the copy and in the file.
+/// An aligned line: its position in the new and the old text, and its indentation in the old text and in the file.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     new: usize,
@@ -37,8 +37,8 @@ struct Known<'a> {
     depths: (&'a str, &'a str),
 }
 
-/// The blanks of the new line at `index`, which has no partner, in the file's terms. `None` where the lines with a
-/// partner around it leave more than one answer.
+/// The indentation in the file for the new line at `index`, which is not aligned. `None` if the aligned lines around it
+/// are ambiguous.
 pub(super) fn depth<'a>(index: usize, parts: &Parts<'a>, partners: &[Option<usize>]) -> Option<&'a str> {
     let depths = |old: usize| Some((indent::of(parts.old.get(old)?), indent::of(parts.file.get(old)?)));
     let known = |new: usize| {
@@ -69,11 +69,11 @@ pub(super) fn depth<'a>(index: usize, parts: &Parts<'a>, partners: &[Option<usiz
         return None;
     }
     let found = if opens(head) && closes(tail) {
-        // All that stood between them stood at one depth.
+        // All lines that stood between them had the same indentation.
         let one = *gone.first()?;
         gone.iter().all(|depth| *depth == one).then_some(one)
     } else if opens(head) {
-        // In place of the first lines of a block: as deep as those were and as the next one is.
+        // It replaces the first lines of a block, which had the same indentation as the next line.
         let level = |depth: &(&str, &str)| *depth == after.depths;
         let deeper = after.depths.1.len() > before.depths.1.len();
         (deeper && !gone.is_empty() && gone.iter().all(level)).then_some(after.depths)
@@ -114,7 +114,7 @@ mod tests {
             deep(&["a();", "b();", "    c();"], &["a();", "x();", "b();", "c();"], 1),
             Some(0)
         );
-        // Beside the opening of a block nothing tells whether the line belongs into it.
+        // Next to a line that opens a block, it is ambiguous whether the new line belongs to the block.
         assert_eq!(
             deep(&["if a {", "    b();", "}"], &["if a {", "x();", "b();", "}"], 1),
             None

@@ -1,28 +1,28 @@
-//! Exact hits of whole lines whose new text indents with the other kind of blanks than the file. Finds no places.
+//! Handles exact matches of whole lines whose new text is indented with tabs where the file uses spaces, or the
+//! reverse.
 
 use super::align::align;
 use super::find::{Line, Tolerance, key};
 use super::indent::{self, Style};
 use super::tokens::likeness;
 
-/// Lines less alike than this are not taken for the same one.
+/// Lines less similar than this are not treated as the same line.
 const ALIKE: f64 = 0.6;
-/// So many indented lines show how a file indents.
+/// Number of indented lines that show how a file is indented.
 const SHOWN: usize = 3;
 
-/// What the new text of an exact hit of whole lines becomes.
+/// The new text for an exact match of whole lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blanks {
-    /// What was written: an exact copy of whole lines asks for just that, byte by byte.
+    /// As written: whole lines that match exactly are replaced byte by byte.
     Literal,
-    /// The same lines, indented as the file is.
+    /// The same lines with the file's kind of indentation.
     OfFile(String),
-    /// It has tabs where the file has none, or the reverse, and no line that stays tells how many. The reason, told to
-    /// the model.
+    /// It mixes tabs and spaces, and no unchanged line shows how to convert them. The reason for the model.
     Doubt(String),
 }
 
-/// Judges `new`, which replaces the whole lines `old` of the file.
+/// Decides about `new`, which replaces the whole lines `old` of the file.
 pub(super) fn judge(lines: &[Line<'_>], old: &str, new: &str, style: Style) -> Blanks {
     let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let Some((file, other)) = strange(lines, &olds, &news) else {
@@ -49,13 +49,13 @@ fn named(blank: char) -> &'static str {
     if blank == '\t' { "tabs" } else { "blanks" }
 }
 
-/// The file's only kind of blanks and the other one, where the new lines have that and the old ones do not.
+/// The file's indentation character and the other one, if the new lines use the other one and the old lines do not.
 fn strange(lines: &[Line<'_>], olds: &[&str], news: &[&str]) -> Option<(char, char)> {
     let (mut tabs, mut blanks) = (0, 0);
     for line in lines.iter().filter(|line| !line.text.trim().is_empty()) {
         let indent = indent::of(line.text);
         tabs += usize::from(indent.contains('\t'));
-        // One blank is the edge of a comment.
+        // A single space is the margin of a block comment.
         blanks += usize::from(indent.len() > 1 && indent.contains(' '));
     }
     let (file, other, sign) = match (tabs, blanks) {
@@ -70,7 +70,7 @@ fn strange(lines: &[Line<'_>], olds: &[&str], news: &[&str]) -> Option<(char, ch
     (has(news) && !has(olds)).then_some((file, other))
 }
 
-/// Whether nothing but blanks changes: then the change of them is what is asked for.
+/// Whether the edit changes nothing but whitespace, which is then its purpose.
 fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
     let keys = |lines: &[&str]| {
         let all = lines.iter().map(|line| key(line, Tolerance::Blanks));
@@ -79,7 +79,7 @@ fn is_reindented(olds: &[&str], news: &[&str]) -> bool {
     keys(olds) == keys(news)
 }
 
-/// The new lines in the file's blanks, as the lines that stay show them: so many of one kind for one of the other.
+/// The new lines with the file's indentation, converted at the ratio that unchanged lines show.
 fn translated(olds: &[&str], news: &[&str], other: char, style: Style) -> Option<String> {
     let solid = || news.iter().filter(|line| !line.trim().is_empty());
     let pure = solid().all(|line| indent::of(line).chars().all(|c| c == other));

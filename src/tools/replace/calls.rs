@@ -1,4 +1,4 @@
-//! Calls of the tool through the registry, on a tree.
+//! Tests of `replace` calls through the registry, on a tree.
 
 use crate::base::call::Display;
 use crate::tools::testing::Bench;
@@ -119,7 +119,7 @@ fn what_a_command_of_the_model_changed_is_read_again_and_said() {
     assert_eq!(on_disk(&bench, "a.txt"), b"1\n2\n");
     let again = told("replace", &args("a.txt", "2\n", "3\n"));
     assert!(again.starts_with("Edited") && !again.contains("had changed"), "{again}");
-    // What nobody of the run did is still refused, and so is a whole file that rests on an old one.
+    // A change from outside the run is refused, as is a whole-file write that is based on an outdated read.
     std::fs::write(bench.path("a.txt"), "1\n4\n").unwrap();
     assert_eq!(kind(&bench, &args("a.txt", "4", "5")), "file_changed");
     told("read_file", &json!({"file_path": "a.txt"}));

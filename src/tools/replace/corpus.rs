@@ -1,9 +1,9 @@
-//! Reads the corpus of edits under `fixtures/edits`. Shared by the tests and the bench; knows nothing of `land`.
+//! Reads the corpus of edits in `fixtures/edits`, for tests and the benchmark.
 
 use serde_json::Value;
 use std::path::Path;
 
-/// One attempt.
+/// One edit of the corpus.
 pub struct Case {
     pub defect: String,
     pub file: Vec<u8>,
@@ -13,11 +13,11 @@ pub struct Case {
     pub wanted: Wanted,
 }
 
-/// What must come of it.
+/// The expected result.
 pub enum Wanted {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// These bytes, or a refusal: what is asked cannot be told for certain from what was copied.
+    /// These bytes, or a refusal, because the request is ambiguous.
     BytesOrRefusal(Vec<u8>),
     /// An error of this kind.
     Refusal(String),
@@ -56,7 +56,7 @@ pub fn load() -> Vec<Case> {
     .collect()
 }
 
-/// The content before it is spelled.
+/// The content before it is encoded.
 fn prepared(base: &str, form: &str) -> String {
     match form {
         _ if form.contains("no_final") => base.trim_end_matches('\n').to_owned(),
@@ -65,7 +65,7 @@ fn prepared(base: &str, form: &str) -> String {
     }
 }
 
-/// The bytes of a text in a form.
+/// The text in a given encoding and line end form.
 fn spelled(text: &str, form: &str) -> Vec<u8> {
     let ends: &[&str] = match form {
         "cr" => &["\r"],

@@ -1,13 +1,14 @@
-//! What models get wrong when they copy: fences, line numbers, escapes, typographic signs. Only proposes; `land` tries.
+//! Proposes corrections for typical copying errors of models: code fences, line numbers, escapes, typographic
+//! characters. `land` tries them.
 
 use super::escape;
 use serde::Serialize;
 use std::fmt;
 
-/// At most this many readings of one request are tried.
+/// Upper limit for the variants of one request.
 const READINGS: usize = 48;
 
-/// Something that was put right in the request.
+/// A correction of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Correction {
@@ -28,19 +29,19 @@ impl fmt::Display for Correction {
     }
 }
 
-/// One reading of a request: the texts after some corrections.
+/// A variant of a request: its texts after some corrections.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) old: String,
     pub(super) new: String,
     pub(super) corrections: Vec<Correction>,
-    /// Why the new text cannot be read with certainty.
+    /// Why the corrected new text is ambiguous, if it is.
     pub(super) doubt: Option<&'static str>,
 }
 
 impl Reading {
     fn corrected(&self, by: Correction, mut old: String, mut new: String) -> Self {
-        // The last line of a fence has no end of its own; the other text may have one.
+        // The last line inside a fence has no line end; add one if the other text has one.
         if by == Correction::CodeFence && !new.is_empty() {
             let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
             if new == self.new && ends(&new) > ends(&old) {
@@ -62,7 +63,7 @@ impl Reading {
     }
 }
 
-/// A view with line numbers shows whole lines: where the ends of the two texts differ, each gets the end that it lacks.
+/// A listing with line numbers shows whole lines, so a text without a final line end gets one if the other has it.
 fn whole_lines(old: (&str, &mut String), new: (&str, &mut String)) {
     let differ = old.0.ends_with('\n') != new.0.ends_with('\n') || old.1.ends_with('\n') != new.1.ends_with('\n');
     for (asked, text) in [old, new] {
@@ -72,7 +73,7 @@ fn whole_lines(old: (&str, &mut String), new: (&str, &mut String)) {
     }
 }
 
-/// All readings, the request as it stands first, those with fewer corrections before those with more.
+/// All variants, the unchanged request first, then those with fewer corrections before those with more.
 pub(super) fn readings(old: &str, new: &str) -> Vec<Reading> {
     let plain = Reading {
         old: old.to_owned(),
@@ -117,7 +118,7 @@ fn unfenced(text: &str) -> Option<String> {
     Some(inside.strip_suffix('\n').unwrap_or(inside).to_owned())
 }
 
-/// The number and the text after a prefix as file views print it: `  12: `, `12\t`, `L12: `, `12 | `, `+ 12: `.
+/// The number and the rest of a line with a prefix as in file listings: `  12: `, `12\t`, `L12: `, `12 | `, `+ 12: `.
 fn numbered(line: &str) -> Option<(u64, &str, &str)> {
     let rest = line.trim_start_matches([' ', '+', '-', '>']);
     let rest = rest
@@ -133,7 +134,7 @@ fn numbered(line: &str) -> Option<(u64, &str, &str)> {
             return Some((number, kind, text));
         }
     }
-    // A file view that strips trailing blanks leaves the bare number of an empty line.
+    // A listing whose trailing blanks were stripped shows an empty line as a bare number.
     after.is_empty().then_some((number, "", ""))
 }
 
@@ -238,12 +239,12 @@ fn typography(reading: &Reading) -> Vec<Reading> {
         .collect()
 }
 
-/// Quotes come in pairs: where one of a kind is wrong, so is its partner.
+/// Quotes come in pairs: if one of them is wrong, so is the other.
 fn kin(c: char, signs: &[char]) -> bool {
     matches!(plain_sign(c), Some("\"" | "'")) && signs.iter().any(|&sign| plain_sign(sign) == plain_sign(c))
 }
 
-/// `text` with plain blanks for typographic ones where its lines begin, and without characters of no width.
+/// `text` with ordinary spaces for typographic ones at the start of lines, and without zero-width characters.
 pub(super) fn plain_margins(text: &str) -> String {
     let plain = |line: &str| {
         let line = line.replace(WIDTHLESS, "");
@@ -255,10 +256,10 @@ pub(super) fn plain_margins(text: &str) -> String {
     text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
-/// Characters that take no room.
+/// Zero-width characters.
 const WIDTHLESS: [char; 3] = ['\u{200b}', '\u{feff}', '\u{2060}'];
 
-/// The ASCII form of a typographic sign.
+/// The ASCII equivalent of a typographic character.
 pub(super) fn plain_sign(c: char) -> Option<&'static str> {
     Some(match c {
         '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' => "'",

@@ -1,4 +1,4 @@
-//! How deep each new line stands in the file, learned from the lines that were found. Finds no places, makes no text.
+//! Computes the indentation of each new line from the aligned lines of `old_string` and the file.
 
 use super::between;
 use super::indent::{self, Map};
@@ -6,24 +6,24 @@ use super::terms::{Terms, is_rewrapped, terms};
 use super::tokens::likeness;
 use super::weave::{Doubt, Parts};
 
-/// Lines less alike than this are not taken for the same one.
+/// Lines less similar than this are not treated as the same line.
 const ALIKE: f64 = 0.5;
 
-/// What the depths of the copy are to those of the file.
+/// How the indentation in `old_string` relates to that of the file.
 #[derive(Debug, PartialEq)]
 enum How {
-    /// The new text has the file's depths, although the copy has not.
+    /// The new text is indented like the file, although `old_string` is not.
     AsWritten,
-    /// Whose depths it has cannot be told.
+    /// It is ambiguous which of the two the new text is indented like.
     Unclear,
     Mapped(Map),
-    /// The copy lost blanks of its first line alone; the others map like this.
+    /// Only the first line of `old_string` lost indentation; the others are mapped like this.
     FirstApart(Map),
-    /// One line of the copy lost all its blanks; the others have theirs.
+    /// One line of `old_string` lost all its indentation; the others are unchanged.
     LostOne,
 }
 
-/// The depths of one edit. `partners`: for each new line the old line that it is.
+/// The indentation mapping of one edit. `partners`: for each new line the old line that it is aligned with.
 pub(super) struct Depths<'a> {
     parts: &'a Parts<'a>,
     partners: &'a [Option<usize>],
@@ -40,7 +40,7 @@ impl<'a> Depths<'a> {
         Self { parts, partners, how }
     }
 
-    /// Whether the copy has the file's depths.
+    /// Whether `old_string` is indented like the file.
     pub(super) fn is_same(&self) -> bool {
         matches!(
             self.how,
@@ -48,7 +48,7 @@ impl<'a> Depths<'a> {
         )
     }
 
-    /// The blanks in the copy and in the file of an old line.
+    /// The indentation of an old line in `old_string` and in the file.
     fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
         Some((
             indent::of(self.parts.old.get(old)?),
@@ -60,7 +60,7 @@ impl<'a> Depths<'a> {
         self.partners.get(new).copied().flatten()
     }
 
-    /// The blanks of the new line at `index` in the file.
+    /// The indentation in the file for the new line at `index`.
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
         let asked = indent::of(line);
         if self.how == How::AsWritten || self.parts.cut && index == 0 {
@@ -82,7 +82,7 @@ impl<'a> Depths<'a> {
         found.ok_or_else(|| Doubt::Indentation(line.trim().to_owned()))
     }
 
-    /// A line that is not, or not only, as deep as its old self.
+    /// The indentation of a line that is not aligned, or differs in indentation from its old line.
     fn mapped(&self, index: usize, asked: &str) -> Option<String> {
         let lone = || self.at_margin(index);
         let image = match &self.how {
@@ -103,7 +103,8 @@ impl<'a> Depths<'a> {
         image.or_else(|| between::depth(index, self.parts, self.partners).map(str::to_owned))
     }
 
-    /// A first line without its blanks, that was another line in the copy: it stood as deep as the copy's first line.
+    /// For a first line without indentation that is aligned with another old line: whether both have the same
+    /// indentation in the file.
     fn agrees(&self, asked: &str, own: Option<usize>) -> bool {
         match (own.and_then(|old| self.known(old)), self.known(0)) {
             (Some((_, own)), Some((lost, first))) if asked == lost => own == first,
@@ -111,8 +112,8 @@ impl<'a> Depths<'a> {
         }
     }
 
-    /// Where blanks come in steps of another width, a new depth is one step of the file below the line above it; else the
-    /// copy may be shifted instead.
+    /// If the mapping scales by a factor, an indented line must be one step of the file deeper than the line above it;
+    /// otherwise `old_string` may be shifted and not scaled.
     fn is_step(&self, index: usize, asked: &str, (num, den): (i64, i64)) -> bool {
         let mut above = self.parts.new.iter().take(index).rev();
         let above = above
@@ -129,19 +130,19 @@ impl<'a> Depths<'a> {
         known || rise == i64::try_from(self.parts.style.step).ok().map(|step| step * den)
     }
 
-    /// Whether only the first line of the copy is this deep.
+    /// Whether only the first line of `old_string` has this indentation.
     fn is_first_alone(&self, asked: &str) -> bool {
         let deep = |old: usize| self.known(old).is_some_and(|(depth, _)| depth == asked);
         deep(0) && !(1..self.parts.old.len()).any(deep)
     }
 
-    /// Whether the last line before that stays stands at the margin, the first one not counted.
+    /// Whether the last aligned line before this one, not counting the first, has no indentation.
     fn at_margin(&self, index: usize) -> bool {
         let before = (1..index).rev().find_map(|new| self.partner(new));
         before.and_then(|old| self.known(old)) == Some(("", ""))
     }
 
-    /// The depth in the file of all old lines that are this deep in the copy.
+    /// The indentation in the file of all old lines with this indentation, if they agree.
     fn only_image(&self, asked: &str) -> Option<&'a str> {
         let solid = |old: &usize| self.parts.old.get(*old).is_some_and(|line| !line.trim().is_empty());
         let known = (0..self.parts.old.len())
@@ -152,8 +153,8 @@ impl<'a> Depths<'a> {
         images.all(|other| other == image).then_some(image)
     }
 
-    /// Where the copy tells one depth for several of the file, a line in place of others is as deep as they were only
-    /// if they all were equally deep.
+    /// If one indentation of `old_string` stands for several in the file, a replacing line can only be placed if all
+    /// the lines that it replaces have the same indentation in the file.
     fn is_certain(&self, new: usize, old: usize) -> bool {
         let asked = self.known(old).map_or("", |(asked, _)| asked);
         if !matches!(self.how, How::Mapped(Map::Unknown)) || self.only_image(asked).is_some() {
@@ -177,8 +178,8 @@ impl<'a> Depths<'a> {
         below && (0..old).rev().take_while(gone).all(level)
     }
 
-    /// Where the copy is less deep than the file, a new line that opens a block and nothing deeper after it was flattened:
-    /// how deep the block stands cannot be told.
+    /// If `old_string` is indented less than the file, refuses a new line that opens a block without a deeper line
+    /// after it: the indentation of the block was lost and cannot be inferred.
     pub(super) fn refuse_flat(&self) -> Result<(), Doubt> {
         if self.is_same() || matches!(self.how, How::FirstApart(_)) {
             return Ok(());
@@ -198,7 +199,7 @@ impl<'a> Depths<'a> {
     }
 }
 
-/// What the lines that were found say, where the new text is in the copy's terms.
+/// Learns the mapping from the aligned lines, if the new text is indented like `old_string`.
 fn of_pairs(parts: &Parts<'_>) -> How {
     let pairs: Vec<(&str, &str)> = parts
         .old
@@ -226,7 +227,7 @@ fn of_pairs(parts: &Parts<'_>) -> How {
     }
 }
 
-/// One line alone that is less deep by a factor may have lost some of its blanks as well.
+/// If a single line differs by a factor, it may just have lost some spaces.
 fn is_vague(pairs: &[(&str, &str)], map: &Map) -> bool {
     let by_factor = matches!(map, Map::Scale { num, den, to: ' ', .. } if num != den);
     let blanks = pairs.iter().all(|(old, _)| !old.contains('\t'));
@@ -234,7 +235,8 @@ fn is_vague(pairs: &[(&str, &str)], map: &Map) -> bool {
     by_factor && blanks && moved == 1 && pairs.len() > 1
 }
 
-/// How the lines but the first map, where the first alone lost blanks. `loose`: all together say too little.
+/// The mapping of all lines but the first, if only the first lost indentation. `loose`: the mapping of all lines is
+/// inconclusive.
 fn first_apart(pairs: &[(&str, &str)], news: &[&str], parts: &Parts<'_>, loose: bool) -> Option<Map> {
     let ((old, file), rest) = pairs.split_first()?;
     if old.is_empty() && !file.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file) {
@@ -249,7 +251,7 @@ fn first_apart(pairs: &[(&str, &str)], news: &[&str], parts: &Parts<'_>, loose: 
     (loose && told).then_some(map)
 }
 
-/// Whether one line of the copy lost all its blanks and no other stands at the margin.
+/// Whether exactly one line of `old_string` lost all its indentation, and no other line is unindented.
 fn lost_one(pairs: &[(&str, &str)]) -> bool {
     let mut apart = pairs.iter().filter(|(old, file)| old != file);
     let lost = apart.next().is_some_and(|(old, _)| old.is_empty());

@@ -1,6 +1,6 @@
-//! Resolves escapes that a model wrote one level too deep. Decides nothing about where.
+//! Resolves escape sequences that a model escaped once too often.
 
-/// Kinds of escapes, as a set.
+/// A set of kinds of escapes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kinds {
     breaks: bool,
@@ -24,7 +24,7 @@ const ALL: Kinds = Kinds {
     slashes: true,
 };
 
-/// The sets that are tried, the whole one first.
+/// The sets to try, the full set first.
 pub(super) const SETS: [Kinds; 4] = [
     ALL,
     Kinds { slashes: false, ..ALL },
@@ -44,9 +44,9 @@ pub(super) const SETS: [Kinds; 4] = [
 
 enum Piece {
     Plain(char),
-    /// Two backslashes that are meant.
+    /// Two backslashes that are intended.
     Pair,
-    /// What it stands for.
+    /// The character that it stands for.
     Escape(char),
 }
 
@@ -72,7 +72,7 @@ fn pieces(text: &str, set: Kinds) -> impl Iterator<Item = Piece> + '_ {
     })
 }
 
-/// Which kinds of `set` occur in `text`.
+/// The kinds of `set` that occur in `text`.
 pub(super) fn used(text: &str, set: Kinds) -> Kinds {
     let mut found = Kinds::default();
     for piece in pieces(text, set) {
@@ -88,7 +88,7 @@ pub(super) fn used(text: &str, set: Kinds) -> Kinds {
     found
 }
 
-/// `text` with the escapes of `set` resolved, in one pass.
+/// Resolves the escapes of `set` in `text`, in one pass.
 pub(super) fn resolve(text: &str, set: Kinds) -> String {
     let mut meaning = String::with_capacity(text.len());
     for piece in pieces(text, set) {
@@ -100,8 +100,8 @@ pub(super) fn resolve(text: &str, set: Kinds) -> String {
     meaning.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// The same for the text that shall stand there instead: resolved if it shows the same slip, as it is if it does not,
-/// `None` if it shows both. `slip`: the kinds that the old text showed.
+/// Applies the same correction to the new text: resolves it if it has the same error, leaves it if it does not, and
+/// returns `None` if that is ambiguous. `slip`: the kinds that occurred in the old text.
 pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
     let inner_break = text.trim_matches('\n').contains('\n');
     let count = |meanings: &[char]| {
@@ -115,23 +115,23 @@ pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
     let plain = slip.double && bare('"', double) || slip.single && bare('\'', single);
     match (escaped, plain) {
         (true, true) => return None,
-        // Quotes one level too deep, but lines broken as they should be, where the old text had escapes for both.
+        // The quotes are escaped but there are real line breaks, while the old text had both escaped.
         (true, false) if slip.breaks && inner_break => return None,
         (false, true) => return Some(text.to_owned()),
-        // Real line breaks: then the escapes in it are meant.
+        // With real line breaks, the escapes in the text are intended.
         (false, false) if slip.breaks && inner_break => return Some(text.to_owned()),
         (false, false) if !(slip.slashes || slip.breaks || slip.tabs) || breaks == 0 => return Some(text.to_owned()),
         _ => {}
     }
-    // Quotes that occur with a backslash only are one level too deep as well.
+    // Double quotes that occur only with a backslash are escaped once too often as well.
     let double_too = double > 0 && !bare('"', double);
     let single_too = single > 0 && !bare('\'', single);
-    // A break between strings cannot be meant for a string.
+    // A line break between string literals cannot be part of one.
     let outside = (escaped || slip.tabs) && (breaks_outside(text) || breaks_lines(text));
     if outside && inner_break {
         return None;
     }
-    // Without any quotes nothing tells whether backslashes were doubled as well.
+    // Without quotes it is unknown whether backslashes were doubled as well.
     if slip.breaks && !slip.slashes && count(&['\\']) > 0 && !text.contains('"') {
         return None;
     }
@@ -146,7 +146,7 @@ pub(super) fn resolve_like(text: &str, slip: Kinds) -> Option<String> {
     Some(resolve(text, set))
 }
 
-/// Whether an escaped break stands outside all strings in double quotes.
+/// Whether an escaped line break occurs outside all strings in double quotes.
 fn breaks_outside(text: &str) -> bool {
     let mut inside = false;
     pieces(text, ALL).any(|piece| {
@@ -155,14 +155,14 @@ fn breaks_outside(text: &str) -> bool {
     })
 }
 
-/// Whether an escaped break is followed by the blanks that the text begins with.
+/// Whether an escaped line break is followed by the text's own indentation.
 fn breaks_lines(text: &str) -> bool {
     let body = text.trim_start_matches(' ');
     let blanks = text.get(..text.len() - body.len()).unwrap_or_default();
     !blanks.is_empty() && body.contains(&format!("\\n{blanks}"))
 }
 
-/// Whether escaped tabs stand only where lines begin.
+/// Whether escaped tabs occur only at the start of lines.
 fn tabs_lead(text: &str) -> bool {
     let mut leads = true;
     pieces(text, ALL).all(|piece| {

@@ -1,4 +1,4 @@
-//! Exact hits, and the one thing that goes wrong with them: a copy that lost the blanks its line begins with.
+//! Handles exact matches, including those where `old_string` lacks the indentation of its first line.
 
 use super::between;
 use super::find::{Tolerance, key};
@@ -6,7 +6,7 @@ use super::indent::{self, Style};
 use super::tokens::{is_word, likeness};
 use std::ops::Range;
 
-/// Every place of `part` in `text`, overlapping ones too.
+/// Every position of `part` in `text`, including overlapping ones.
 pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
     let mut found = Vec::new();
     let step = part.chars().next().map_or(1, char::len_utf8);
@@ -18,27 +18,27 @@ pub(super) fn overlapping(text: &str, part: &str) -> Vec<usize> {
     found
 }
 
-/// What an exact hit of `old` at `at` asks for.
+/// The edit that an exact match of `old` at `at` asks for.
 pub(super) enum Meaning {
-    /// Just what was written.
+    /// Exactly what was written.
     Literal,
-    /// This, in place of the range.
+    /// This text in place of this range.
     Instead(Range<usize>, String),
-    /// Two things can be meant. The reason, told to the model.
+    /// It is ambiguous. The reason for the model.
     Unclear(&'static str),
-    /// The copy is less deep than the file: its lines are to be found as whole lines.
+    /// `old_string` is indented less than the file: match its lines as whole lines instead.
     Shallow,
 }
 
-/// The new lines belong either here or at the margin.
+/// The new lines belong either at the indentation of the match or at the margin.
 const DEPTH: &str = "it does not tell how deep the new lines stand: give whole lines with their indentation";
-/// Lines less alike than this are not the same one changed.
+/// Lines less similar than this are not treated as one changed line.
 const ALIKE: f64 = 0.6;
 const JOINED: &str = "it begins with a line break and new_string does not, which would join the new line to the one above: begin both alike";
 const TWICE: &str = "the line goes on with the sign that new_string ends with, and would have it twice: end both alike";
 
-/// `old` hits after the blanks of a line and does not have them itself. Where that makes lines stand at a depth that
-/// nobody asked for, the blanks are dealt with.
+/// Decides about a match that begins after the indentation of a line without including it. If new lines would get an
+/// unintended indentation, it is corrected.
 pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &str) -> Meaning {
     let end = at + old.len();
     let tail = content.get(end..).unwrap_or_default();
@@ -55,13 +55,14 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
         return Meaning::Literal;
     }
     if old.starts_with(char::is_whitespace) {
-        // Lines that come beside the first one are told in terms of a copy that is less deep than the file.
+        // Lines added next to the first one are indented relative to `old_string`, which is indented less than the
+        // file.
         let kept = |line: &str| line.trim().is_empty() || old.lines().skip(1).any(|old| old == line);
         let literal = indent::of(new) == indent::of(old) && new.lines().skip(1).all(kept);
         return if literal { Meaning::Literal } else { Meaning::Shallow };
     }
     if new.is_empty() {
-        // The line goes, and its blanks must not stay in front of the next.
+        // The line is deleted; its indentation must not remain in front of the next line.
         return match old.ends_with('\n') {
             true => Meaning::Instead(line_start..end, String::new()),
             false => Meaning::Literal,
@@ -77,7 +78,7 @@ pub(super) fn meaning(content: &str, style: Style, at: usize, old: &str, new: &s
     }
 }
 
-/// As [`meaning`], for a copy of one line up to its end.
+/// As [`meaning`], for a match of one line up to its end.
 fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&str, &str, Style)) -> Meaning {
     let solid: Vec<&str> = new.lines().filter(|line| !line.trim().is_empty()).collect();
     let Some((first, rest)) = solid.split_first() else {
@@ -100,14 +101,14 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
             false => Meaning::Unclear(DEPTH),
         };
     }
-    // Below a line that opens a block or goes on stands a deeper one: no deeper than the file's line is deep in the
-    // copy's terms.
+    // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
+    // line, it is relative to `old_string`.
     let opens = between::opens(first) || !between::is_balanced(first);
     let own_terms = opens && rest.first().is_some_and(|line| indent::of(line) == blanks);
     if own_terms && blanks.len() != style.step {
         return Meaning::Unclear(DEPTH);
     }
-    // One blank is the edge of a comment, and in no line that is deeper.
+    // A single space is the margin of a block comment, which deeper lines do not have.
     if blanks == " " && rest.iter().any(|line| indent::of(line).len() > 1) {
         return Meaning::Unclear(DEPTH);
     }
@@ -129,7 +130,7 @@ fn of_line(lost: Range<usize>, end: usize, old: &str, (blanks, new, style): (&st
     Meaning::Instead(lost.end..end, deepened.collect::<Vec<_>>().join("\n"))
 }
 
-/// The copy begins with the end of the line above. Where the new text does not, the two lines would become one.
+/// `old_string` begins with the line end of the line above. If the new text does not, the two lines would be joined.
 fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meaning {
     let first = old.lines().find(|line| !line.trim().is_empty());
     let (Some(first), Some(fresh)) = (first, new.lines().next().filter(|line| !line.trim().is_empty())) else {
@@ -149,14 +150,15 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
     }
 }
 
-/// Whether the copy lacks the sign that its last line ends with, and the new text brings it.
+/// Whether `old_string` lacks the punctuation at the end of its last line while the new text has it, so that it would
+/// be doubled.
 fn doubles(rest: &str, old: &str, new: &str) -> bool {
     let left = rest.lines().next().unwrap_or_default().trim_end();
     matches!(left, ";" | ",") && new.ends_with(left) && !old.ends_with(left)
 }
 
-/// As [`meaning`], for a copy of several lines of which only the first has lost its blanks: the others say how deep the
-/// file is, and so may the first line of the new text.
+/// As [`meaning`], for several lines of which only the first lacks its indentation: the other lines, and possibly the
+/// first line of the new text, show the indentation of the file.
 fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &str)) -> Meaning {
     let (olds, news): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let (Some(first), Some(opening)) = (news.first(), olds.first()) else {
@@ -179,7 +181,7 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
         let later: Vec<bool> = news.iter().skip(1).filter_map(stays).collect();
         let deeper = least(&news).is_some_and(|new| least(&olds).is_none_or(|old| new > old));
         let absolute = later.contains(&true) || later.is_empty() && !deeper;
-        // All stands deeper than it did, as the first line does then.
+        // All lines became deeper, and so does the first line.
         let all_deeper = || least(&news).is_some_and(|depth| depth >= blanks.len() + own.len());
         return match own {
             "" => Meaning::Literal,
@@ -195,7 +197,7 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
     {
         return Meaning::Unclear(DEPTH);
     }
-    // The first line goes: what stands there now was another line, or is new.
+    // The first line is deleted: the line in its place was another line before, or is new.
     let kept = olds.iter().skip(1).find(|old| same(old, first));
     match kept {
         _ if own.is_empty() && kept.is_none_or(|old| indent::of(old) == blanks) => Meaning::Literal,
@@ -205,8 +207,8 @@ fn of_block(lost: Range<usize>, end: usize, old: &str, (blanks, new): (&str, &st
     }
 }
 
-/// Whether a line that is new stands at the margin, and no line before it that stays does: it may have lost its blanks
-/// as the first line of the copy has.
+/// Whether a new line is unindented although no unchanged line before it is: it may have lost its indentation like the
+/// first line.
 fn strays(olds: &[&str], news: &[&str]) -> bool {
     let mut at_margin = false;
     news.iter()
@@ -222,13 +224,14 @@ fn strays(olds: &[&str], news: &[&str]) -> bool {
         })
 }
 
-/// The least indentation of the lines after the first.
+/// The smallest indentation of the lines after the first.
 fn least(lines: &[&str]) -> Option<usize> {
     let solid = lines.iter().skip(1).filter(|line| !line.trim().is_empty());
     solid.map(|line| indent::of(line).len()).min()
 }
 
-/// A block without depth: how deep its lines stand cannot be told. Cases and items stand as deep as what they are of.
+/// Whether a block is not indented, so that the indentation of its lines is unknown. `case` labels and list items may
+/// have the indentation of their parent.
 fn is_flat(lines: &[&str]) -> bool {
     let item = |line: &str| {
         ["- ", "case ", "default:"]
@@ -242,7 +245,7 @@ fn is_flat(lines: &[&str]) -> bool {
     })
 }
 
-/// Whether new lines are a block without depth, the first line left out: its depth is known.
+/// Whether new lines form a block that is not indented, except for the first line, whose indentation is known.
 fn has_flat(olds: &[&str], news: &[&str]) -> bool {
     let fresh = |line: &&str| !line.trim().is_empty() && !olds.contains(line);
     let rest: Vec<&str> = news
@@ -254,7 +257,7 @@ fn has_flat(olds: &[&str], news: &[&str]) -> bool {
     rest.windows(2).any(|pair| pair.iter().any(fresh) && is_flat(pair))
 }
 
-/// Tabs here and blanks there: how deep a step is cannot be told.
+/// Whether tabs and spaces are mixed, so that the width of a step is unknown.
 fn mixed(blanks: &str, rest: &[&str]) -> bool {
     let first = blanks.chars().next();
     rest.iter()
@@ -262,7 +265,7 @@ fn mixed(blanks: &str, rest: &[&str]) -> bool {
         .any(|c| Some(c) != first)
 }
 
-/// How many brackets are closed that were not opened before: so many blocks does the text leave.
+/// Number of closing brackets without an opening one: how many blocks the text leaves.
 fn closed(text: &str) -> i64 {
     let (mut depth, mut least) = (0_i64, 0);
     for c in text.chars() {

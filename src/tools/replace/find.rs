@@ -1,23 +1,23 @@
-//! Where a snippet stands in a file when blanks do not count the same. Finds; changes nothing.
+//! Finds a snippet in a file with different tolerances for whitespace.
 
 use super::correct::plain_sign;
 use super::tokens::is_word;
 use std::ops::Range;
 
-/// How little two lines must have in common to be the same.
+/// Which differences between two lines are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tolerance {
-    /// All but the blanks they end with.
+    /// Trailing whitespace.
     Ends,
-    /// All but the blanks at both ends.
+    /// Leading and trailing whitespace.
     Indent,
-    /// All but the width of gaps, the blanks at both ends and the form of quotes and dashes.
+    /// Leading and trailing whitespace, the width of gaps, and the form of quotes and dashes.
     Blanks,
-    /// As `Blanks`, and gaps beside signs may be missing.
+    /// Like `Blanks`, and gaps next to punctuation may be missing.
     Gaps,
 }
 
-/// A line of the file without its end, and where it begins.
+/// A line of the file without its end, and its start offset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     pub(super) at: usize,
@@ -30,7 +30,7 @@ impl Line<'_> {
     }
 }
 
-/// The lines of a text with their places.
+/// The lines of a text with their offsets.
 pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
     let mut at = 0;
     let mut found = Vec::new();
@@ -41,10 +41,10 @@ pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
     found
 }
 
-/// A place that a snippet fits.
+/// A match of a snippet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
-    /// Indices of lines of the file.
+    /// Range of line indices in the file.
     pub(super) lines: Range<usize>,
     /// Bytes of the first line before the match.
     pub(super) skip: usize,
@@ -52,13 +52,13 @@ pub(super) struct Hit {
     pub(super) spare: usize,
 }
 
-/// What is compared of a line, and where in the line each byte of it comes from.
+/// The compared form of a line, with the offset in the line of each of its bytes.
 struct Key {
     text: String,
     from: Vec<usize>,
 }
 
-/// What is compared of a line.
+/// The compared form of a line.
 pub(super) fn key(line: &str, tolerance: Tolerance) -> String {
     mapped(line, tolerance).text
 }
@@ -107,7 +107,7 @@ fn mapped(line: &str, tolerance: Tolerance) -> Key {
     key
 }
 
-/// Every place where whole lines of the file are those of the snippet.
+/// Every match of the snippet with whole lines of the file.
 pub(super) fn whole_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tolerance) -> Vec<Hit> {
     let wanted: Vec<String> = snippet.iter().map(|line| key(line, tolerance)).collect();
     if wanted.iter().all(String::is_empty) {
@@ -125,7 +125,8 @@ pub(super) fn whole_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tolera
         .collect()
 }
 
-/// Every place where the snippet begins or ends inside a line. A snippet that begins with blanks begins a line.
+/// Every match of the snippet that begins or ends inside a line. A snippet that begins with whitespace must match from
+/// the start of a line.
 pub(super) fn parts_of_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tolerance) -> Vec<Hit> {
     let wanted: Vec<String> = snippet.iter().map(|line| key(line, tolerance)).collect();
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
@@ -185,7 +186,7 @@ pub(super) fn parts_of_lines(file: &[Line<'_>], snippet: &[&str], tolerance: Tol
     hits
 }
 
-/// Whether `at` does not cut a word.
+/// Whether `at` is not inside a word.
 fn edge(text: &str, at: usize) -> bool {
     let before = text.get(..at).and_then(|head| head.chars().next_back());
     let after = text.get(at..).and_then(|tail| tail.chars().next());

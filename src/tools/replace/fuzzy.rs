@@ -1,34 +1,34 @@
-//! Finds the one place that is nearly the snippet. The limits are stated here. Changes nothing.
+//! Finds the single place that is nearly equal to the snippet, within the limits in this file.
 
 use super::find::{Line, Tolerance, key};
 use super::tokens::{is_word, tokens};
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 use std::collections::HashSet;
 
-/// A place may differ from the snippet in one of this many characters, blanks not counted twice.
+/// Allowed edit distance: one in this many characters, with repeated blanks counted once.
 pub const NEAR: usize = 10;
-/// Shorter snippets (in characters) are never matched this way.
+/// Shortest snippet, in characters, that is matched approximately.
 pub const SHORTEST: usize = 16;
-/// Above this many characters of file times characters of snippet nothing is searched.
+/// Upper limit for the product of the characters of file and snippet; above it nothing is searched.
 const WORK: usize = 200_000_000;
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Near {
-    /// The line of the file for every line of the snippet that is not blank, and the distance in characters.
+    /// The file's line for each non-blank line of the snippet, and the edit distance in characters.
     One {
         lines: Vec<usize>,
         distance: usize,
     },
-    /// Several places are about as near; the lines they begin at, from 0.
+    /// Several places are about equally near; their first lines, from 0.
     Several(Vec<usize>),
-    /// Near enough, but it is about something else: other numbers or other known names.
+    /// Near enough, but the place has other numbers or other known names.
     Other(usize),
     Nothing,
 }
 
-/// Searches for the snippet, blank lines left out on both sides. The next best place must be further off than the best
-/// by as much as the whole allowance (at distance 0: by anything), or name other things.
+/// Searches for the snippet without its blank lines at both ends. The second-best place must be worse than the best by
+/// the whole allowance (at distance 0: by anything), or contain other names.
 pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
     let solid: Vec<(usize, Vec<char>)> = file
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn nearest(file: &[Line<'_>], snippet: &[&str]) -> Near {
         })
     };
     let other = names_others(at);
-    // A place that names other things is no rival of one where slips of the pen are all that differs.
+    // A place with other names does not compete with one that differs only by typing errors.
     let rivals: Vec<usize> = found
         .iter()
         .filter(|(distance, rival)| {
@@ -106,7 +106,7 @@ fn window_distance(window: &[(usize, Vec<char>)], wanted: &[Vec<char>], limit: u
     })
 }
 
-/// Edits of single characters between two lines, `None` above `limit`. Only the band that can matter is worked out.
+/// The edit distance of two lines, `None` above `limit`. Computes only the diagonal band within the limit.
 fn distance(a: &[char], b: &[char], limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;
@@ -138,8 +138,8 @@ fn distance(a: &[char], b: &[char], limit: usize) -> Option<usize> {
     row.last().copied().filter(|&cost| cost <= limit)
 }
 
-/// Whether a copied line names other things than the file's: another number, another name that the file knows, a name
-/// that differs only in its last sign.
+/// Whether a copied line contains other names than the file's line: another number, another name that occurs in the
+/// file, or a name with another last character.
 fn about_something_else(copied: &str, real: &str, known: &HashSet<&str>) -> bool {
     let (copied, real) = (tokens(copied), tokens(real));
     capture_diff_slices(Algorithm::Myers, &copied, &real).iter().any(|op| {
@@ -158,7 +158,7 @@ fn about_something_else(copied: &str, real: &str, known: &HashSet<&str>) -> bool
     })
 }
 
-/// A word of the copy that the file has nowhere and the lines made from it still have: a slip that would get into it.
+/// A misspelt word of `old_string` that does not occur in the file and would get into it with the new lines.
 pub(super) fn repeated<'a>(file: &str, old: &'a str, lines: &[String]) -> Option<&'a str> {
     let known: HashSet<&str> = words(file).collect();
     let made: HashSet<&str> = lines.iter().flat_map(|line| words(line)).collect();
@@ -169,8 +169,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     tokens(text).into_iter().filter(|token| token.starts_with(is_word))
 }
 
-/// Whether one word is the other with a slip of the pen: at most two edits (one in short words), but not another
-/// number and not another last sign (`test_a`, `test_b`).
+/// Whether one word is a misspelling of the other: at most two edits (one in short words), but neither another number
+/// nor another last character (`test_a`, `test_b`).
 pub(super) fn is_slip(copied: &str, real: &str) -> bool {
     let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
     let shorter = copied.chars().count().min(real.chars().count());

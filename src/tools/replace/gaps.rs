@@ -1,10 +1,10 @@
-//! Brings the blank lines of a request in step with those of the place it was found at. Knows no indentation.
+//! Adapts the blank lines of a request to those of the matched place in the file.
 
 use super::align::align;
 
-/// The request with the file's blank lines where it kept them.
+/// The request with the file's blank lines in the parts that it keeps.
 pub(super) struct Level<'a> {
-    /// As many lines as the file's part, blank where that is blank.
+    /// As many lines as the matched part of the file, blank where that is blank.
     pub(super) old: Vec<&'a str>,
     pub(super) new: Vec<&'a str>,
 }
@@ -13,7 +13,7 @@ fn blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
-/// `file`: the lines found, beginning and ending with one that is not blank; it has as many such lines as `old`.
+/// `file`: the matched lines, beginning and ending with a non-blank one; it has as many non-blank lines as `old`.
 pub(super) fn level<'a>(old: &[&'a str], new: &[&'a str], file: &[&'a str]) -> Level<'a> {
     let (old, new) = trimmed(old, new);
     let mut solid = old.iter().copied().filter(|line| !blank(line));
@@ -33,7 +33,7 @@ pub(super) fn level<'a>(old: &[&'a str], new: &[&'a str], file: &[&'a str]) -> L
     }
 }
 
-/// Without the blank lines at the ends of `old`, and as many less at the ends of `new`.
+/// Without the blank lines at the ends of `old`, and with as many fewer at the ends of `new`.
 fn trimmed<'x, 'a>(old: &'x [&'a str], new: &'x [&'a str]) -> (&'x [&'a str], &'x [&'a str]) {
     let heads = |lines: &[&str]| lines.iter().take_while(|line| blank(line)).count();
     let tails = |lines: &[&str]| lines.iter().rev().take_while(|line| blank(line)).count();
@@ -48,7 +48,8 @@ fn trimmed<'x, 'a>(old: &'x [&'a str], new: &'x [&'a str]) -> (&'x [&'a str], &'
     )
 }
 
-/// Between two lines that follow each other in `old` and in `new`, with as many blank lines in both, stand the file's.
+/// Uses the file's blank lines between two lines that are adjacent in `old` and `new` with the same number of blank
+/// lines between them.
 fn with_gaps<'a>(old: &[&'a str], new: &[&'a str], file: &[&'a str]) -> Vec<&'a str> {
     let partners = align(old, new);
     let solid_places = |lines: &[&str]| {

@@ -1,16 +1,16 @@
-//! How the indentation of a copied snippet maps to that of the file. Knows no contents of lines.
+//! Maps the indentation of a copied snippet to that of the file.
 
-/// How a file indents: its character and how many of them make a step.
+/// The indentation style of a file: its character and step width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
     pub(super) blank: char,
     pub(super) step: usize,
-    /// Every line stands at whole steps.
+    /// Whether the indentation of every line is a multiple of the step.
     pub(super) even: bool,
 }
 
 impl Style {
-    /// Found by the lines that are indented further than the one before. Blanks in steps of four where nothing tells.
+    /// Detected from lines that are indented more than the line before; four spaces if there are none.
     pub(super) fn of(text: &str) -> Self {
         let mut tabs = 0;
         let mut widths = Vec::new();
@@ -48,13 +48,13 @@ impl Style {
     }
 }
 
-/// The blanks and tabs that a line begins with.
+/// The leading spaces and tabs of a line.
 pub(super) fn of(line: &str) -> &str {
     let end = line.find(|c| c != ' ' && c != '\t').unwrap_or(line.len());
     line.get(..end).unwrap_or_default()
 }
 
-/// From an indentation of the snippet to one of the file.
+/// A mapping from the snippet's indentation to the file's.
 #[derive(Debug, PartialEq)]
 pub(super) enum Map {
     Same,
@@ -65,18 +65,18 @@ pub(super) enum Map {
         base: i64,
         to: char,
     },
-    /// The file's lines begin with this where the snippet's do not.
+    /// The file's indentation is the snippet's with this in front.
     Add(String),
-    /// The other way round.
+    /// The reverse: the snippet's indentation is the file's with this in front.
     Strip(String),
-    /// Known pairs only.
+    /// Only for known indentations.
     Table(Vec<(String, String)>),
-    /// One indentation of the snippet stands for several of the file.
+    /// One indentation of the snippet stands for several in the file.
     Unknown,
 }
 
 impl Map {
-    /// From pairs (snippet, file) of lines that correspond; `others`: further indentations that will be asked for.
+    /// Learns from pairs (snippet, file) of aligned lines; `others`: further indentations that will be mapped.
     pub(super) fn learn(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Self {
         if pairs.iter().all(|(snippet, file)| snippet == file) {
             return Self::Same;
@@ -90,7 +90,7 @@ impl Map {
         table(pairs).unwrap_or(Self::Unknown)
     }
 
-    /// The file's indentation for one of the snippet. `None` where it cannot be told.
+    /// The file's indentation for one of the snippet. `None` if it is unknown.
     pub(super) fn image(&self, indent: &str) -> Option<String> {
         match self {
             Self::Same => Some(indent.to_owned()),
@@ -110,7 +110,7 @@ impl Map {
     }
 }
 
-/// The one character that all these consist of. `None`: they are mixed. `Some(None)`: all are empty.
+/// The single character that all of these consist of. `None`: they are mixed. `Some(None)`: all are empty.
 pub(super) fn only_blank<'a>(indents: impl Iterator<Item = &'a str>) -> Option<Option<char>> {
     let mut found = None;
     for c in indents.flat_map(str::chars) {
@@ -132,7 +132,7 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     let &(first, image) = counts.first()?;
     let scale = |num: i64, den: i64| {
         let base = (first * num % den == 0).then(|| image - first * num / den)?;
-        // Where one line stands as deep in both, others do not stand deeper by a factor.
+        // If one line has the same indentation in both, the others are not scaled.
         if (num, den) != (1, 1) && base != 0 && to == from && counts.iter().any(|(n, f)| n == f && *n > 0) {
             return None;
         }
@@ -158,7 +158,7 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     }
 }
 
-/// Only what the pairs say; `None` where they disagree.
+/// A mapping for exactly these pairs; `None` if they contradict each other.
 pub(super) fn table(pairs: &[(&str, &str)]) -> Option<Map> {
     let mut table: Vec<(String, String)> = Vec::new();
     for (snippet, file) in pairs {
@@ -171,7 +171,8 @@ pub(super) fn table(pairs: &[(&str, &str)]) -> Option<Map> {
     Some(Map::Table(table))
 }
 
-/// The factor when all known lines share one indentation. `step`: how far the snippet's others lie from it, 0 for none.
+/// The factor if all known lines have the same indentation. `step`: how much the snippet's other lines differ from it,
+/// 0 if there are none.
 fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Style) -> Option<(i64, i64)> {
     let usual = |count: i64| matches!(count, 2 | 3 | 4 | 8);
     let file_step = i64::try_from(style.step).ok()?;
@@ -184,13 +185,13 @@ fn one_level(first: i64, image: i64, step: i64, blanks: (char, char), style: Sty
         (' ', '\t') => usual(step).then_some((1, step)),
         ('\t', ' ') if style.even || first == 0 || image == first * file_step => Some((file_step, 1)),
         ('\t', ' ') => None,
-        // The file has half steps of its own.
+        // The file itself has lines at half steps.
         (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 && !style.even => None,
         (' ', ' ') if step >= 2 && step < file_step && file_step % step == 0 => {
             let same_level = first == 0 || (first % step == 0 && first * file_step == image * step);
             Some(if same_level { (file_step / step, 1) } else { (1, 1) })
         }
-        // One level in both, wider in the copy. (Twice the step alone may be a continuation.)
+        // One level in both, with a wider step in the snippet. (Twice the step may also be a continuation line.)
         (' ', ' ') if file_step > 1 && step > file_step && step % file_step == 0 && first > 0 => {
             let same_level = first % step == 0 && first * file_step == image * step;
             Some(if same_level { (1, step / file_step) } else { (1, 1) })

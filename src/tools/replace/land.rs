@@ -1,4 +1,5 @@
-//! Lands an edit: tries the ways of finding the old text from the strictest to the loosest. Pure; `mod` does the I/O.
+//! Computes an edit: tries to find the old text with methods from the strictest to the loosest. Pure; `mod` does the
+//! I/O.
 
 use super::blanks::{self, Blanks};
 use super::correct::{Correction, Reading, plain_margins, readings};
@@ -13,7 +14,7 @@ use crate::workspace::text::{Text, plain_line_ends};
 use std::fmt;
 use std::ops::Range;
 
-/// How the old text was found.
+/// The method that found the old text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     Exact,
@@ -33,21 +34,21 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// An edit that is sure.
+/// An unambiguous edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landing {
     pub strategy: Strategy,
     pub corrections: Vec<Correction>,
-    /// Ranges of [`Text::as_str`] in ascending order and what stands there instead.
+    /// Ranges of [`Text::as_str`] in ascending order, with their replacements.
     pub edits: Vec<(Range<usize>, String)>,
     /// The file's new bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Finds `old` in the file and works out its new bytes. Every byte outside the place found stays.
+/// Finds `old` in the file and computes the new bytes. Bytes outside the matched places do not change.
 ///
 /// # Errors
-/// When the place or the new text is not certain; nothing is guessed.
+/// The place or the new text is ambiguous; nothing is guessed.
 pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Landing, Miss> {
     let unmarked = |text: &str| plain_line_ends(text.strip_prefix('\u{feff}').unwrap_or(text));
     let (old, new) = (unmarked(old), unmarked(new));
@@ -93,7 +94,8 @@ struct Attempt<'a> {
 type Outcome = Result<Option<Landing>, Miss>;
 
 impl Attempt<'_> {
-    /// The request as it stands first, in every way but the fuzzy one; then its readings way by way; then fuzzy.
+    /// Tries the request as written with every method but the fuzzy one; then its corrected variants, method by method;
+    /// then the fuzzy method.
     fn try_all(&self, plain: &Reading, corrected: &[Reading]) -> Outcome {
         if let Some(landing) = self.exact(plain)? {
             return Ok(Some(landing));
@@ -133,7 +135,7 @@ impl Attempt<'_> {
         } else {
             exact::overlapping(content, &reading.old)
         };
-        // A view with line numbers shows whole lines.
+        // Text with line numbers comes from a listing, which shows whole lines.
         if reading.corrections.contains(&Correction::LineNumbers) {
             starts.retain(|&at| {
                 content
@@ -170,7 +172,8 @@ impl Attempt<'_> {
         self.finish(reading, strategy, edits)
     }
 
-    /// The new text of an exact hit. Whole lines are not indented with tabs where the file has none, or the reverse.
+    /// The new text of an exact match. If the new lines are indented with tabs where the file uses spaces, or the
+    /// reverse, they are converted.
     fn in_blanks_of_file(
         &self,
         hit: &Range<usize>,
@@ -184,7 +187,7 @@ impl Attempt<'_> {
         if !starts || !(reading.old.ends_with('\n') || tail.is_empty() || tail.starts_with('\n')) {
             return Ok(reading.new.clone());
         }
-        // The same for every place.
+        // The result is the same for every place.
         match known.get_or_insert_with(|| blanks::judge(&self.lines, &reading.old, &reading.new, self.style)) {
             Blanks::Literal => Ok(reading.new.clone()),
             Blanks::OfFile(text) => Ok(text.clone()),
@@ -200,7 +203,7 @@ impl Attempt<'_> {
             hits = find::parts_of_lines(&self.lines, &old, tolerance);
             if reading.old.ends_with('\n') {
                 hits.retain(|hit| self.rest_is_blank(hit));
-                // The blanks belong to the line that the copy ends with, whatever comes after it now.
+                // Trailing blanks are part of the last line of `old`, whatever replaces it.
                 hits.iter_mut().for_each(|hit| hit.spare = 0);
             }
         }
@@ -231,7 +234,7 @@ impl Attempt<'_> {
             edits.push(self.joined(reading, range, &woven));
         }
         let strategy = match tolerance {
-            // Only a final line end was too much.
+            // Only an additional final line end differed.
             Tolerance::Ends | Tolerance::Indent if same => Strategy::Exact,
             Tolerance::Indent => Strategy::Indentation,
             Tolerance::Ends | Tolerance::Blanks | Tolerance::Gaps => Strategy::Whitespace,
@@ -283,7 +286,7 @@ impl Attempt<'_> {
         self.finish(reading, strategy, vec![edit])
     }
 
-    /// The range of a hit in the text, and the parts of lines in it.
+    /// The range of a match in the text, and the parts of lines in it.
     fn cut_out(&self, hit: &Hit) -> (Range<usize>, Vec<&str>) {
         let lines = self.lines.get(hit.lines.clone()).unwrap_or_default();
         let start = lines.first().map_or(0, |line| line.at + hit.skip);
@@ -304,7 +307,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// An edit of whole lines. Final line ends that both texts have are left out of it; the file's own stays.
+    /// Builds an edit of whole lines. A final line end that both texts have is left out, so that the file's own is
+    /// kept.
     fn joined(&self, reading: &Reading, range: Range<usize>, lines: &[String]) -> (Range<usize>, String) {
         let text = lines.join("\n");
         let has_end = self

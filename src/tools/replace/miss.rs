@@ -1,4 +1,4 @@
-//! Why an edit did not land, and what the model is told so that its next try does. Bounded; finds nothing to change.
+//! The reasons why an edit failed, and the messages with which the model can correct it.
 
 use super::tokens::tokens;
 use crate::tools::diff::shorten;
@@ -9,25 +9,25 @@ use std::ops::Range;
 /// Why nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// Old and new text are the same, or the edit would leave the file as it is.
+    /// Old and new text are equal, or the edit would not change the file.
     Same,
-    /// Nowhere in the file. `closest`: numbered lines that are most alike, or empty.
+    /// The old text is not in the file. `closest`: the most similar lines, numbered, or empty.
     Nothing { closest: String },
-    /// At several places; the numbers of the lines they begin at.
+    /// The old text matches several places; the numbers of their first lines.
     Many { lines: Vec<usize> },
-    /// At another number of places than was said.
+    /// The number of places differs from the expected one.
     Count { found: u64, expected: u64 },
-    /// A line of the new text stands for code left out.
+    /// A line of the new text is a placeholder for omitted code.
     Placeholder(String),
-    /// There is a place, but what should stand there is not certain.
+    /// The place is found, but the new text for it is ambiguous.
     Unsure { line: usize, why: String, closest: String },
 }
 
-/// At most this many places are named.
+/// Upper limit for the places that are listed.
 const NAMED: usize = 20;
 
 impl Miss {
-    /// The error type as the tool documentation names it.
+    /// The error type, as in the tool documentation.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Same => "edit_no_change",
@@ -37,7 +37,7 @@ impl Miss {
         }
     }
 
-    /// What the model is told about the edit of `path`.
+    /// The message for the model about the edit of `path`.
     pub fn message(&self, path: &str) -> String {
         match self {
             Self::Same => format!("nothing to change in {path}: old_string and new_string amount to the same text"),
@@ -90,11 +90,11 @@ pub(super) fn shown(text: &str, lines: Range<usize>) -> String {
         .join("\n")
 }
 
-/// Lines looked at, of the file and of the old text.
+/// Upper limit for the lines that are compared, of the file and of the old text.
 const FILE_LINES: usize = 50_000;
 const OLD_LINES: usize = 12;
 
-/// The lines of `text` that share most words with `old`, numbered, at most 14; empty where little is shared.
+/// The lines of `text` that share most words with `old`, numbered, at most 14; empty if little is shared.
 pub(super) fn closest(text: &str, old: &str) -> String {
     let words = |line| {
         tokens(line)

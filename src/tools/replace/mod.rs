@@ -1,4 +1,7 @@
-//! `replace`: an edit of a part of a file. Reads and writes through the workspace; `land` decides what changes.
+//! The tool `replace`: edits a part of a file. Reads and writes through the workspace; `land` computes the change.
+//!
+//! In this module "the copy" is `old_string`: the model's copy of a part of the file, which often differs in
+//! whitespace.
 
 mod align;
 mod already;
@@ -43,14 +46,14 @@ use crate::workspace::{Changed, Workspace};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Lines of the change that the model is shown.
+/// Upper limit for the changed lines that the model receives.
 const SHOWN_LINES: usize = 120;
 
 const DESCRIPTION: &str = "Replaces a part of a file. old_string is the text to replace as the file has it, with enough \
     lines around it to fit one place only; new_string is what stands there afterwards, complete. An empty old_string makes a \
     new file.";
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     let flag = json!({"type": "boolean"});
     Builtin::new(
@@ -82,25 +85,25 @@ pub fn tool() -> Builtin {
     )
 }
 
-/// What is asked of one file.
+/// The arguments for one file.
 struct Request {
     old: String,
     new: String,
     multiple: bool,
-    /// How many places must change, when that was said.
+    /// The expected number of matches, if given.
     expected: Option<u64>,
 }
 
-/// What a request makes of the file that is there.
+/// The change that a request makes to the current file.
 struct Change {
     before: Option<Text>,
     bytes: Vec<u8>,
     landing: Option<Landing>,
-    /// Whether a command of the model had changed the file since it was read.
+    /// Whether a command of the model had changed the file since it was last read.
     reread: bool,
 }
 
-/// Told where the text is not the one that the model has read.
+/// Added to errors if the file differs from what the model has read.
 const REREAD: &str = "\n[a command of yours had changed the file since you read it, so it was read again: this is about its present text]";
 
 fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, ToolError> {
@@ -112,8 +115,8 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
         expected: args.number("expected_replacements"),
     };
     refuse_large("new_string", request.new.len())?;
-    // What may not be read is not read for a preview. A miss is told by the work, after the ruling: its message shows
-    // lines of the file.
+    // A file that must not be read is not read for a preview. A failed match is reported when the call runs, after the
+    // ruling, because its message shows lines of the file.
     let readable = place.inside && workspace.may_search(&place.path);
     let preview = match place.found {
         Found::Nothing if request.old.is_empty() => {
@@ -138,7 +141,7 @@ fn prepare(args: &Args<'_>, workspace: &Arc<Workspace>) -> Result<Prepared, Tool
 }
 
 impl Change {
-    /// The text afterwards. What was put in is already free of CR; what stood there was read that way.
+    /// The new text. Inserted text has no CR, and the existing text was decoded without.
     fn after(&self) -> String {
         decode(&self.bytes).map_or_else(
             |_| String::from_utf8_lossy(&self.bytes).into_owned(),
@@ -151,7 +154,7 @@ impl Change {
     }
 }
 
-/// What the request makes of the file as it is now. Writes nothing.
+/// The change that the request makes to the current file. Writes nothing.
 fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Change, ToolError> {
     let path = shown(place);
     let bytes = match workspace.read(place, MAX_FILE) {
@@ -184,7 +187,7 @@ fn change(place: &Place, request: &Request, workspace: &Workspace) -> Result<Cha
                 let read = if reread { REREAD } else { "" };
                 ToolError::model(miss.kind(), format!("{}{read}", miss.message(path)))
             })?;
-        // A larger file may be edited; what is put into it at many places together may not be larger than one text.
+        // A file above the limit may be edited, but the edit may not add more text than one call may write.
         if landing.bytes.len() > bytes.len() {
             refuse_large("what the edit adds", landing.bytes.len() - bytes.len())?;
         }

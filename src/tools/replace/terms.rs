@@ -1,36 +1,36 @@
-//! Tells in whose terms the new text is indented, where the copy of the old has lost the file's depth. Makes no text.
+//! Decides whether `new_string` is indented like the file or like `old_string`, if these two differ.
 
 use super::find::{Tolerance, key};
 use super::indent;
 use super::tokens::likeness;
 use super::weave::Parts;
 
-/// Lines less alike than this are not taken for the same one.
+/// Lines less similar than this are not treated as the same line.
 const ALIKE: f64 = 0.6;
 
-/// Whose indentation the new text has, where the copy's is not the file's.
+/// Whether `new_string` is indented like the file or like `old_string`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Terms {
     Copy,
     File,
-    /// Some lines speak for the one and some for the other.
+    /// The lines are contradictory.
     Unclear,
 }
 
-/// A new line with a partner that stands at another depth in the copy than in the file.
+/// An aligned new line whose old line is indented differently in `old_string` and in the file.
 struct Moved<'a> {
     now: &'a str,
     copy: &'a str,
     file: &'a str,
-    /// Nothing else of it changed.
+    /// Nothing but its indentation changed.
     same: bool,
     alike: bool,
-    /// It comes below another line or from below one: it is as deep as before by chance only.
+    /// Its parent block changed, so an equal indentation is a coincidence.
     rewrapped: bool,
 }
 
-/// Whether the new text has the file's indentation already although the copy of the old has not. Lines that stay speak
-/// first; then how deep the whole stands.
+/// Whether the new text is indented like the file although the old text is not. Unchanged lines decide first, then the
+/// indentation of the whole text.
 pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     if parts.cut {
         return Terms::Copy;
@@ -50,7 +50,7 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
     match (as_copied, as_filed) {
         (true, true) => Terms::Unclear,
         (false, _) if same_blank => Terms::File,
-        // What stays says one thing, and how deep the whole stands the other.
+        // The unchanged lines and the indentation of the whole text contradict each other.
         (true, false) if as_deep => Terms::Unclear,
         (true, false) => Terms::Copy,
         (false, true) if elsewhere || as_deep_as_copy || new.least.len() < file.least.len() => Terms::Unclear,
@@ -58,7 +58,7 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
         (false, false) if elsewhere => Terms::Unclear,
         (false, false) if moved.iter().any(|line| line.same && line.rewrapped) => {
             let never = |depth: fn(&Moved<'_>) -> bool| !moved.iter().any(depth);
-            // A copy that lost all depth has none to tell in terms of.
+            // An old text without any indentation cannot be what the new one is indented like.
             if flat && never(|line| line.same && line.now != line.file) {
                 Terms::File
             } else if as_deep_as_copy && new.first == old.first && never(|line| line.now == line.file) {
@@ -74,17 +74,18 @@ pub(super) fn terms(parts: &Parts<'_>, partners: &[Option<usize>]) -> Terms {
             false => Terms::Copy,
         },
         (false, false) if stays && flat => Terms::File,
-        // A copy from the margin, or a line that is much the same: else the new lines may stand elsewhere by intent.
+        // The old text begins at the margin, or a line is nearly unchanged; otherwise a new indentation may be
+        // intended.
         (false, false) if as_deep && !like_copy && (stays || old.least.is_empty()) => Terms::File,
         (false, false) if as_deep || stays => Terms::Unclear,
         (false, false) => by_first_line(&new, &old, &file),
     }
 }
 
-/// Where no line stays: new lines begin where those begin that they replace.
+/// Without unchanged lines: the new text should begin at the same indentation as the lines that it replaces.
 fn by_first_line(new: &Depths<'_>, old: &Depths<'_>, file: &Depths<'_>) -> Terms {
     let as_copied = new.first == old.first || new.first != file.first && old.least.is_empty();
-    // A depth that the file has there and the copy has not.
+    // An indentation that occurs in the file's lines but not in the old text.
     let of_file = new
         .all
         .iter()
@@ -96,13 +97,13 @@ fn by_first_line(new: &Depths<'_>, old: &Depths<'_>, file: &Depths<'_>) -> Terms
     }
 }
 
-/// How deep the lines stand that are not blank.
+/// The indentation of all lines that are not blank.
 struct Depths<'a> {
     all: Vec<&'a str>,
     first: &'a str,
     least: &'a str,
     most: &'a str,
-    /// The only character of all of it.
+    /// The character that all indentation consists of, if there is only one.
     blank: Option<char>,
 }
 
@@ -139,10 +140,10 @@ fn moved<'a>(parts: &Parts<'a>, partners: &[Option<usize>]) -> Vec<Moved<'a>> {
     (0..parts.new.len()).filter_map(line).collect()
 }
 
-/// Whether the line stands below more or fewer lines that only one of the texts has than its old self. The old lines
-/// are as deep as the file has them: the copy may have lost that.
+/// Whether the line has other parent lines than its old line had. The old lines are indented as in the file, because
+/// the old text may have lost its indentation.
 pub(super) fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
-    // A first line that alone lost its blanks is above nothing.
+    // A first line that alone lost its indentation is no parent.
     let lost = |lines: &[&str]| lines.first().is_some_and(|line| indent::of(line).is_empty());
     let alone = parts.old.iter().any(|line| !indent::of(line).is_empty());
     let begin = usize::from(alone && lost(parts.new) && lost(parts.old) && !lost(parts.file));
@@ -192,7 +193,7 @@ mod tests {
             Terms::File
         );
         assert_eq!(told(&file, &old, &["if a {", "    c();", "    }"]), Terms::Unclear);
-        // Taken out of its block, a line is as deep as in the other's terms.
+        // A line that was moved out of its block happens to have the indentation that both readings give.
         assert_eq!(told(&file, &old, &["    b();"]), Terms::Unclear);
         assert_eq!(
             told(&["  a();"], &["    a();"], &["    if x {", "      a();", "    }"]),

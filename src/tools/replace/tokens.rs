@@ -1,9 +1,9 @@
-//! Words, blanks and signs of one line, and the merge of two changes of it. Knows no files.
+//! Splits a line into words, blanks and punctuation, and merges two changes of the same line.
 
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 use std::ops::Range;
 
-/// Splits a line: runs of word characters, runs of blanks, every other character alone.
+/// Splits a line into runs of word characters, runs of blanks, and single other characters.
 pub(super) fn tokens(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = line;
@@ -42,7 +42,7 @@ pub(super) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// How much two lines share, blanks left out: 0 nothing, 1 all.
+/// Similarity of two lines without blanks: 0 for nothing in common, 1 for equal.
 pub(super) fn likeness(a: &str, b: &str) -> f64 {
     let (a, b) = (Row::of(a).solids, Row::of(b).solids);
     let weight = |tokens: &[&str]| tokens.iter().map(|token| token.len()).sum::<usize>();
@@ -58,7 +58,8 @@ pub(super) fn likeness(a: &str, b: &str) -> f64 {
     2.0 * shared as f64 / total as f64
 }
 
-/// A line as words and signs, and the blanks before, between and after them: one gap more than solids.
+/// A line as a list of words and punctuation ("solids"), and the gaps before, between and after them: one more gap than
+/// solids.
 struct Row<'a> {
     solids: Vec<&'a str>,
     gaps: Vec<&'a str>,
@@ -87,7 +88,7 @@ impl<'a> Row<'a> {
         self.gaps.get(at).copied().unwrap_or_default()
     }
 
-    /// Solids of a range with the gaps between them.
+    /// The solids of a range with the gaps between them.
     fn text(&self, range: &Range<usize>) -> String {
         let solids = self.solids.get(range.clone()).unwrap_or_default();
         let mut out = String::new();
@@ -101,14 +102,14 @@ impl<'a> Row<'a> {
     }
 }
 
-/// One side's change of a run of solids.
+/// A change by one side of a range of solids.
 #[derive(Clone)]
 struct Hunk {
     base: Range<usize>,
     side: Range<usize>,
 }
 
-/// What one side makes of the base: its changes, and its gap for each gap of the base that it still has.
+/// One side's version of the base: its changes, and its gap for each remaining gap of the base.
 struct Side<'a> {
     row: Row<'a>,
     hunks: Vec<Hunk>,
@@ -153,7 +154,8 @@ impl<'a> Side<'a> {
         side
     }
 
-    /// Whether a sign beside the gap becomes a word or another sign, or a word a sign: then the gap is another one.
+    /// Whether a character next to the gap changes between word and punctuation, or to other punctuation: then the gap
+    /// is not comparable.
     fn bounds_change(&self, base: &Row<'_>, at: usize) -> bool {
         let alike = |a: Option<&&str>, b: Option<&&str>| match (a, b) {
             (Some(a), Some(b)) => a == b || a.starts_with(is_word) && b.starts_with(is_word),
@@ -180,10 +182,10 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What is asked for (`base` to `asked`) done to `file`, which differs from `base` in small ways.
+/// Applies the edit from `base` to `asked` to `file`, which differs slightly from `base`.
 ///
-/// A gap that the edit leaves as it was in `base` is as wide as in the file. `None` where both change the same words
-/// in different ways.
+/// A gap that the edit does not change has the width that it has in the file. `None` if both sides change the same
+/// words differently.
 pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     if base == file || file == asked {
         return Some(asked.to_owned());
@@ -211,7 +213,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
                 let (left, right) = (side.row.gap(hunk.side.start), side.row.gap(hunk.side.end));
                 let here = ours.gaps.get(at).copied().flatten().unwrap_or(base.gap(at));
                 let text = side.row.text(&hunk.side);
-                // A sign that the edit has brought by now is not brought by the file again.
+                // Punctuation that the edit has added already is not added again from the file.
                 if std::ptr::eq(side, &ours) && matches!(text.as_str(), ";" | ",") && out.ends_with(&text) {
                     open = false;
                     continue;
@@ -231,7 +233,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
         }
         if let Some((hunk, side)) = changes.next_if(|(hunk, _)| hunk.base.start == at) {
             out.push_str(&side.row.text(&hunk.side));
-            // Words taken out leave one gap, the one before them.
+            // After deleted words one gap remains, the one before them.
             open = !hunk.side.is_empty();
             at = hunk.base.end;
         } else if let Some(solid) = base.solids.get(at) {
@@ -244,7 +246,7 @@ pub(super) fn merge(base: &str, file: &str, asked: &str) -> Option<String> {
     }
 }
 
-/// The changes of both sides in the order of the base; `None` where they clash.
+/// The changes of both sides in the order of the base; `None` if they conflict.
 fn changes<'x, 'a>(base: &Row<'_>, ours: &'x Side<'a>, theirs: &'x Side<'a>) -> Option<Vec<(&'x Hunk, &'x Side<'a>)>> {
     let mut changes: Vec<(&Hunk, &Side<'_>)> = theirs.hunks.iter().map(|hunk| (hunk, theirs)).collect();
     for our in &ours.hunks {
@@ -274,7 +276,7 @@ fn touch(a: &Hunk, b: &Hunk) -> bool {
     overlap || a.base == b.base
 }
 
-/// Whether a change ends or begins with what the other side puts in right there.
+/// Whether a change begins or ends with text that the other side inserts at the same place.
 fn brings(their: &Hunk, theirs: &Side<'_>, our: &Hunk, ours: &Side<'_>) -> bool {
     let part = |side: &Side<'_>, range: &Range<usize>| -> Vec<String> {
         let solids = side.row.solids.get(range.clone()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Makes the text that goes into the file from what the file has, what was copied of it and what is asked for.
-//! Lines that the edit leaves alone stay as the file has them. Finds no places.
+//! Merges an edit into the file: computes the new lines from the file's lines, `old_string` and `new_string`. Lines
+//! that the edit does not change stay as they are in the file.
 
 use super::align::align;
 use super::correct::plain_sign;
@@ -8,10 +8,10 @@ use super::find::{Tolerance, key};
 use super::indent::{self, Style};
 use super::tokens::{is_word, likeness, merge};
 
-/// Lines less alike than this are not merged word by word: the new one stands as it was written.
+/// Lines less similar than this are not merged word by word; the new line is used as written.
 const ALIKE: f64 = 0.5;
 
-/// Why the text cannot be made with certainty.
+/// Why the new lines are ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Doubt {
     #[error("the indentation of the new line `{0}` cannot be told from the lines that were found")]
@@ -20,12 +20,12 @@ pub(super) enum Doubt {
     Conflict(String),
 }
 
-/// The parts that meet. All are lines without ends; `file` and `old` correspond line by line.
+/// The inputs of a merge, as lines without ends; `file` and `old` correspond line by line.
 pub(super) struct Parts<'a> {
     pub(super) file: &'a [&'a str],
     pub(super) old: &'a [&'a str],
     pub(super) new: &'a [&'a str],
-    /// The match begins inside a line: the first line's blanks are not part of it.
+    /// The match begins inside a line, whose indentation is not part of it.
     pub(super) cut: bool,
     pub(super) style: Style,
 }
@@ -50,7 +50,7 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
         let indent = depths.image(index, line)?;
         let asked = manners.plain(body(line));
         let content = match pair {
-            // One closing bracket is like another: only its depth tells which it is.
+            // Closing brackets look alike; only their indentation distinguishes them.
             Some((old, file)) if is_bare(line) && indent::of(old) != indent::of(line) && is_other(old, file) => {
                 return Err(Doubt::Conflict(old.trim().to_owned()));
             }
@@ -72,12 +72,12 @@ fn is_bare(line: &str) -> bool {
     !line.contains(is_word)
 }
 
-/// Whether more than blanks differs.
+/// Whether the lines differ in more than whitespace.
 fn is_other(a: &str, b: &str) -> bool {
     key(a, Tolerance::Gaps) != key(b, Tolerance::Gaps)
 }
 
-/// The file's form of a line that stands elsewhere in the new text than in the copy.
+/// The file's version of a line that the edit moves.
 fn moved<'a>(line: &str, parts: &Parts<'a>, partners: &[Option<usize>]) -> Option<&'a str> {
     let same = |at: &usize| parts.old.get(*at).is_some_and(|old| body(old) == body(line));
     let left = |at: &usize| !partners.contains(&Some(*at));
@@ -90,10 +90,10 @@ fn body(line: &str) -> &str {
     line.get(indent::of(line).len()..).unwrap_or_default()
 }
 
-/// Habits of the copy that the file does not share, and that new lines must not bring in.
+/// Differences between `old_string` and the file that new lines must not bring into the file.
 struct Manners {
     no_trailing: bool,
-    /// Typographic signs of the copy that are plain in the file.
+    /// Typographic characters of `old_string` that are ASCII in the file.
     signs: Vec<char>,
 }
 

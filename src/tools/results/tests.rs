@@ -1,4 +1,4 @@
-//! What is left of a text that is too long.
+//! Tests of how texts that are too long are cut.
 
 use super::*;
 

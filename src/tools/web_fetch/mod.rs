@@ -1,4 +1,4 @@
-//! `web_fetch`: pages as text that a model reads, and images and PDFs. Judges no host; every request goes through `net::fetch`.
+//! The tool `web_fetch`: returns pages as text, and images and PDFs. Every request goes through `net::fetch`.
 
 pub mod page;
 
@@ -16,13 +16,13 @@ use futures_util::future::join_all;
 use page::Page;
 use std::sync::Arc;
 
-/// URLs of one call.
+/// Upper limit for the URLs of one call.
 const MAX_URLS: usize = 20;
 
-/// Characters of all pages of one call together.
+/// Upper limit in characters for all pages of one call together.
 const MAX_CHARS: usize = 250_000;
 
-/// The tool.
+/// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &Names {
@@ -74,12 +74,12 @@ fn without_fragment(url: &str) -> &str {
     url.split_once('#').map_or(url, |(before, _)| before)
 }
 
-/// The URLs among the words of a text, without what punctuation stands around them.
+/// The URLs in a text, without surrounding punctuation.
 fn urls_in(text: &str) -> Result<Vec<String>, ToolError> {
     let mut urls = Vec::new();
     for word in text.split_whitespace().filter(|word| word.contains("://")) {
         let word = word.trim_start_matches(['(', '<', '[', '{', '"', '\'', '`', '*']);
-        // `[text](URL)` of Markdown.
+        // `[text](URL)` in Markdown.
         let word = word.split_once("](").map_or(word, |(_, url)| url);
         let word = trimmed(word);
         let scheme = word
@@ -99,7 +99,7 @@ fn urls_in(text: &str) -> Result<Vec<String>, ToolError> {
     Ok(urls)
 }
 
-/// Without the punctuation at its end; a bracket that was opened within stays.
+/// Removes trailing punctuation; a closing bracket stays if it was opened within the URL.
 fn trimmed(mut word: &str) -> &str {
     loop {
         let shorter = word.trim_end_matches(['.', ',', ';', ':', '!', '?', '>', ']', '}', '"', '\'', '`', '*']);
@@ -114,7 +114,7 @@ fn trimmed(mut word: &str) -> &str {
     }
 }
 
-/// One page that came, or why it did not.
+/// A fetched page, or why there is none.
 type Outcome = Result<(Fetched, Page), (&'static str, String)>;
 
 async fn fetch(urls: &[String], context: &ToolContext) -> Result<ToolOutput, ToolError> {
@@ -169,7 +169,7 @@ fn kind_of(error: &FetchError) -> &'static str {
     }
 }
 
-/// All pages as one result. What a page says stands between two marks that it cannot hold itself.
+/// All pages as one result. The text of a page stands between two markers that it cannot contain itself.
 fn shown(urls: &[String], pages: Vec<Outcome>) -> ToolOutput {
     let lengths: Vec<usize> = pages
         .iter()
@@ -225,7 +225,7 @@ fn clip(text: &str, chars: usize) -> &str {
     text.get(..end).unwrap_or(text)
 }
 
-/// `total` shared out: nobody gets more than its length, and what short ones leave over goes to the long ones.
+/// Divides `total`: no page gets more than its length, and what short pages leave over goes to long ones.
 fn shares(lengths: &[usize], total: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..lengths.len()).collect();
     order.sort_by_key(|index| lengths.get(*index).copied().unwrap_or_default());

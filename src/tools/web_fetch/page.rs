@@ -1,4 +1,4 @@
-//! From the bytes of an answer to what a model reads: charset, HTML to Markdown, media. Pure; bounded against hostile pages.
+//! Converts a response body for the model: charset, HTML to Markdown, media. Pure; limited against hostile pages.
 
 use crate::base::message::Media;
 use crate::workspace::content::media;
@@ -7,16 +7,16 @@ use encoding_rs::{Encoding, UTF_8};
 use htmd::HtmlToMarkdown;
 use std::collections::HashMap;
 
-/// Elements within elements; deeper pages are read as plain text, because readers of HTML go down by recursion.
+/// Upper limit for nested elements; deeper pages are read as plain text, because HTML readers recurse.
 const DEPTH_MOST: usize = 400;
-/// The stack of the thread that reads a page.
+/// Stack size in bytes of the thread that converts a page.
 const STACK: usize = 64 << 20;
-/// Elements that are scored for the article of a page.
+/// Upper limit for the elements that are scored to find the article of a page.
 const ELEMENTS_MOST: usize = 50_000;
-/// An article of fewer characters, or of a smaller share of the page in percent, is not trusted to be all that matters.
+/// An article with fewer characters, or a smaller share of the page in percent, is not used in place of the whole page.
 const ARTICLE_LEAST: (usize, usize) = (400, 30);
 
-/// What a model reads.
+/// A page as the model receives it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Page {
     Text {
@@ -28,7 +28,7 @@ pub enum Page {
 }
 
 impl Page {
-    /// Characters of text.
+    /// Number of characters of text.
     pub fn chars(&self) -> usize {
         match self {
             Page::Text { text, .. } => text.chars().count(),
@@ -37,10 +37,10 @@ impl Page {
     }
 }
 
-/// Reads the body of an answer. `url` is where it was found; `cut` says that bytes are missing at its end.
+/// Converts a response body. `url`: where it was found; `cut`: whether bytes are missing at its end.
 ///
 /// # Errors
-/// One fragment: neither text nor an image or PDF, or an image that is cut.
+/// A message fragment: the body is neither text nor an image or PDF, or an image is incomplete.
 pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Page, String> {
     let mime = content_type
         .split(';')
@@ -108,7 +108,7 @@ fn looks_like_html(text: &str) -> bool {
     start.starts_with("<!doctype html") || start.starts_with("<html")
 }
 
-/// The charset that a content type, or an attribute of `meta`, names.
+/// The charset in a content type, or in an attribute of `meta`.
 fn label(text: &str) -> Option<&'static Encoding> {
     let lower = text.to_ascii_lowercase();
     let rest = lower.split_once("charset")?.1.trim_start().strip_prefix('=')?;
@@ -117,7 +117,7 @@ fn label(text: &str) -> Option<&'static Encoding> {
     Encoding::for_label(rest.get(..end.unwrap_or(rest.len()))?.as_bytes())
 }
 
-/// The text of a body: by its byte order mark, the header, the page's own `meta`, else UTF-8.
+/// Decodes a body: by its byte order mark, the header, the page's own `meta`, else as UTF-8.
 fn decode(content_type: &str, mime: &str, body: &[u8]) -> String {
     let from_page = || {
         let start = String::from_utf8_lossy(body.get(..2_048.min(body.len())).unwrap_or_default());
@@ -127,7 +127,7 @@ fn decode(content_type: &str, mime: &str, body: &[u8]) -> String {
     encoding.decode(body).0.into_owned()
 }
 
-/// A page as Markdown: its article where that is most of the page, else all of it. Links stay, images go.
+/// A page as Markdown: its article if that is most of the page, else the whole page. Links are kept, images removed.
 fn markdown(url: &str, html: &str) -> String {
     if depth(html) > DEPTH_MOST {
         return plain(html);
@@ -174,7 +174,7 @@ fn turned(html: &str) -> Option<String> {
     Some(tidy(&text))
 }
 
-/// No blanks at ends of lines, at most one empty line in a row, no links without a text.
+/// Removes trailing whitespace, repeated empty lines, and links without text.
 fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut empty = 0;
@@ -188,9 +188,9 @@ fn tidy(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// How deep elements may lie in each other: every start tag without its end tag counts.
+/// Nesting depth of elements; every start tag without an end tag counts.
 fn depth(html: &str) -> usize {
-    // Without content, or ended by the next of their kind.
+    // Void elements, and those that the next of their kind closes.
     const FLAT: [&str; 22] = [
         "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
         "p", "li", "dt", "dd", "td", "th", "tr", "option",
@@ -217,7 +217,7 @@ fn depth(html: &str) -> usize {
     most
 }
 
-/// The text between tags, for pages that cannot be read otherwise.
+/// The text between tags, for pages that cannot be converted otherwise.
 fn plain(html: &str) -> String {
     let mut out = String::new();
     let mut hidden: Option<&str> = None;

@@ -1,4 +1,4 @@
-//! What calls are taken, what they touch, and how pages share the room.
+//! Tests of the accepted calls, their access, and how pages share the limit.
 
 use super::*;
 use crate::tools::testing::Bench;

@@ -1,4 +1,4 @@
-//! Which context files are found, in which order, and what stops an import.
+//! Tests of which context files are found, in which order, and what stops an import.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a write keeps, what a read refuses, and that the slow way opens the same files as the fast one.
+//! Tests of what a write preserves, what a read refuses, and that the fallback without `openat2` opens the same files.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,5 +1,5 @@
-//! Brings directories that git does not know into a throw-away worktree: dependencies and build results. Cloned where the file
-//! system shares blocks, else layered above the original by the sandbox, else copied.
+//! Brings untracked directories, such as dependencies and build results, into an isolated worktree: as clones if the
+//! file system supports reflinks, else as an overlay in the sandbox, else as copies.
 
 use crate::process::private::Brought;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
@@ -9,14 +9,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
-/// Bytes of one directory that are copied where nothing cheaper can be had.
+/// Upper limit in bytes for one directory that must be copied.
 const MOST_BYTES: u64 = 8 << 30;
-/// Names in one directory that are brought along.
+/// Upper limit for the names in one directory.
 const MOST_NAMES: u64 = 2_000_000;
-/// Names of a warning.
+/// Upper limit for the names in a warning.
 const NAMED: usize = 8;
 
-/// What a throw-away worktree stands for.
+/// The original tree of an isolated worktree, and what was brought from it.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// The user's own tree, canonical.
@@ -24,18 +24,18 @@ pub struct Standing {
     pub brought: Vec<Brought>,
 }
 
-/// A directory that is there now, for people.
+/// A message for people.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Told {
     Note(String),
     Warning(String),
 }
 
-/// Brings `keep`, paths relative to both trees, from `origin` into `tree`. `layers`: whether the sandbox can put a layer above the
-/// original. Blocks.
+/// Brings `keep`, paths relative to both trees, from `origin` to `tree`. `layers`: whether the sandbox supports an
+/// overlay on the original. Blocks.
 ///
 /// # Errors
-/// A path that leads over a link or is no directory, and a limit that was reached.
+/// A path leads over a link or is no directory, or a limit was reached.
 pub fn bring(origin: &Path, tree: &Path, keep: &[String], layers: bool) -> Result<(Standing, Vec<Told>), String> {
     let origin = origin
         .canonicalize()
@@ -136,7 +136,7 @@ impl How {
 struct Count {
     names: u64,
     bytes: u64,
-    /// Counting ended early.
+    /// Whether counting stopped early.
     more: bool,
 }
 
@@ -148,7 +148,7 @@ fn one(from: &Path, to: &Path, layers: bool) -> Result<(How, Count), String> {
     let clones = clones(from, to);
     if layers && !clones {
         std::fs::create_dir(to).map_err(problem)?;
-        // Entries of PATH are told by directories that are there.
+        // Entries of `PATH` are recognised by directories that exist.
         for name in ["bin", ".bin"] {
             if from.join(name).is_dir() {
                 std::fs::create_dir(to.join(name)).map_err(problem)?;
@@ -166,7 +166,7 @@ fn one(from: &Path, to: &Path, layers: bool) -> Result<(How, Count), String> {
     }
 }
 
-/// Whether the two places share blocks, tried with one file.
+/// Whether the two paths are on a file system with reflinks, tried with one file.
 fn clones(from: &Path, to: &Path) -> bool {
     let Some(dir) = to.parent() else { return false };
     let mut left = vec![from.to_path_buf()];
@@ -192,7 +192,7 @@ fn clones(from: &Path, to: &Path) -> bool {
     false
 }
 
-/// Copies a tree with modes and times; links as links, nothing else.
+/// Copies a tree with modes and times; copies links as links, and skips special files.
 fn copy(from: &Path, to: &Path, clone: bool, count: &mut Count) -> Result<(), String> {
     let problem = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let data = std::fs::symlink_metadata(from).map_err(|error| problem(from, error))?;
@@ -240,7 +240,7 @@ fn file(from: &Path, to: &Path, clone: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Build tools compare times. Where they cannot be set something is built again, and that is all.
+/// Sets the modification time, because build tools compare it. A failure is harmless: something is built again.
 fn times(path: &Path, data: &std::fs::Metadata) {
     let time = |seconds: i64, nanos: i64| Timespec {
         tv_sec: seconds,
@@ -253,7 +253,7 @@ fn times(path: &Path, data: &std::fs::Metadata) {
     let _ = rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
-/// Files and bytes below a directory; ends at 200,000 names.
+/// Counts files and bytes below a directory; stops at 200,000 names.
 fn count(dir: &Path) -> Count {
     let mut count = Count::default();
     let mut left = vec![dir.to_path_buf()];
@@ -283,10 +283,10 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Directories at the top of the original that git ignores and the worktree has not.
+/// Directories at the top of the original that git ignores and the worktree lacks.
 fn missing(origin: &Path, tree: &Path) -> Vec<String> {
     let mut rules = ignore::gitignore::GitignoreBuilder::new(origin);
-    // A file that is not there, or holds a bad pattern, ignores less.
+    // If the file does not exist or has a bad pattern, fewer directories are ignored.
     let _ = rules.add(origin.join(".gitignore"));
     let _ = rules.add(origin.join(".git/info/exclude"));
     let Ok(rules) = rules.build() else {
@@ -298,7 +298,7 @@ fn missing(origin: &Path, tree: &Path) -> Vec<String> {
     let mut names: Vec<String> = names
         .filter(|name| !matches!(name.as_str(), ".git" | ".overnight"))
         .filter(|name| std::fs::symlink_metadata(tree.join(name)).is_err())
-        // One that ignores itself from within counts as well.
+        // A directory may also ignore itself with its own `.gitignore`.
         .filter(|name| {
             rules.matched(origin.join(name), true).is_ignore()
                 || std::fs::read_to_string(origin.join(name).join(".gitignore")).is_ok_and(|text| text.trim() == "*")
@@ -370,7 +370,7 @@ mod tests {
         let (_dir, origin, tree) = trees(&[".venv/bin/pytest", ".venv/lib/x.py"]);
         let (standing, told) = bring(&origin, &tree, &kept(&[".venv"]), true).unwrap();
         let brought = &standing.brought[0];
-        // A file system that clones needs no layer.
+        // With reflinks no overlay is needed.
         if brought.layered {
             assert!(tree.join(".venv/bin").is_dir() && !tree.join(".venv/lib").exists());
             assert!(

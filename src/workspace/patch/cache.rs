@@ -1,21 +1,21 @@
-//! What the last walk saw, so that the next one reads only what changed since. Held in memory; judges nothing.
+//! The result of the last walk, held in memory, so that the next walk reads only changed files.
 
 use super::object::{self, DIRECTORY, EXECUTABLE, FILE, Format, Id, LINK, METADATA, TreeEntry, order};
 use std::sync::Arc;
 
-/// What changes when a file is changed.
+/// The metadata by which a change of a file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stat {
     pub size: u64,
     /// Nanoseconds since 1970.
     pub modified: i64,
-    /// Nanoseconds since 1970. No program can set it.
+    /// The ctime, in nanoseconds since 1970. No program can set it.
     pub changed: i64,
     pub inode: u64,
 }
 
 impl Stat {
-    /// Equal to none that a file has: it must be read again.
+    /// Differs from that of any file, so the file is read again.
     pub const UNKNOWN: Self = Self {
         size: u64::MAX,
         modified: 0,
@@ -32,20 +32,20 @@ impl Stat {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             modified: time(stat.st_mtime, stat.st_mtime_nsec),
             changed: time(stat.st_ctime, stat.st_ctime_nsec),
-            // Another file system's file may have the same number.
+            // The inode number is unique only within one file system.
             inode: stat.st_ino ^ stat.st_dev.rotate_left(32),
         }
     }
 }
 
-/// What an entry of a directory is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     File,
     Executable,
     Link,
     Dir,
-    /// Known by its metadata only.
+    /// Identified by its metadata only.
     Metadata,
 }
 
@@ -74,7 +74,7 @@ impl What {
 /// One name of a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Where the name lies among the directory's names.
+    /// Position of the name in the directory's buffer of names.
     name: (u32, u16),
     pub what: What,
     pub stat: Stat,
@@ -82,16 +82,16 @@ pub(super) struct Entry {
     pub below: Option<Arc<Dir>>,
 }
 
-/// A directory, its entries in git's order. Shared with the next state where nothing changed.
+/// A directory with its entries in git's order. Unchanged directories are shared between snapshots.
 #[derive(Debug, Default)]
 pub(super) struct Dir {
-    /// The id of its tree; of no meaning when it is empty.
+    /// Object id of its tree; meaningless if it is empty.
     pub id: Id,
     names: Box<[u8]>,
     entries: Box<[Entry]>,
 }
 
-/// An entry on its way into a directory.
+/// An entry to be added to a directory.
 pub(super) struct Found {
     pub name: Vec<u8>,
     pub what: What,
@@ -110,14 +110,14 @@ impl Dir {
         self.names.get(start..start + len).unwrap_or_default()
     }
 
-    /// The entry of this name, a directory or not.
+    /// The entry with this name that is, or is not, a directory.
     pub fn find(&self, name: &[u8], dir: bool) -> Option<&Entry> {
         let search = |entry: &Entry| order((self.name(entry), entry.below.is_some()), (name, dir));
         let at = self.entries.binary_search_by(search).ok()?;
         self.entries.get(at)
     }
 
-    /// A directory of these entries, which come in git's order, and the bytes of its tree.
+    /// Builds a directory from entries in git's order; also returns the bytes of its tree object.
     pub fn new(format: Format, found: Vec<Found>) -> (Self, Vec<u8>) {
         let mut names = Vec::with_capacity(found.iter().map(|found| found.name.len()).sum());
         let mut entries = Vec::with_capacity(found.len());
@@ -149,7 +149,7 @@ impl Dir {
             && self.entries.iter().zip(&other.entries).all(same)
     }
 
-    /// Whether what was seen of two directories with the same tree is the same, times included.
+    /// Whether two directories with the same tree also have the same metadata, including times.
     pub fn same(&self, other: &Self) -> bool {
         self.entries.iter().zip(&other.entries).all(|(a, b)| {
             let below = match (&a.below, &b.below) {
@@ -161,7 +161,7 @@ impl Dir {
         })
     }
 
-    /// Whether a file or link has this path (with slashes).
+    /// Whether there is a file or link with this path (with slashes).
     pub fn has(&self, path: &[u8]) -> bool {
         match memchr::memchr(b'/', path) {
             None => self.find(path, false).is_some(),
@@ -173,7 +173,7 @@ impl Dir {
         }
     }
 
-    /// A directory as a tree tells it: names that are known, files that must all be read.
+    /// Builds a directory from a tree object: its names are known, but all files must be read.
     pub fn of_tree(
         read: &mut dyn FnMut(&Id) -> Result<Vec<TreeEntry>, String>,
         id: &Id,
@@ -194,7 +194,7 @@ impl Dir {
                 below,
             });
         }
-        // The bytes of the tree are the ones that it was read from.
+        // The tree's bytes are those that it was read from.
         let (mut dir, _) = Self::new(Format::Sha256, found);
         dir.id = *id;
         Ok(dir)

@@ -1,5 +1,5 @@
-//! The files of a commit, written without git: no filter, hook or attribute has a say in them, so each holds the bytes that are
-//! stored.
+//! Writes the files of a commit without git: no filter, hook or attribute applies, so each file has exactly the stored
+//! bytes.
 
 use super::hands::Hands;
 use super::index::{Written, bytes_of};
@@ -11,21 +11,21 @@ use super::trees::{Leaf, Objects};
 use crate::process::held::Scratch;
 use std::path::Path;
 
-/// How the content of a file begins that stands for one of Git LFS.
+/// Beginning of a Git LFS pointer file.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
-/// What was written.
+/// The result of a checkout.
 pub(in crate::workspace) struct Checkout {
-    /// The bytes of an index for it.
+    /// The bytes of a git index for it.
     pub index: Vec<u8>,
-    /// Files that stand for one of Git LFS.
+    /// Number of Git LFS pointer files.
     pub pointers: usize,
 }
 
-/// Writes the files of `commit` into the directory `into`, which has none.
+/// Writes the files of `commit` into the empty directory `into`.
 pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into: &Path) -> Result<Checkout, String> {
     let format = repository.format();
-    // Nothing is ours here: all objects are the repository's.
+    // Nothing is in the private store: all objects are the repository's.
     let scratch = Scratch::make(format == super::object::Format::Sha256)?;
     let store = Store::open(scratch.path(), format)?;
     let mut objects = Objects::new(format, &store, Some(repository.objects()));
@@ -39,7 +39,7 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     for (path, (mode, id)) in &files {
         match *mode {
             FILE | EXECUTABLE | LINK => blobs.push(*id),
-            // The place of a submodule.
+            // A submodule's directory.
             METADATA => hands.make_dir(path).map_err(|why| said(path, why))?,
             mode => return Err(said(path, format!("it has the mode {mode:o}"))),
         }
@@ -47,7 +47,7 @@ pub(in crate::workspace) fn checkout(repository: &Repository, commit: &str, into
     let mut written = Vec::with_capacity(blobs.len());
     let mut pointers = 0;
     let mut next = files.iter().filter(|(_, (mode, _))| *mode != METADATA);
-    // Nothing is in our own store, so contents come in the order in which they are asked for.
+    // The private store is empty, so contents arrive in the order of the request.
     objects.each(&blobs, Kind::Blob, &mut |id, content| {
         let (path, (mode, _)) = next.next().ok_or("more objects than files")?;
         pointers += usize::from(content.starts_with(POINTER));

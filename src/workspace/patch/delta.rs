@@ -1,5 +1,6 @@
-//! What lies between two snapshots, as a patch. The program that writes it sees a private store with nothing in it but the files
-//! that differ, each held against its id before; it reads, starts nothing and knows no setting but ours.
+//! Computes the patch between two snapshots. The git process that writes it sees a private store with only the files
+//! that differ, each verified against its id; it only reads, starts no program and uses no settings of the tree or the
+//! user.
 
 use super::object::{Format, Id, Kind, METADATA};
 use super::store::Store;
@@ -9,33 +10,33 @@ use crate::base::event::FileChange;
 use crate::process::held::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What lies between two snapshots.
+/// The difference between two snapshots.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// A patch that `git apply` takes; empty when nothing changed that it can hold.
+    /// A patch for `git apply`; empty if nothing changed that a patch can hold.
     pub patch: Vec<u8>,
-    /// What changed, what no patch can hold included.
+    /// All changes, including those that no patch can hold.
     pub files: Vec<FileChange>,
-    /// What changed and is in no patch.
+    /// The changes that are not in the patch.
     pub unpatched: Vec<Unpatched>,
 }
 
-/// A path that changed and whose content is not known: a large file that git does not know, a pipe, an unreadable file.
+/// A changed path whose content is not known: a large file that git does not have, a FIFO, an unreadable file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpatched {
     /// Relative to the workspace.
     pub path: String,
-    /// What it is, as `a file over 32 MiB`.
+    /// What it is, for example `a file over 32 MiB`.
     pub why: String,
 }
 
-/// Whether a path is another one or lies below it.
+/// Whether a path equals `top` or is below it.
 pub(super) fn lies_below(path: &[u8], top: &[u8]) -> bool {
     path.strip_prefix(top)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Whether a record of `git diff-tree -z --raw` tells of a symbolic link under another name.
+/// Whether `git diff-tree -z --raw` reports a renamed symbolic link.
 fn moves_a_link(printed: &[u8]) -> bool {
     printed.split(|byte| *byte == 0).any(|record| {
         record.starts_with(b":120000 ")
@@ -47,10 +48,10 @@ fn moves_a_link(printed: &[u8]) -> bool {
 }
 
 impl Shadow {
-    /// What changed from one snapshot to another.
+    /// The changes from one snapshot to another.
     ///
     /// # Errors
-    /// One sentence: an object is missing or was altered, or git cannot be run.
+    /// A sentence: an object is missing or was altered, or git cannot be run.
     pub async fn delta(&self, from: &Snapshot, to: &Snapshot) -> Result<Delta, String> {
         if from == to {
             return Ok(Delta::default());
@@ -89,7 +90,8 @@ impl Shadow {
         ];
         let mut printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
         if printed.ok && moves_a_link(&printed.stdout) {
-            // `git apply` does not know that a moved link is gone, and refuses files of a directory that takes its place.
+            // With a renamed link, `git apply` does not notice that the old name is free, and refuses a directory in
+            // its place.
             args[2] = "--no-renames";
             printed = held::git(&args, scratch.path(), &scratch.env(), None, May::Read).await?;
         }
@@ -102,7 +104,7 @@ impl Shadow {
         Ok(delta)
     }
 
-    /// Sets aside what no patch can hold, with all below it.
+    /// Separates the changes that no patch can hold, and everything below them.
     fn sort_out(&self, objects: &mut Objects<'_>, changes: Vec<Change>) -> Result<(Vec<Change>, Delta), String> {
         let unknown = |leaf: &Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
         let mut delta = Delta::default();
@@ -138,13 +140,13 @@ impl Shadow {
         Ok((kept, delta))
     }
 
-    /// A path from the top of the repository as one of the workspace.
+    /// Converts a path relative to the top of the repository to one relative to the workspace.
     pub(super) fn local(&self, path: String) -> String {
         path.strip_prefix(&self.prefix).map(str::to_owned).unwrap_or(path)
     }
 }
 
-/// A store with two trees of nothing but what differs, and their ids.
+/// A store with two trees that hold only what differs, and their ids.
 fn reduced(format: Format, objects: &mut Objects<'_>, changes: &[Change]) -> Result<(Scratch, Id, Id), String> {
     let scratch = Scratch::make(format == Format::Sha256)?;
     let mut store = Store::open(scratch.path(), format)?;
@@ -175,7 +177,7 @@ fn reduced(format: Format, objects: &mut Objects<'_>, changes: &[Change]) -> Res
     Ok((scratch, from, to))
 }
 
-/// The records and the patch behind them; an empty field lies between.
+/// The raw records and the patch after them, which an empty field separates.
 fn parts(printed: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
     let mut renamed = 0_u32;
@@ -186,7 +188,8 @@ fn parts(printed: &[u8]) -> Option<(&[u8], &[u8])> {
         if field.is_empty() && renamed == 0 {
             return Some((printed.get(..at)?, printed.get(at + 1..)?));
         }
-        // Counts without a path are followed by two; `:` begins a record with one path or two, which are never empty.
+        // Counts without a path are followed by two paths; `:` begins a record with one or two paths, which are never
+        // empty.
         renamed = match field.strip_suffix(b"\t") {
             Some(counts) if renamed == 0 && counts.contains(&b'\t') => 2,
             _ => renamed.saturating_sub(1),
@@ -195,8 +198,8 @@ fn parts(printed: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Reads `-z --raw --numstat`: records `:mode mode id id STATUS\0path\0[path\0]`, then `added\tremoved\tpath\0` or
-/// `added\tremoved\t\0from\0to\0`.
+/// Parses the output of `-z --raw --numstat`: records `:mode mode id id STATUS\0path\0[path\0]`, then
+/// `added\tremoved\tpath\0` or `added\tremoved\t\0from\0to\0`.
 fn changes(raw: &[u8], prefix: &str) -> Vec<FileChange> {
     let mut files: Vec<FileChange> = Vec::new();
     let mut by_path: BTreeMap<String, usize> = BTreeMap::new();

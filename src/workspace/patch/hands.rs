@@ -1,5 +1,5 @@
-//! Making, replacing and removing files beneath one directory, by handles: no component of a path is ever a link. Knows no
-//! snapshot.
+//! Creates, replaces and removes files below one directory through handles; no component of a path is ever followed as
+//! a link.
 
 use super::names::open_dir;
 use super::object::{EXECUTABLE, LINK};
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A directory, all of whose files may be written.
+/// An open directory below which files are written.
 pub(super) struct Hands {
     top: OwnedFd,
 }
 
-/// The parts of a path; one that leads elsewhere is an error.
+/// The components of a path; an error if it could lead elsewhere.
 fn parts(path: &[u8]) -> Result<Vec<CString>, String> {
     let part = |part: &[u8]| match part {
         b"" | b"." | b".." | b".git" => Err("no path of a file".to_owned()),
@@ -30,14 +30,15 @@ fn parts(path: &[u8]) -> Result<Vec<CString>, String> {
 }
 
 impl Hands {
-    /// Opens the directory, links followed.
+    /// Opens the directory, following links.
     pub fn open(top: &Path) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(top, flags, Mode::empty()).map_err(|error| format!("{}: {error}", top.display()))?;
         Ok(Self { top })
     }
 
-    /// The directory that a path lies in, and its last part. `None`: there is no such directory and none is to be made.
+    /// The parent directory of a path, and its last component. `None` if that directory does not exist and `make` is
+    /// false.
     fn parent(&self, path: &[u8], make: bool) -> Result<Option<(OwnedFd, CString)>, String> {
         let mut parts = parts(path)?;
         let name = parts.pop().ok_or("no path of a file")?;
@@ -64,7 +65,7 @@ impl Hands {
         Ok(Some((here, name)))
     }
 
-    /// Removes a file, link or special file. What is not there is no error.
+    /// Removes a file, link or special file. A missing one is no error.
     pub fn remove(&self, path: &[u8]) -> Result<(), String> {
         let Some((dir, name)) = self.parent(path, false)? else {
             return Ok(());
@@ -75,7 +76,7 @@ impl Hands {
         }
     }
 
-    /// Removes a directory that is empty; gives whether it did.
+    /// Removes a directory if it is empty; returns whether it did.
     pub fn remove_empty(&self, path: &[u8]) -> bool {
         let Ok(Some((dir, name))) = self.parent(path, false) else {
             return false;
@@ -83,12 +84,12 @@ impl Hands {
         rustix::fs::unlinkat(&dir, name.as_c_str(), AtFlags::REMOVEDIR).is_ok()
     }
 
-    /// Makes a directory, with those above it.
+    /// Creates a directory with its parents.
     pub fn make_dir(&self, path: &[u8]) -> Result<(), String> {
         self.parent(&[path, b"/x"].concat(), true).map(|_| ())
     }
 
-    /// Puts a file or link of this mode in place of whatever is there, at once. Gives its metadata.
+    /// Atomically puts a file or link with this mode in place of whatever is there. Returns its metadata.
     pub fn put(&self, path: &[u8], mode: u32, content: &[u8]) -> Result<Stat, String> {
         let trouble = |error: Errno| error.to_string();
         let (dir, name) = self.parent(path, true)?.ok_or("no directory")?;
@@ -120,14 +121,14 @@ impl Hands {
             rustix::fs::statat(&dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).map_err(trouble)
         });
         if moved.is_err() {
-            // It may not have been made at all.
+            // The file may not have been created.
             let _ = rustix::fs::unlinkat(&dir, temporary.as_c_str(), AtFlags::empty());
         }
         moved
     }
 }
 
-/// Writes a new file with the rights and the owner of the `old` one.
+/// Writes a new file with the permissions and owner of the `old` one.
 fn write(dir: &OwnedFd, name: &CString, runs: bool, content: &[u8], old: Option<Stat>) -> Result<(), String> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let new = Mode::from_raw_mode(if runs { 0o777 } else { 0o666 });
@@ -140,7 +141,7 @@ fn write(dir: &OwnedFd, name: &CString, runs: bool, content: &[u8], old: Option<
             true => readable | (readable & 0o444) >> 2 | 0o100,
             false => readable & !0o111,
         };
-        // Only root can give a file away; for others it is theirs already.
+        // Only root may change the owner; for others the owner is right already.
         let _ = rustix::fs::fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(|error| error.to_string())?;
     }

@@ -1,5 +1,5 @@
-//! Git's ignore rules: which untracked files are no part of a snapshot. Patterns are read and matched by a library; which file
-//! of patterns counts, and in which order, is decided here.
+//! Git's ignore rules (gitignore(5)): which untracked files are not part of a snapshot. A library parses and matches
+//! the patterns; this file applies the order of precedence.
 
 use gix_ignore::glob::Pattern;
 use gix_ignore::glob::pattern::Case;
@@ -8,10 +8,10 @@ use std::ffi::CString;
 use std::io::Read;
 use std::os::fd::BorrowedFd;
 
-/// Bytes of one ignore file.
+/// Upper limit in bytes for one ignore file.
 const MOST_PATTERNS: u64 = 4 << 20;
 
-/// The `.gitignore` of a directory. A link, a directory or a pipe of this name is none, to git neither.
+/// Reads the `.gitignore` of a directory. A link, directory or FIFO with this name does not count, as in git.
 pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, String> {
     let Ok(file) = super::names::open_file(dir, &CString::from(c".gitignore")) else {
         return Ok(None);
@@ -29,16 +29,16 @@ pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Stri
     }
 }
 
-/// The patterns of one file, above those of the directories further up.
+/// The patterns of one file, linked to those of the parent directories.
 pub(super) struct Rules<'a> {
     above: Option<&'a Rules<'a>>,
-    /// Bytes of the path of the directory that they are relative to, its slash included.
+    /// Length in bytes of the path that the patterns are relative to, including its slash.
     base: usize,
     patterns: Vec<Pattern>,
 }
 
 impl<'a> Rules<'a> {
-    /// The patterns of `text`, a file of the directory whose path (with its slash) has `base` bytes.
+    /// Parses `text`, the ignore file of the directory whose path (with its slash) has `base` bytes.
     pub fn new(above: Option<&'a Rules<'a>>, base: usize, text: &[u8]) -> Self {
         Self {
             above,
@@ -47,8 +47,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Whether `path` (from the top of the repository) is ignored, no directory above it being so. The last pattern of the
-    /// deepest file that fits decides.
+    /// Whether `path` (relative to the top of the repository) is ignored, given that no parent directory is. The last
+    /// matching pattern of the deepest file decides.
     pub fn ignores(&self, path: &[u8], is_dir: bool) -> bool {
         let mut rules = Some(self);
         while let Some(here) = rules {

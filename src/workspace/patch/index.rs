@@ -1,11 +1,11 @@
-//! The index of a repository: which names git knows, and what it last saw of their files. Read as data that anybody may have
-//! written; runs nothing and follows no setting.
+//! Reads a repository's index: the tracked names, and the metadata of their files that git last saw. Treats it as
+//! untrusted data.
 
 use super::cache::Stat;
 use super::object::{Digest, EXECUTABLE, FILE, Format, Id, LINK};
 use std::path::Path;
 
-/// Bytes of an index that are read.
+/// Upper limit in bytes for an index.
 const MOST_INDEX: u64 = 1 << 30;
 
 const ASSUME_OR_EXTENDED: u16 = 0x4000;
@@ -17,12 +17,14 @@ const INTENT_TO_ADD: u16 = 0x2000;
 pub(super) struct Index {
     raw: Vec<u8>,
     format: Format,
-    /// Where each entry begins in `raw`, and where its name lies: in `raw`, or for version 4 in `names`.
+    /// For each entry, its offset in `raw`, and the offset and length of its name: in `raw` or, for version 4, in
+    /// `names`.
     at: Vec<(u32, u32, u16)>,
     names: Option<Vec<u8>>,
-    /// When it was written; later changes of a file within the same tick would not show. Nanoseconds since 1970.
+    /// Time of writing, in nanoseconds since 1970; a later change of a file within the same clock tick cannot be
+    /// detected.
     written: i64,
-    /// Whether the ids of unchanged files may be taken without reading the files.
+    /// Whether the object ids of files with unchanged metadata may be used without reading the files.
     pub trusted: bool,
 }
 
@@ -31,9 +33,9 @@ pub(super) struct Seen {
     pub id: Id,
     pub mode: u32,
     pub stat: Stat,
-    /// Its object was stored.
+    /// Whether its object was stored.
     pub stored: bool,
-    /// The file was older than the index when this was noted.
+    /// Whether the file was older than the index when it was recorded.
     pub settled: bool,
 }
 
@@ -41,7 +43,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The number of git's variable-length form, and the bytes it took.
+/// Parses a number in git's variable-length encoding; returns it and its length in bytes.
 fn offset(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut used = 1;
     let mut byte = *bytes.first()?;
@@ -55,7 +57,8 @@ fn offset(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 impl Index {
-    /// Reads the index of `git_dir`; `None` when there is none. A split index is completed by its shared part, names only.
+    /// Reads the index in `git_dir`; `None` if there is none. A split index is merged with its shared index, names
+    /// only.
     pub fn of(git_dir: &Path, format: Format) -> Result<Option<Self>, String> {
         let Some(mut index) = Self::load(&git_dir.join("index"), format)? else {
             return Ok(None);
@@ -148,7 +151,7 @@ impl Index {
         self.at.len()
     }
 
-    /// The whole path of an entry.
+    /// The full path of an entry.
     pub fn name(&self, i: usize) -> &[u8] {
         let Some((_, start, len)) = self.at.get(i).copied() else {
             return &[];
@@ -159,7 +162,7 @@ impl Index {
             .unwrap_or_default()
     }
 
-    /// What git knows of an entry; `None` for conflicts and directories of a sparse index.
+    /// The metadata of an entry; `None` for conflicts and sparse directories.
     pub fn seen(&self, i: usize) -> Option<Seen> {
         let (at, ..) = *self.at.get(i)?;
         let entry = self.raw.get(at as usize..)?;
@@ -180,7 +183,7 @@ impl Index {
             inode: u64::from(word(entry, 20)?),
             size: u64::from(word(entry, 36)?),
         };
-        // As git: a file that was written in the tick in which the index was may have changed since, unseen.
+        // As git does ("racily clean"): a file written in the same clock tick as the index may have changed since.
         let settled = stat.modified < self.written && stat.changed < self.written;
         Some(Seen {
             id: self.format.read(entry.get(40..)?)?,
@@ -191,13 +194,13 @@ impl Index {
         })
     }
 
-    /// Whether one of the files is one of attributes.
+    /// Whether a `.gitattributes` file is tracked.
     pub fn has_attributes(&self) -> bool {
         let names = self.names.as_deref().unwrap_or(&self.raw);
         memchr::memmem::find(names, b".gitattributes").is_some()
     }
 
-    /// The entries whose path begins with `prefix`, within `range`.
+    /// The entries in `range` whose path begins with `prefix`.
     pub fn below(&self, prefix: &[u8], range: std::ops::Range<usize>) -> std::ops::Range<usize> {
         let first = |after: &dyn Fn(&[u8]) -> bool| {
             let (mut low, mut high) = (range.start, range.end);
@@ -215,15 +218,14 @@ impl Index {
         start..end
     }
 
-    /// The id of the shared index that a split one builds upon.
+    /// The id of the shared index that a split index refers to.
     fn shared(&self) -> Option<String> {
         let at = memchr::memmem::rfind(&self.raw, b"link\0\0")?;
         let id = self.format.read(self.raw.get(at + 8..)?)?;
         (id != [0; 32]).then(|| self.format.hex(&id))
     }
 
-    /// The names of both, without what is known of their files. Entries of a split index that stand for one of the shared index
-    /// have no name.
+    /// The names of both, without metadata. Entries of a split index that replace one of the shared index have no name.
     fn joined(&self, base: &Self) -> Self {
         let mut all: Vec<&[u8]> = (0..self.len()).map(|i| self.name(i)).collect();
         all.extend((0..base.len()).map(|i| base.name(i)));
@@ -233,7 +235,7 @@ impl Index {
         let mut names = Vec::new();
         let mut at = Vec::new();
         for name in all {
-            // An entry at the end of the file says nothing about it.
+            // An offset past the end means: no metadata.
             at.push((u32::MAX, names.len() as u32, name.len() as u16));
             names.extend_from_slice(name);
         }
@@ -248,7 +250,7 @@ impl Index {
     }
 }
 
-/// A file of a new index.
+/// An entry of a new index.
 pub(super) struct Written {
     pub path: Vec<u8>,
     pub mode: u32,
@@ -256,7 +258,7 @@ pub(super) struct Written {
     pub stat: rustix::fs::Stat,
 }
 
-/// The bytes of an index (version 2) of these files, which come in the order of their paths.
+/// The bytes of an index (version 2) with these files, which are sorted by path.
 pub(super) fn bytes_of(format: Format, files: &[Written]) -> Result<Vec<u8>, String> {
     let mut bytes = b"DIRC\0\0\0\x02".to_vec();
     let count = u32::try_from(files.len()).map_err(|_| "too many files for an index".to_owned())?;
@@ -300,7 +302,7 @@ mod tests {
 
     const FORMATS: [Format; 2] = [Format::Sha1, Format::Sha256];
 
-    /// A real index of some files, as this program writes it.
+    /// A valid index with some files.
     fn real(format: Format, names: &[String]) -> Vec<u8> {
         let top = tempfile::tempdir().unwrap();
         std::fs::write(top.path().join("f"), "x").unwrap();
@@ -318,7 +320,7 @@ mod tests {
         bytes_of(format, &files).unwrap()
     }
 
-    /// Reads all that an index has; bounded, without a panic.
+    /// Reads everything in an index; must not panic.
     fn look_at(index: &Index) {
         for i in 0..index.len() + 1 {
             let (name, seen) = (index.name(i), index.seen(i));

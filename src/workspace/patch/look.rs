@@ -1,4 +1,4 @@
-//! One name that is no directory: whether it is as it was, and its content where it is not.
+//! Examines one name that is no directory: detects whether it changed, and reads its content if it did.
 
 use super::cache::{Entry, Stat, What};
 use super::index::{Index, Seen};
@@ -13,26 +13,26 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 
-/// What was found: what it is, what to know it by the next time, its id.
+/// The result: the type, the metadata to detect the next change by, the object id.
 type Made = (What, Stat, Id);
 
-/// A name and all that is known of it.
+/// A name with everything known about it.
 pub(super) struct Look<'a, 'b> {
     pub scan: &'a Scan<'b>,
     pub at: BorrowedFd<'a>,
     pub name: &'a CString,
     pub stat: &'a rustix::fs::Stat,
-    /// As it was in the last snapshot.
+    /// Its entry in the last snapshot.
     pub old: Option<&'a Entry>,
-    /// As it was in the first one.
+    /// Its entry in the first snapshot.
     pub first: Option<&'a Entry>,
-    /// The index, where it has an entry for the name, and which.
+    /// The index, if it has an entry for the name; `seen` is that entry.
     pub index: Option<&'a Index>,
     pub seen: usize,
 }
 
 impl Look<'_, '_> {
-    /// `None`: it turned into something else.
+    /// `None`: it has changed its type meanwhile.
     pub fn at(&self, kind: FileType, refused: bool) -> Result<Option<Made>, String> {
         match kind {
             _ if refused => self.metadata("a name that git refuses"),
@@ -48,12 +48,12 @@ impl Look<'_, '_> {
         }
     }
 
-    /// By what it is and when it changed, not by its content.
+    /// Identifies it by type and time of change instead of its content.
     fn metadata(&self, why: &str) -> Result<Option<Made>, String> {
         let stat = Stat::of(self.stat);
         let mut text = format!("{why}\ninode {} mode {:o}\n", stat.inode, self.stat.st_mode);
         if FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile {
-            // Its time changes with whatever is done to it, and no program can set it back.
+            // The ctime changes with every modification, and no program can set it back.
             text.push_str(&format!(
                 "bytes {} changed {} modified {}\n",
                 stat.size, stat.changed, stat.modified
@@ -63,7 +63,8 @@ impl Look<'_, '_> {
         Ok(Some((What::Metadata, stat, id)))
     }
 
-    /// What to know a file by: nothing when it is so young that it may change again without another time.
+    /// The metadata to detect a change by; none if the file is so new that it may change again within the same clock
+    /// tick.
     fn known_by(&self, stat: Stat) -> Stat {
         match self.scan.now.saturating_sub(stat.changed.max(stat.modified)) > TICK {
             true => stat,
@@ -127,7 +128,7 @@ impl Look<'_, '_> {
             false => None,
         };
         if size <= MOST_FILE {
-            // Room for a byte more shows a file that grows.
+            // One more byte of capacity, to notice that a file grows.
             let mut content = Vec::with_capacity(size as usize + 1);
             file.take(MOST_FILE + 1).read_to_end(&mut content).map_err(trouble)?;
             return match content.len() as u64 > MOST_FILE {
@@ -135,7 +136,7 @@ impl Look<'_, '_> {
                 false => self.scan.object(Kind::Blob, &content, elsewhere).map(Content::Known),
             };
         }
-        // Only a content that is kept somewhere already has an id to compare with.
+        // A digest is useful only if content that is stored already may have the same one.
         let before = [self.old, self.first].into_iter().flatten();
         let before = before
             .filter(|entry| entry.what != What::Metadata)
@@ -189,11 +190,11 @@ impl Look<'_, '_> {
 enum Content {
     Known(Id),
     Large,
-    /// It grew or shrank while it was read.
+    /// The size changed while the file was read.
     Changing,
 }
 
-/// Whether a file is as git saw it. Where git noted no fractions of seconds, it is read.
+/// Whether a file is as git saw it. If git recorded no fractions of a second, the file is read.
 fn unchanged(seen: &Seen, what: What, now: &Stat) -> bool {
     let short = |number: u64| number & u64::from(u32::MAX);
     seen.settled

@@ -1,4 +1,4 @@
-//! The names of a directory: those that lie in it and those that are known from before.
+//! Lists the names of a directory: those that exist, and those known from earlier snapshots or the index.
 
 use super::scan::{MOST_ENTRIES, Place, Scan, said};
 use crate::workspace::fs::TEMP_PREFIX;
@@ -10,25 +10,25 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// A name of a directory, and what it stood for when it was listed.
+/// A name in a directory, and its type when it was listed.
 pub(super) struct Name {
     pub name: CString,
     pub kind: FileType,
 }
 
-/// Opens a directory by its name, no link followed.
+/// Opens a directory by its name, without following a link.
 pub(super) fn open_dir(at: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())
 }
 
-/// Opens what is to be a file, without waiting for the other end of a pipe.
+/// Opens a file without blocking if it is a FIFO by now.
 pub(super) fn open_file(at: BorrowedFd<'_>, name: &CString) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty()).map(File::from)
 }
 
-/// Names that git refuses in any tree, so that no patch with them could be applied.
+/// Names that git refuses in every tree; a patch with one could not be applied.
 pub(super) fn refused(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'\\').any(|part| {
         let part = part.to_ascii_lowercase();
@@ -41,7 +41,7 @@ pub(super) fn refused(name: &[u8]) -> bool {
 }
 
 impl Scan<'_> {
-    /// The entries of the index for a name; `at` moves on to them.
+    /// The entries of the index for a name; advances `at` to them.
     pub(super) fn advance(&self, place: &Place<'_>, at: &mut usize, name: &[u8], dir: bool) -> Range<usize> {
         let Some(index) = self.index else { return 0..0 };
         let tail = |i: usize| index.name(i).get(place.path.len()..).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Scan<'_> {
         start..*at
     }
 
-    /// The names that are known of a directory, whatever lies in it.
+    /// The names of a directory that are known, whether or not they exist.
     pub(super) fn known(&self, place: &Place<'_>) -> Vec<Name> {
         let mut all = std::collections::BTreeSet::new();
         for dir in place.before.dirs() {
@@ -94,7 +94,7 @@ impl Scan<'_> {
         all.into_iter().filter_map(look).collect()
     }
 
-    /// All names of a directory that may count.
+    /// All names of a directory that can be part of a snapshot.
     pub(super) fn list(&self, place: &Place<'_>) -> Result<Vec<Name>, String> {
         let mut names = Vec::new();
         let mut buffer = [MaybeUninit::<u8>::uninit(); 16 << 10];

@@ -1,19 +1,19 @@
-//! Objects in git's form: ids, their digests, and trees. Reads and writes no file.
+//! Git objects: ids, digests, and trees. No I/O.
 
 use sha1_checked::Digest as _;
 use std::fmt::Write as _;
 
-/// How a repository names its objects.
+/// The object format of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Sha1,
     Sha256,
 }
 
-/// The name of an object; with `Sha1` the last 12 bytes are zero.
+/// An object id; with `Sha1` the last 12 bytes are zero.
 pub(super) type Id = [u8; 32];
 
-/// What an object is.
+/// The type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Commit = 1,
@@ -31,22 +31,22 @@ impl Kind {
     }
 }
 
-/// Modes of entries, as they stand in trees.
+/// Modes of tree entries.
 pub(super) const FILE: u32 = 0o100_644;
 pub(super) const EXECUTABLE: u32 = 0o100_755;
 pub(super) const LINK: u32 = 0o120_000;
 pub(super) const DIRECTORY: u32 = 0o040_000;
-/// In git a submodule. In our trees, where repositories are directories, what is known by its metadata only: the id is that of a
-/// text that tells them.
+/// In git, a submodule. In the trees of this store, where submodules are directories, an entry that is identified by
+/// its metadata only: its id is that of a text that describes them.
 pub(super) const METADATA: u32 = 0o160_000;
 
 enum State {
-    /// With detection of collisions, as in git: two contents with one id would hide a change.
+    /// With collision detection, as in git: two contents with the same id would hide a change.
     Sha1(Box<sha1_checked::Sha1>),
     Sha256(Box<sha2::Sha256>),
 }
 
-/// A digest in the making.
+/// A digest in progress.
 pub(super) struct Digest(State);
 
 impl Digest {
@@ -57,7 +57,7 @@ impl Digest {
         })
     }
 
-    /// For an object of this kind with `size` bytes, which must follow.
+    /// Starts the digest of an object of this kind with `size` bytes.
     pub fn of(format: Format, kind: Kind, size: u64) -> Self {
         let mut digest = Self::new(format);
         digest.add(format!("{} {size}\0", kind.word()).as_bytes());
@@ -88,7 +88,7 @@ impl Digest {
 }
 
 impl Format {
-    /// Bytes of an id.
+    /// Length of an id in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Format::Sha1 => 20,
@@ -146,7 +146,7 @@ impl TreeEntry {
     }
 }
 
-/// How git orders the entries of a tree: directories as if a slash followed their names.
+/// Git's order of tree entries: directories sort as if a slash followed their names.
 pub(super) fn order(a: (&[u8], bool), b: (&[u8], bool)) -> std::cmp::Ordering {
     let (name, dir) = a;
     let (other, other_dir) = b;
@@ -158,7 +158,7 @@ pub(super) fn order(a: (&[u8], bool), b: (&[u8], bool)) -> std::cmp::Ordering {
         .then_with(|| name.len().cmp(&other.len()))
 }
 
-/// Adds an entry to the bytes of a tree; they come in git's order.
+/// Appends an entry to the bytes of a tree; entries must come in git's order.
 pub(super) fn push_entry(tree: &mut Vec<u8>, format: Format, name: &[u8], mode: u32, id: &Id) {
     tree.extend_from_slice(format!("{mode:o} ").as_bytes());
     tree.extend_from_slice(name);
@@ -166,7 +166,7 @@ pub(super) fn push_entry(tree: &mut Vec<u8>, format: Format, name: &[u8], mode: 
     tree.extend_from_slice(id.get(..format.bytes()).unwrap_or_default());
 }
 
-/// The entries of a tree, in its order.
+/// Parses the entries of a tree.
 pub(super) fn entries(format: Format, mut bytes: &[u8]) -> Result<Vec<TreeEntry>, String> {
     let broken = || "a tree that is not one".to_owned();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Writing packs in git's form. Knows no tree.
+//! Writes packs in git's format (gitformat-pack(5)).
 
 use super::object::{Digest, Format, Id, Kind};
 use super::store::{INDEX_SIGNATURE, Pack, Store, trouble};
@@ -11,15 +11,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of new contents of one snapshot, compressed.
+/// Upper limit in bytes for the compressed new contents of one snapshot.
 const MOST_STORED: u64 = 16 << 30;
 
-/// Tells packs in the making apart.
+/// Numbers the unfinished packs.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 const SIGNATURE: &[u8] = b"PACK\0\0\0\x02";
 
-/// A pack that is being written. Without an object it leaves no file.
+/// A pack in progress. Without objects it leaves no file.
 pub(super) struct Packer {
     dir: PathBuf,
     format: Format,
@@ -29,7 +29,7 @@ pub(super) struct Packer {
     made: HashMap<Id, (u64, u32)>,
 }
 
-/// An object as it stands in a pack.
+/// An object in the format of a pack.
 pub(super) struct Packed(Vec<u8>);
 
 /// Compresses an object.
@@ -43,7 +43,7 @@ pub(super) fn packed(kind: Kind, content: &[u8]) -> Result<Packed, String> {
     Ok(Packed(bytes))
 }
 
-/// Trees are mostly ids, which do not shrink.
+/// Trees consist mostly of ids, which do not compress.
 fn level(kind: Kind) -> Compression {
     match kind {
         Kind::Blob => Compression::fast(),
@@ -64,7 +64,7 @@ fn header(kind: Kind, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// Counts and sums what passes.
+/// Counts and hashes the bytes that are written.
 struct Counted<'a> {
     to: &'a mut BufWriter<File>,
     sum: Crc,
@@ -85,7 +85,7 @@ impl Write for Counted<'_> {
 }
 
 impl Packer {
-    /// One for the directory `dir`; nothing is written before the first object.
+    /// Starts a pack in the directory `dir`; nothing is written before the first object.
     pub fn new(dir: PathBuf, format: Format) -> Self {
         Self {
             dir,
@@ -112,7 +112,7 @@ impl Packer {
                 .truncate(true)
                 .open(&path);
             let mut file = BufWriter::with_capacity(1 << 16, file.map_err(trouble(&path))?);
-            // The number of objects is filled in at the end.
+            // The number of objects is written at the end.
             file.write_all(SIGNATURE)
                 .and_then(|()| file.write_all(&[0; 4]))
                 .map_err(trouble(&path))?;
@@ -125,7 +125,7 @@ impl Packer {
         }
     }
 
-    /// Adds an object that [`packed`] made.
+    /// Adds an object from [`packed`].
     pub fn append(&mut self, id: &Id, object: &Packed) -> Result<(), String> {
         if self.contains(id) {
             return Ok(());
@@ -157,7 +157,7 @@ impl Packer {
         self.note(id, bytes, sum)
     }
 
-    /// Adds a tree or a text; gives its id. Nothing is written when `known` has it.
+    /// Adds a tree or text; returns its id. Writes nothing if `known` has it already.
     pub fn put(&mut self, known: &Store, kind: Kind, content: &[u8]) -> Result<Id, String> {
         let id = self.format.id_of(kind, content)?;
         if !known.contains(&id) {
@@ -179,14 +179,14 @@ impl Packer {
         }
     }
 
-    /// Completes the pack; `None` when there is nothing in it.
+    /// Completes the pack; `None` if it is empty.
     pub fn finish(mut self) -> Result<Option<Pack>, String> {
         let Some((path, file)) = self.open.take() else {
             return Ok(None);
         };
         let done = self.seal(&path, file);
         if done.is_err() {
-            // Without its index nobody takes it for a pack.
+            // Without its index, a file is not taken for a pack.
             let _ = std::fs::remove_file(&path);
         }
         done.map(Some)
@@ -218,7 +218,7 @@ impl Packer {
         let temporary = path.with_extension("idx");
         std::fs::write(&temporary, index).map_err(&trouble)?;
         std::fs::rename(path, &pack).map_err(&trouble)?;
-        // Last, because its presence says that the pack is whole.
+        // Renamed last, because the presence of the index marks the pack as complete.
         std::fs::rename(temporary, pack.with_extension("idx")).map_err(&trouble)?;
         Ok(Pack {
             file,
@@ -259,7 +259,7 @@ impl Packer {
 impl Drop for Packer {
     fn drop(&mut self) {
         if let Some((path, _)) = self.open.take() {
-            // An unfinished pack is nobody's.
+            // Nothing refers to an unfinished pack.
             let _ = std::fs::remove_file(path);
         }
     }

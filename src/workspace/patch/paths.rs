@@ -1,5 +1,5 @@
-//! Trees path by path: which paths differ, whether one is a commit's, one without what others than the run changed, what rules
-//! ignore. Decides nothing about whose a change is.
+//! Queries about snapshots: which paths differ, whether one equals a commit, one without some paths' changes, and which
+//! paths are ignored.
 
 use super::ignored::{Rules, read_patterns};
 use super::names::open_dir;
@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 impl Shadow {
-    /// Whether `snapshot` is the tree of this commit. What lies in repositories inside the tree is not compared, nor are pipes,
-    /// sockets and devices.
+    /// Whether `snapshot` equals the tree of this commit. Nested repositories, FIFOs, sockets and devices are not
+    /// compared.
     pub async fn is_commit(&self, snapshot: &Snapshot, commit: &str) -> bool {
         let (snapshot, commit) = (snapshot.clone(), commit.to_owned());
         let same = self.beside(move |shadow, state| {
@@ -50,10 +50,10 @@ impl Shadow {
         same.await.unwrap_or(false)
     }
 
-    /// The paths that differ, from the top of the repository; a name that is not UTF-8 has `U+FFFD` in place of such bytes.
+    /// The paths that differ, relative to the top of the repository; bytes that are not UTF-8 appear as `U+FFFD`.
     ///
     /// # Errors
-    /// One sentence: an object is missing or was altered.
+    /// A sentence: an object is missing or was altered.
     pub async fn changed_paths(&self, from: &Snapshot, to: &Snapshot) -> Result<BTreeSet<String>, String> {
         if from == to {
             return Ok(BTreeSet::new());
@@ -66,10 +66,10 @@ impl Shadow {
         .await
     }
 
-    /// Those of `paths`, relative to the workspace, that git's rules leave out of every snapshot.
+    /// Those of `paths` (relative to the workspace) that git's ignore rules exclude from snapshots.
     ///
     /// # Errors
-    /// One sentence: a file of rules cannot be read.
+    /// A sentence: an ignore file cannot be read.
     pub async fn ignored(&self, paths: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
         let paths: BTreeSet<String> = paths
             .iter()
@@ -115,10 +115,10 @@ impl Shadow {
         }
     }
 
-    /// The tree `now` with `paths` (from the top of the repository) as they are in `base`.
+    /// The tree `now` with `paths` (relative to the top of the repository) as in `base`.
     ///
     /// # Errors
-    /// One sentence: an object is missing or was altered, or the store cannot be written.
+    /// A sentence: an object is missing or was altered, or the store cannot be written.
     pub async fn without(&self, now: &Snapshot, base: &Snapshot, paths: &BTreeSet<String>) -> Result<Snapshot, String> {
         let (now, base, paths) = (self.id(now)?, self.id(base)?, paths.clone());
         self.beside(move |shadow, state| {
@@ -140,11 +140,11 @@ impl Shadow {
         .await
     }
 
-    /// The content of a file (or the target of a link) in a snapshot; `path` is relative to the workspace. `None` when there is
-    /// none, or when it is known by its metadata only.
+    /// The content of a file (or the target of a link) in a snapshot; `path` is relative to the workspace. `None` if it
+    /// does not exist, or if only its metadata is known.
     ///
     /// # Errors
-    /// One sentence: an object is missing or was altered.
+    /// A sentence: an object is missing or was altered.
     pub async fn content(&self, snapshot: &Snapshot, path: &str) -> Result<Option<Vec<u8>>, String> {
         let (tree, path) = (self.id(snapshot)?, format!("{}{path}", self.prefix));
         self.beside(move |shadow, state| {

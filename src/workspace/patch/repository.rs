@@ -1,4 +1,4 @@
-//! The repository that a directory lies in, read from git's files without running anything where that is possible.
+//! Finds the repository of a directory and reads git's files directly; runs git only where that is not enough.
 
 use super::object::Format;
 use crate::process::held::{self, May};
@@ -6,20 +6,20 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a file of git that is read whole.
+/// Upper limit in bytes for a git file that is read whole.
 const MOST_TEXT: u64 = 64 << 20;
 
-/// Where a repository keeps its things.
+/// The directories of a repository.
 #[derive(Clone, Debug)]
 pub struct Repository {
     pub top: PathBuf,
-    /// The directory of this worktree: `index`, `HEAD`.
+    /// Git directory of this worktree: `index`, `HEAD`.
     pub git_dir: PathBuf,
-    /// The directory that all worktrees share: `objects`, `info`.
+    /// Git directory that all worktrees share: `objects`, `info`.
     pub common_dir: PathBuf,
 }
 
-/// The repository that a directory lies in, found without running anything.
+/// The repository of a directory, found without running git.
 pub fn repository(workspace: &Path) -> Option<Repository> {
     for top in workspace.ancestors() {
         let dot_git = top.join(".git");
@@ -44,7 +44,7 @@ pub fn repository(workspace: &Path) -> Option<Repository> {
     None
 }
 
-/// The repository in or at a directory: that of [`repository`], or a bare one that the directory itself is.
+/// The repository of a directory as in [`repository`], or the directory itself if it is a bare repository.
 pub fn repository_at(dir: &Path) -> Option<Repository> {
     let bare = dir.join("objects").is_dir() && dir.join("refs").is_dir() && dir.join("HEAD").is_file();
     if !bare {
@@ -57,7 +57,7 @@ pub fn repository_at(dir: &Path) -> Option<Repository> {
     })
 }
 
-/// The text of a regular file; nothing waits for a pipe in its place.
+/// The text of a regular file; does not block on a FIFO.
 pub(in crate::workspace) fn text(path: &Path) -> Option<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = std::fs::File::options()
@@ -73,7 +73,7 @@ pub(in crate::workspace) fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The commit that `HEAD` names; `None` before the first one.
+/// The commit of `HEAD`; `None` before the first commit.
 pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
     if let Some(id) = branch_head(repository) {
         return Ok(Some(id));
@@ -92,8 +92,8 @@ pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
     Ok((printed.ok && !id.is_empty()).then_some(id))
 }
 
-/// The commit of a branch or a detached `HEAD` as it stands in the files of git: a process less at every start. `None`
-/// leaves the question to git itself (no commit yet, another way of keeping references).
+/// The commit of a branch or a detached `HEAD`, read from git's files to save a process at every start. `None` if git
+/// itself must be asked (no commit yet, or another reference format).
 fn branch_head(repository: &Repository) -> Option<String> {
     let id = |text: &str| {
         let text = text.trim();
@@ -131,19 +131,19 @@ impl Repository {
         }
     }
 
-    /// The commits at which a shallow clone's history is cut off: the text of git's own file, `None` for a whole history.
+    /// The boundary commits of a shallow clone, as in git's `shallow` file; `None` for a complete history.
     pub fn shallow(&self) -> Option<String> {
         text(&self.common_dir.join("shallow")).filter(|text| !text.trim().is_empty())
     }
 
-    /// The object database.
+    /// The object database's directory.
     pub fn objects(&self) -> PathBuf {
         let objects = self.common_dir.join("objects");
         std::fs::canonicalize(&objects).unwrap_or(objects)
     }
 
-    /// Whether attributes or settings, the repository's or the user's, let a stored file differ from the one in the tree.
-    /// `names`: whether the index has a file of attributes.
+    /// Whether attributes or settings, of the repository or the user, can make a stored file differ from the one in the
+    /// tree. `names`: whether the index has a `.gitattributes` file.
     pub(super) fn bytes_may_differ(&self, names: bool) -> bool {
         let own = self.config();
         let converts = ["autocrlf", "[filter", "eol", "attributesfile", "sparse", "[include"];

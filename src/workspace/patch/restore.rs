@@ -1,5 +1,5 @@
-//! Putting paths of the tree back to what they were in a snapshot, and a patch onto it. Through handles only; what was done is
-//! looked at afterwards.
+//! Restores paths of the tree to a snapshot, and applies a patch to the tree. Writes through handles only, and verifies
+//! the result.
 
 use super::hands::Hands;
 use super::object::{Format, Id, Kind, METADATA};
@@ -9,22 +9,23 @@ use crate::process::held::{self, May, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What became of paths that were to be put back; all are relative to the workspace.
+/// The result of a restore; all paths are relative to the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// They had changed and are as they were.
+    /// Paths that had changed and are restored.
     pub done: BTreeSet<String>,
-    /// They differ still, and why.
+    /// Paths that still differ, and why.
     pub failed: BTreeMap<String, String>,
 }
 
 impl Shadow {
-    /// Puts `paths` (relative to the workspace, as [`super::Delta::files`] names them) back to their state in `from`: content,
-    /// mode, target of a link; what was not there is removed, with directories that become empty. Other paths are left alone. A
-    /// link on the way is never followed. For a name that is not UTF-8 all names that are shown alike are put back.
+    /// Restores `paths` (relative to the workspace, as in [`super::Delta::files`]) to their state in `from`: content,
+    /// mode, link target. What did not exist then is removed, together with directories that become empty. Other paths
+    /// are not touched, and links are never followed. For a name that is not UTF-8, all names that are displayed alike
+    /// are restored.
     ///
     /// # Errors
-    /// One sentence: the tree cannot be read. What could not be put back is no error but in [`Restored::failed`].
+    /// A sentence: the tree cannot be read. Paths that could not be restored are in [`Restored::failed`].
     pub async fn restore(&self, from: &Snapshot, paths: &BTreeSet<String>) -> Result<Restored, String> {
         let (from, paths) = (self.id(from)?, paths.clone());
         self.beside(move |shadow, state| {
@@ -33,7 +34,7 @@ impl Shadow {
             let mut changes = objects.differences(&shadow.id(&now)?, &from)?;
             changes.retain(|change| paths.contains(&shadow.local(change.lossy())));
             let mut why = bring(&shadow.top, &mut objects, &from, &changes)?;
-            // What counts is how the tree is now.
+            // The current tree decides what differs.
             let now = shadow.now(state)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
             let left: BTreeSet<Vec<u8>> = left.into_iter().map(|change| change.path).collect();
@@ -54,10 +55,10 @@ impl Shadow {
         .await
     }
 
-    /// Applies a delta's patch to the tree as it is now.
+    /// Applies a delta's patch to the current tree.
     ///
     /// # Errors
-    /// One sentence: the patch does not fit, or a file cannot be written.
+    /// A sentence: the patch does not apply, or a file cannot be written.
     pub async fn apply(&self, patch: &[u8]) -> Result<(), String> {
         if patch.is_empty() {
             return Ok(());
@@ -109,7 +110,8 @@ fn quoted(path: &Path) -> String {
     format!("\"{path}\"\n")
 }
 
-/// Brings paths below `top` from the old side of each change to the new one; `tree` has them all. Gives what failed.
+/// Changes paths below `top` from the old side of each change to the new one; `tree` contains them all. Returns the
+/// failures.
 fn bring(
     top: &Path,
     objects: &mut Objects<'_>,
@@ -118,7 +120,8 @@ fn bring(
 ) -> Result<BTreeMap<Vec<u8>, String>, String> {
     let hands = Hands::open(top)?;
     let mut failed = BTreeMap::new();
-    // What lies deeper goes first, and all that goes before what comes: a name may have been a directory.
+    // Deeper paths are removed first, and all removals precede additions, because a file's name may have been a
+    // directory.
     for change in changes.iter().rev().filter(|change| change.new.is_none()) {
         if let Err(why) = hands.remove(&change.path) {
             failed.insert(change.path.clone(), why);

@@ -1,4 +1,5 @@
-//! The walk that makes a snapshot: directory handles only, no link followed, no program started. Writes nothing to the tree.
+//! Walks the tree for a snapshot: through directory handles only, following no link and starting no program. Does not
+//! write to the tree.
 
 use super::cache::{Dir, Found, Stat, What};
 use super::ignored::{Rules, read_patterns};
@@ -16,32 +17,32 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Files and directories of a tree.
+/// Upper limit for the files and directories of a tree.
 pub(super) const MOST_ENTRIES: usize = 2_000_000;
-/// Directories within directories; each level holds a handle.
+/// Upper limit for nested directories; each level holds an open handle.
 pub(super) const MOST_DEPTH: usize = 256;
-/// Bytes of a file whose content git does not have and that is kept all the same; a larger one is known by its metadata.
+/// Upper limit in bytes for storing a file that git does not have; a larger one is identified by its metadata.
 pub const MOST_FILE: u64 = 32 << 20;
-/// A file larger than this is read by one thread at a time.
+/// Files larger than this many bytes are read by one thread at a time.
 pub(super) const LARGE: u64 = 1 << 20;
-/// How often a name is looked at again that turns into something else meanwhile.
+/// Upper limit for retries of a name whose type changes meanwhile.
 const TRIES: usize = 16;
-/// Nanoseconds in which a file may be changed twice without another time: a file younger than that is read again.
+/// Nanoseconds within which two changes of a file may get the same time; a file newer than that is read again.
 pub(super) const TICK: i64 = 2_000_000_000;
-/// The longest that one walk may take.
+/// Time limit of one walk.
 const MOST_TIME: std::time::Duration = std::time::Duration::from_secs(300);
-/// Bytes of the stack of a thread that walks [`MOST_DEPTH`] levels.
+/// Stack size in bytes of a thread that walks [`MOST_DEPTH`] levels.
 pub(super) const STACK: usize = 32 << 20;
 
-/// What a walk needs to know.
+/// The inputs of a walk.
 pub(super) struct Scan<'a> {
     pub format: Format,
     pub store: &'a Store,
     pub packer: Mutex<Packer>,
     pub index: Option<&'a Index>,
-    /// Paths that are no part of any snapshot, from the top of the repository.
+    /// Paths that are never part of a snapshot, relative to the top of the repository.
     pub hidden: &'a [Vec<u8>],
-    /// Directories of our own that count as ignored.
+    /// This program's own directories, which count as ignored.
     pub own: &'a [Vec<u8>],
     pub started: Instant,
     /// Nanoseconds since 1970.
@@ -49,16 +50,16 @@ pub(super) struct Scan<'a> {
     pub seen: AtomicUsize,
     /// Whether a second thread may be started.
     pub free: AtomicBool,
-    /// Held while a large file is in memory.
+    /// Held while a large file is in memory, so that at most one is.
     pub large: Mutex<()>,
 }
 
-/// What is known of a directory from before.
+/// What is known about a directory from earlier.
 #[derive(Clone, Default)]
 pub(super) struct Before<'a> {
-    /// The last snapshot's.
+    /// Its state in the last snapshot.
     pub last: Option<&'a Arc<Dir>>,
-    /// The first snapshot's: what git knew then stays known, ignored or not.
+    /// Its state in the first snapshot: what git tracked then stays part of snapshots, ignored or not.
     pub base: Option<&'a Arc<Dir>>,
     /// Its entries in the index.
     pub index: Range<usize>,
@@ -80,21 +81,21 @@ impl<'a> Before<'a> {
     }
 }
 
-/// A directory to be walked.
+/// A directory to walk.
 pub(super) struct Place<'a> {
     pub handle: OwnedFd,
-    /// From the top of the repository, with a slash at its end; empty for the top.
+    /// Relative to the top of the repository, with a trailing slash; empty for the top itself.
     pub path: Vec<u8>,
     pub before: Before<'a>,
-    /// Whether a rule ignores it: then only what is known counts.
+    /// Whether an ignore rule matches it; then only known names count.
     pub ignored: bool,
     pub depth: usize,
 }
 
-/// A directory that was listed: its entries in the index, and whether a rule ignores it.
+/// A listed directory: its entries in the index, and whether it is ignored.
 type Listed<'a> = (&'a Name, Range<usize>, bool);
 
-/// A trouble with a path.
+/// An error message about a path.
 pub(super) fn said(path: &[u8], why: impl std::fmt::Display) -> String {
     format!("{}: {why}", String::from_utf8_lossy(path))
 }
@@ -104,7 +105,7 @@ impl Scan<'_> {
         self.packer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Walks a directory and all below it. `None` when nothing in it counts.
+    /// Walks a directory and everything below it. `None` if nothing in it is part of a snapshot.
     pub fn dir(&self, place: Place<'_>, rules: &Rules<'_>) -> Result<Option<Arc<Dir>>, String> {
         if place.depth > MOST_DEPTH {
             return Err(said(
@@ -163,7 +164,7 @@ impl Scan<'_> {
         self.finish(place.before.last, found)
     }
 
-    /// Directories, by two threads where the other has nothing to do.
+    /// Walks subdirectories, on two threads if the other one is idle.
     fn descend(&self, place: &Place<'_>, rules: &Rules<'_>, below: &[Listed<'_>]) -> Result<Vec<Found>, String> {
         let next = AtomicUsize::new(0);
         let work = || {
@@ -193,7 +194,7 @@ impl Scan<'_> {
         })
     }
 
-    /// One name, whatever it is by now.
+    /// Examines one name, whatever its type is by now.
     fn look(
         &self,
         place: &Place<'_>,
@@ -306,7 +307,7 @@ impl Scan<'_> {
         Ok(Some(Arc::new(dir)))
     }
 
-    /// Keeps an object, unless it is there already or is `elsewhere`, in the repository.
+    /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
     pub fn object(&self, kind: Kind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
         let id = self.format.id_of(kind, content)?;
         if elsewhere == Some(id) || self.store.contains(&id) || self.packer().contains(&id) {

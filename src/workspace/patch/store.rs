@@ -1,5 +1,5 @@
-//! Our own objects: packs in git's form, without deltas, one for each snapshot that has something new. What is read is held
-//! against its id, so that a file that somebody altered is an error and never a content.
+//! The object store: packs in git's format, without deltas, one for each snapshot with new objects. Objects are
+//! verified against their ids when read, so that an altered file is an error and never wrong content.
 
 use super::object::{Format, Id, Kind};
 use super::packer::Packer;
@@ -9,12 +9,12 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of one object that is held in memory.
+/// Upper limit in bytes for one object in memory.
 pub(super) const MOST_OBJECT: u64 = 512 << 20;
 
 pub(super) const INDEX_SIGNATURE: &[u8] = b"\xfftOc\0\0\0\x02";
 
-/// The packs of one directory `objects/pack`.
+/// The packs in one `objects/pack` directory.
 #[derive(Debug)]
 pub(super) struct Store {
     dir: PathBuf,
@@ -22,27 +22,27 @@ pub(super) struct Store {
     packs: Vec<Pack>,
 }
 
-/// A finished pack and where its objects are.
+/// A finished pack and the positions of its objects.
 #[derive(Debug)]
 pub(super) struct Pack {
     pub file: File,
-    /// Sorted, with the offset of each.
+    /// Object ids with their offsets, sorted by id.
     pub objects: Vec<(Id, u64)>,
 }
 
-/// Says which file a trouble is with.
+/// Adds the file's path to an I/O error.
 pub(super) fn trouble(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// Whether a file was being written when a process was killed: a pack gets its own name as the last thing.
+/// Whether a file was still being written when its process was killed: a pack gets its final name last.
 fn is_unfinished(file: &Path) -> bool {
     let name = file.file_name().map(|name| name.as_encoded_bytes());
     name.is_some_and(|name| name.starts_with(b"."))
 }
 
 impl Store {
-    /// The packs that lie in `git_dir`, a directory in git's form.
+    /// Opens the packs in the git directory `git_dir`.
     pub fn open(git_dir: &Path, format: Format) -> Result<Self, String> {
         let dir = git_dir.join("objects/pack");
         let mut store = Self {
@@ -67,7 +67,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The directory that `git_dir` was moved to; its open packs stay open.
+    /// Sets the directory that `git_dir` was moved to; open packs stay open.
     pub fn moved_to(&mut self, git_dir: &Path) {
         self.dir = git_dir.join("objects/pack");
     }
@@ -83,7 +83,7 @@ impl Store {
         })
     }
 
-    /// The content of an object; `None` when it is not here.
+    /// The content of an object; `None` if it is not in this store.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Option<Vec<u8>>, String> {
         let Some((file, at)) = self.find(id) else {
             return Ok(None);
@@ -97,12 +97,12 @@ impl Store {
         }
     }
 
-    /// A pack to write new objects into.
+    /// Starts a pack for new objects.
     pub fn packer(&self) -> Packer {
         Packer::new(self.dir.clone(), self.format)
     }
 
-    /// Takes the objects of a pack in.
+    /// Adds the objects of a finished pack.
     pub fn keep(&mut self, packer: Packer) -> Result<(), String> {
         self.packs.extend(packer.finish()?);
         Ok(())

@@ -1,5 +1,4 @@
-//! Trees by their ids: how two differ, and one with some paths as they are elsewhere. Starts nothing but the reading of objects
-//! that only the repository has.
+//! Compares and edits tree objects by id. Starts git only to read objects that only the repository has.
 
 use super::object::{DIRECTORY, Format, Id, Kind, TreeEntry, entries, order, push_entry};
 use super::scan::MOST_DEPTH;
@@ -9,11 +8,11 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Objects of our own store and of the repository. What is read is held against its id.
+/// Reads objects from the store and from the repository, and verifies them against their ids.
 pub(super) struct Objects<'a> {
     pub format: Format,
     pub store: &'a Store,
-    /// The object directory of the repository.
+    /// The object directory of the repository, if there is one.
     pub elsewhere: Option<PathBuf>,
     pub batch: Option<Batch>,
 }
@@ -21,7 +20,7 @@ pub(super) struct Objects<'a> {
 /// Mode and id of a file or link.
 pub(super) type Leaf = (u32, Id);
 
-/// What takes contents, with their ids.
+/// Receives contents with their ids.
 pub(super) type Take<'a> = &'a mut dyn FnMut(&Id, Vec<u8>) -> Result<(), String>;
 
 /// A path that differs between two trees: a file or link, never a directory.
@@ -105,7 +104,7 @@ impl<'a> Objects<'a> {
         })
     }
 
-    /// The tree of a commit.
+    /// The tree id of a commit.
     pub fn tree_of(&mut self, commit: &str) -> Result<Id, String> {
         let none = || format!("{commit} is no commit");
         let id = self.format.parse(commit).ok_or_else(none)?;
@@ -115,7 +114,7 @@ impl<'a> Objects<'a> {
         hex.and_then(|hex| self.format.parse(hex)).ok_or_else(none)
     }
 
-    /// The tree at a path (with slashes, `""` is the tree itself) below another one.
+    /// The id of the tree at a path (with slashes; `""` is the tree itself).
     pub fn below(&mut self, tree: &Id, path: &[u8]) -> Result<Option<Id>, String> {
         let mut here = *tree;
         for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -141,7 +140,7 @@ impl<'a> Objects<'a> {
             .map(|entry| (entry.mode, entry.id)))
     }
 
-    /// What differs from one tree to another, by path.
+    /// The differences from one tree to another, by path.
     pub fn differences(&mut self, from: &Id, to: &Id) -> Result<Vec<Change>, String> {
         let mut found = Vec::new();
         self.compare(Some(from), Some(to), &mut Vec::new(), &mut found, MOST_DEPTH + 1)?;
@@ -192,7 +191,8 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// The tree `from` with other files at some paths (`None`: nothing there); new trees go to `put`. `None` when it is empty.
+    /// The tree `from` with other files at some paths (`None`: no file); new trees are passed to `put`. `None` if the
+    /// result is empty.
     pub fn edited(
         &mut self,
         from: Option<&Id>,
@@ -247,7 +247,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// The content that git gives for an object of this kind.
+/// The content from git, if it is a valid object of this kind.
 fn checked(format: Format, header: &Header, kind: Kind, content: &mut dyn Read) -> Result<Vec<u8>, String> {
     if header.kind != kind.word() || header.id.len() != format.bytes() * 2 {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! What counts as a reference, and what it brings.
+//! Tests of what counts as a reference, and which files it attaches.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Places of names that try to leave, to loop or to be misread.
+//! Tests of paths that try to leave the root, to loop or to be misread.
 
 use super::*;
 use std::os::unix::fs::symlink;

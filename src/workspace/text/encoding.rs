@@ -1,8 +1,8 @@
-//! Finds out how the bytes of a file spell characters, and spells new ones the same way. Knows no lines.
+//! Detects the character encoding of a file, decodes it, and encodes new text in the same way.
 
 use encoding_rs::WINDOWS_1252;
 
-/// How a file spells its characters.
+/// The character encoding of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Utf8,
@@ -10,14 +10,14 @@ pub enum Encoding {
     Utf16Be,
     Utf32Le,
     Utf32Be,
-    /// Not UTF-8 and no multi-byte character in it: every byte is read as one character.
+    /// Not UTF-8, and without multi-byte sequences: each byte is decoded as one character.
     SingleByte,
-    /// UTF-8 with stray bytes. Each stray byte is shown as U+FFFD and kept as it is.
+    /// UTF-8 with invalid bytes. Each invalid byte is shown as U+FFFD and preserved.
     BrokenUtf8,
 }
 
 impl Encoding {
-    /// The name shown to people and models.
+    /// Name for people and models.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "UTF-8",
@@ -42,18 +42,18 @@ impl Encoding {
     }
 }
 
-/// Why bytes are not a text.
+/// Why bytes cannot be decoded as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
-    /// A NUL among the first 8,000 bytes, and neither UTF-16 nor UTF-32.
+    /// A NUL in the first 8,000 bytes, and neither UTF-16 nor UTF-32.
     #[error("the file is binary, not text")]
     Binary,
-    /// The byte order mark promises an encoding that the bytes do not keep.
+    /// The byte order mark contradicts the bytes.
     #[error("the file begins like {0} but is not valid {0}")]
     Malformed(&'static str),
 }
 
-/// A character that a file's encoding has no bytes for.
+/// A character that the file's encoding cannot represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{character}` (U+{code:04X}) cannot be written in this file's encoding, {encoding}", code = u32::from(*character))]
 pub struct Unrepresentable {
@@ -61,7 +61,7 @@ pub struct Unrepresentable {
     pub encoding: &'static str,
 }
 
-/// What was found: the encoding, the length of the byte order mark, the characters after it.
+/// The result: the encoding, the length of the byte order mark, the text after it.
 pub(super) struct Decoded {
     pub(super) encoding: Encoding,
     pub(super) mark: usize,
@@ -69,7 +69,7 @@ pub(super) struct Decoded {
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Undecodable> {
-    // UTF-32LE stands before UTF-16LE, whose mark is a prefix of its own.
+    // UTF-32LE must be tried before UTF-16LE, whose mark is a prefix of it.
     for encoding in [
         Encoding::Utf32Le,
         Encoding::Utf32Be,
@@ -137,7 +137,7 @@ fn narrow(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// UTF-16 or UTF-32 without a mark: valid throughout, no control characters, at least a third of it ASCII.
+/// UTF-16 or UTF-32 without a byte order mark: entirely valid, without control characters, at least a third ASCII.
 fn unmarked_wide(bytes: &[u8]) -> Option<Decoded> {
     if bytes.len() < 4 {
         return None;
@@ -190,7 +190,7 @@ fn wide32(body: &[u8], unit: fn([u8; 4]) -> u32) -> Option<String> {
     units.iter().copied().map(|bytes| char::from_u32(unit(bytes))).collect()
 }
 
-/// How many bytes `text`, which was decoded from the start of `raw`, takes there.
+/// Number of bytes in `raw` that `text`, decoded from its start, came from.
 pub(super) fn width(text: &str, raw: &[u8], encoding: Encoding) -> usize {
     match encoding {
         Encoding::Utf8 => text.len(),
@@ -203,7 +203,7 @@ pub(super) fn width(text: &str, raw: &[u8], encoding: Encoding) -> usize {
     }
 }
 
-/// A U+FFFD in broken UTF-8 is either really there (three bytes) or stands for one stray byte.
+/// A U+FFFD in invalid UTF-8 is either present itself (three bytes) or stands for one invalid byte.
 pub(super) fn broken_width(c: char, raw: &[u8]) -> usize {
     match c {
         char::REPLACEMENT_CHARACTER if !raw.starts_with("\u{fffd}".as_bytes()) => 1,
@@ -211,7 +211,8 @@ pub(super) fn broken_width(c: char, raw: &[u8]) -> usize {
     }
 }
 
-/// Appends `text` in `encoding`. U+FFFD in broken UTF-8 is refused: the byte that it stood for is not known here.
+/// Appends `text` in `encoding`. For invalid UTF-8, U+FFFD is refused, because the byte that it stood for is not known
+/// here.
 pub(super) fn encode(text: &str, encoding: Encoding, out: &mut Vec<u8>) -> Result<(), Unrepresentable> {
     match encoding {
         Encoding::Utf8 => out.extend_from_slice(text.as_bytes()),

@@ -1,4 +1,4 @@
-//! The text of a file: characters with plain line ends for matching, and the way back to the very bytes. No I/O.
+//! The text of a file with `\n` line ends for matching, and the conversion back to the exact bytes. No I/O.
 
 mod encoding;
 mod splice;
@@ -10,7 +10,7 @@ pub use splice::SpliceError;
 
 use std::ops::Range;
 
-/// How a line ends.
+/// The end of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
     Lf,
@@ -28,7 +28,7 @@ impl LineEnd {
         }
     }
 
-    /// The name shown to people and models.
+    /// Name for people and models.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lf => "LF",
@@ -38,7 +38,7 @@ impl LineEnd {
     }
 }
 
-/// Where a line begins, in the plain text and in the bytes, and how it ends. The last one has no end; it may be empty.
+/// Start of a line in the text and in the bytes, and its end. The last line has no end and may be empty.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     at: usize,
@@ -46,7 +46,7 @@ struct Line {
     end: Option<LineEnd>,
 }
 
-/// A decoded file. Every line end is `\n` in [`Text::as_str`]; the byte order mark is not part of it.
+/// A decoded file. Every line end is `\n` in [`Text::as_str`], and the byte order mark is not part of it.
 #[derive(Clone, Debug)]
 pub struct Text {
     raw: Vec<u8>,
@@ -56,10 +56,11 @@ pub struct Text {
     lines: Vec<Line>,
 }
 
-/// Reads the bytes of a file as text: UTF-8, UTF-16 and UTF-32 with or without byte order mark, else byte by byte.
+/// Decodes the bytes of a file: UTF-8, or UTF-16 and UTF-32 with or without a byte order mark, else each byte as one
+/// character.
 ///
 /// # Errors
-/// Binary files, and files whose byte order mark is not true.
+/// The file is binary, or its byte order mark contradicts the bytes.
 pub fn decode(bytes: &[u8]) -> Result<Text, Undecodable> {
     let decoded = encoding::decode(bytes)?;
     let mut text = Text {
@@ -118,7 +119,7 @@ impl Text {
         &self.raw
     }
 
-    /// How the file spells characters.
+    /// The encoding of the file.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
@@ -128,17 +129,17 @@ impl Text {
         self.mark > 0
     }
 
-    /// Lines without their ends. A text that ends with a line end has no empty line after it.
+    /// The lines without their ends. A final line end starts no further line.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.content.split_terminator('\n')
     }
 
-    /// The number, from 1, of the line that holds the byte `at` of [`Text::as_str`].
+    /// Number (from 1) of the line with the byte offset `at` in [`Text::as_str`].
     pub fn line_of(&self, at: usize) -> usize {
         self.lines.partition_point(|line| line.at <= at).max(1)
     }
 
-    /// The line end that most lines have; the first one's in a draw; LF where there is none.
+    /// The most frequent line end; the first line's in a tie; LF if there is none.
     pub fn usual_end(&self) -> LineEnd {
         let count = |end| self.lines.iter().filter(|line| line.end == Some(end)).count();
         let first = self.lines.first().and_then(|line| line.end).unwrap_or(LineEnd::Lf);
@@ -147,13 +148,13 @@ impl Text {
             .fold(first, |best, end| if count(end) > count(best) { end } else { best })
     }
 
-    /// Whether lines end in different ways.
+    /// Whether different line ends occur.
     pub fn mixed_ends(&self) -> bool {
         let mut ends = self.lines.iter().filter_map(|line| line.end);
         ends.next().is_some_and(|first| ends.any(|end| end != first))
     }
 
-    /// What is unusual about the file, in a few words; `None` for UTF-8 without mark and with LF.
+    /// A short description of what is unusual about the file; `None` for UTF-8 with LF and without a byte order mark.
     pub fn oddity(&self) -> Option<String> {
         let mut words = Vec::new();
         match (self.encoding, self.has_mark()) {
@@ -169,7 +170,8 @@ impl Text {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// The bytes that a range of [`Text::as_str`] came from. `None` when the range does not lie on characters of it.
+    /// The range of bytes that a range of [`Text::as_str`] came from. `None` if the range does not end on character
+    /// boundaries.
     pub fn raw_range(&self, range: Range<usize>) -> Option<Range<usize>> {
         self.content.get(range.clone())?;
         Some(self.raw_at(range.start)..self.raw_at(range.end))

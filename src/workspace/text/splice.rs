@@ -1,24 +1,25 @@
-//! Puts new characters into a decoded file and gives the bytes; every byte outside stays. Decides no edit.
+//! Replaces ranges of a decoded file and returns the new bytes; all other bytes are preserved.
 
 use super::encoding::{self, Encoding, Unrepresentable};
 use super::{LineEnd, Text, plain_line_ends};
 use similar::{Algorithm, DiffTag, capture_diff};
 use std::ops::Range;
 
-/// Above this many lines a replaced part is compared by its common head and tail only.
+/// Upper limit in lines for a line diff of a replaced part; a larger part is compared only by its common prefix and
+/// suffix.
 const DIFF_LINES: usize = 6_000;
 
-/// Why new text could not be put in.
+/// Why text could not be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpliceError {
     #[error(transparent)]
     Unrepresentable(#[from] Unrepresentable),
-    /// Ranges overlap, are out of order, or cut a character.
+    /// Ranges overlap, are out of order, or split a character.
     #[error("the parts to replace overlap or do not lie in the text")]
     BadRange,
 }
 
-/// Which end a line gets that replaces none.
+/// Which line end an added line gets.
 #[derive(Clone, Copy)]
 enum Added {
     LikeNeighbour,
@@ -26,22 +27,22 @@ enum Added {
 }
 
 impl Text {
-    /// The file's bytes with the ranges of [`Text::as_str`] replaced, in ascending order.
+    /// The file's bytes with ranges of [`Text::as_str`] replaced, in ascending order.
     ///
-    /// Lines of a range that do not change keep their bytes; a line in place of another takes its line end; a further
-    /// line takes that of its neighbour.
+    /// Unchanged lines in a range keep their bytes; a line that replaces another takes over its line end; an added line
+    /// gets that of its neighbour.
     ///
     /// # Errors
-    /// Characters that the encoding cannot spell, and ranges that overlap.
+    /// The encoding cannot represent a character, or ranges overlap.
     pub fn with_replacements(&self, edits: &[(Range<usize>, String)]) -> Result<Vec<u8>, SpliceError> {
         self.splice(edits, Added::LikeNeighbour)
     }
 
-    /// The file's bytes with all text replaced. Encoding and byte order mark stay, lines that do not change keep their
-    /// bytes, a changed line keeps its line end, and added lines take the one that most lines have.
+    /// The file's bytes with the whole text replaced. Encoding and byte order mark stay, unchanged lines keep their
+    /// bytes, changed lines keep their line end, and added lines get the most frequent one.
     ///
     /// # Errors
-    /// Characters that the encoding cannot spell.
+    /// The encoding cannot represent a character.
     pub fn rewrite(&self, new: &str) -> Result<Vec<u8>, SpliceError> {
         let new = if self.has_mark() {
             new.strip_prefix('\u{feff}').unwrap_or(new)
@@ -109,7 +110,7 @@ impl Text {
         Ok(())
     }
 
-    /// `own`: where the replaced line begins. `after`: where the replaced part ends.
+    /// `own`: start of the replaced line. `after`: end of the replaced part.
     fn end_for(&self, own: Option<usize>, after: usize, added: Added) -> LineEnd {
         let own = own.and_then(|at| self.lines.get(self.line_index(at))?.end);
         let neighbour = || match added {
@@ -119,7 +120,7 @@ impl Text {
         own.or_else(neighbour).unwrap_or_else(|| self.usual_end())
     }
 
-    /// The end of the line that `at` lies in, or where a line begins there, of the line before it, else of that line.
+    /// The line end of the line that contains `at`; if a line begins there, that of the line before, if it has one.
     fn end_before(&self, at: usize) -> Option<LineEnd> {
         let index = self.line_index(at);
         let line = self.lines.get(index)?;
@@ -134,7 +135,7 @@ impl Text {
         }
     }
 
-    /// The bytes behind every U+FFFD of a range, in broken UTF-8.
+    /// The invalid bytes behind every U+FFFD of a range.
     fn strays(&self, range: Range<usize>) -> Vec<&[u8]> {
         if self.encoding != Encoding::BrokenUtf8 {
             return Vec::new();
@@ -183,7 +184,7 @@ fn is_stray(c: char) -> bool {
     c == char::REPLACEMENT_CHARACTER
 }
 
-/// A run of lines that stay, or that are replaced by others.
+/// A group of lines that are kept, or that others replace.
 struct Piece {
     same: bool,
     old: Range<usize>,

@@ -1,4 +1,4 @@
-//! Which files a walk shows, and in which order.
+//! Tests of which files a walk shows, and in which order.
 
 use super::*;
 

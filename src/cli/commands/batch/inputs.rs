@@ -1,4 +1,4 @@
-//! Reads the recipes and policies of a plan, each once, and tries every job's values on its recipe. Starts nothing.
+//! Reads the recipes and policies of a batch plan, each once, and checks every job's parameters against its recipe.
 
 use crate::base::ids::sha256_hex;
 use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
@@ -23,13 +23,13 @@ struct ReadOnce {
     digest: String,
 }
 
-/// What was read so far; `None`: its problems were told.
+/// Files read so far; `None`: the file has problems, which are reported already.
 pub struct Inputs {
     read: HashMap<(String, Vec<String>), Option<Rc<ReadOnce>>>,
 }
 
 impl Inputs {
-    /// Nothing was read yet.
+    /// Starts empty.
     pub fn new() -> Self {
         Self { read: HashMap::new() }
     }
@@ -47,7 +47,7 @@ impl Inputs {
     }
 }
 
-/// A refusal of a file that a job names, at the job's place.
+/// The refusal of a file that a job names, located at the job.
 fn placed(refusal: &Refusal, job: &PlannedJob) -> Diagnostic {
     let text = refusal.to_string();
     let mut lines = text.lines();
@@ -68,7 +68,7 @@ async fn read(arguments: &RunArguments, job: &PlannedJob, files: &mut Files) -> 
     let mut pieces = vec![text.clone()];
     let file = files.add(origin.name.clone(), text);
     let recipe = recipe::parse(files, file, &mut Vec::new())?;
-    // Only the child, which knows the target, can tell whether the recipe is trusted; here its files are only read.
+    // Only the child process, which knows the target, can decide about trust; here the files are only read.
     let trust = Trust::yes("it is only planned");
     let named = origin.read_named(&recipe, &trust, here).await.map_err(at_job)?;
     let mut texts = HashMap::new();
@@ -81,14 +81,14 @@ async fn read(arguments: &RunArguments, job: &PlannedJob, files: &mut Files) -> 
         Some(name) => Some(origin.own_policy(&name.value, &trust, here).map_err(at_job)?),
         None => None,
     };
-    // Those of a target's own commits are read when it runs.
+    // Policies from a target's own commits are read when the job runs.
     let is_known = |name: &&String| !name.starts_with("git:");
     let given: Vec<String> = arguments.policies.iter().filter(is_known).cloned().collect();
     let narrowing = own.as_ref().filter(|own| !own.name.starts_with("git:"));
     let policies = settings::rulers(&given, narrowing, here, files, &mut Vec::new())
         .await
         .map_err(at_job)?;
-    // The digest of a policy is over all that it extends, too.
+    // The digest of a policy covers the policies that it extends.
     pieces.extend(policies.texts().into_iter().map(|policy| policy.digest));
     let lengths: Vec<String> = pieces.iter().map(|piece| format!("{} {piece}", piece.len())).collect();
     Ok(Rc::new(ReadOnce {

@@ -1,4 +1,4 @@
-//! The tree that a resume finds: it must be as the run left it, or as the run found it.
+//! Checks the tree of a resumed run: it must be as the run left it or as the run found it.
 
 use crate::base::call::{CallState, Display};
 use crate::base::event::{Event, EventKind};
@@ -11,8 +11,8 @@ use crate::recipe::Plan;
 use crate::workspace::patch::{Shadow, Snapshot};
 use std::path::Path;
 
-/// The tree must be as the run left it; where it is as the run found it, the run's changes are applied again. `elsewhere`:
-/// it is another tree than the one that the run began in.
+/// Checks the tree. If it is as the run found it, the run's changes are applied again. `elsewhere`: it is another tree
+/// than the one that the run began in.
 pub async fn put_right(
     dir: &Path,
     (events, state): (&[Event], &State),
@@ -32,8 +32,8 @@ pub async fn put_right(
         .as_ref()
         .map_or(baseline.clone(), |patch| patch.tree.clone());
     if state.touched {
-        // The process ended before it could look what it had changed: there is no state to compare with. But a tree without
-        // the changes would make all that the model was told of them untrue.
+        // The process ended before its last changes were measured, so there is no state to compare with. But if the
+        // tree lacks them, the history in the model's prompt is wrong.
         return match now.tree == left && (elsewhere || edited_since(events)) {
             true => Err(Refusal::Environment(
                 "the process ended before its changes were stored, and this tree does not have them: resume the run in the \
@@ -48,8 +48,8 @@ pub async fn put_right(
     }
     let blob = state.patch.as_ref().and_then(|patch| patch.blob.as_ref());
     if now != (Snapshot { tree: baseline }) {
-        // A check that was at work when the process ended may have left something: it is made again.
-        // So does a process that ended while it put something back.
+        // A check that was running when the process ended may have left files; the check runs again. The same holds for
+        // a process that ended while it put files back.
         let checking = state.littered || state.due().next().is_some() || matches!(next(state, plan), Next::Check(_));
         if checking && !elsewhere {
             return Ok(());
@@ -70,7 +70,7 @@ pub async fn put_right(
     Ok(())
 }
 
-/// Whether a file was edited after the changes were stored last.
+/// Whether a file was edited after the last stored patch.
 fn edited_since(events: &[Event]) -> bool {
     let since = events
         .iter()

@@ -1,4 +1,4 @@
-//! What a resume believes: nothing but its command line, and what it can check.
+//! Decides what a resume trusts: only the command line, and what can be verified.
 
 use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
 use crate::base::ids::CallId;
@@ -14,14 +14,15 @@ use crate::report::result;
 use crate::report::summary::RunSummary;
 use std::path::Path;
 
-/// Whether this user's state directory holds the head of this very journal: every line of it was written here.
+/// Whether this user's state directory holds the head of exactly this journal, so that every line of it was written
+/// here.
 pub fn is_ours(journal: &journal::Journal) -> bool {
     let head = journal.run().and_then(journal::state::head);
     head.is_some_and(|head| head.events == journal.events.len() as u64 && head.head == journal.chain)
 }
 
-/// The recorded plan. `vouched`: nobody but us can have written it, by a key or by this machine's own record of the journal. Else
-/// it is what the journal says: its digest must be its own, and the user is told what cannot be known.
+/// The recorded plan. `vouched`: a key or this machine's own record proves that this program wrote the journal.
+/// Otherwise the plan's digest must match the journal, and the user is told what cannot be verified.
 pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
     let plan: Plan = serde_json::from_value(first.plan.clone())
         .map_err(|error| Refusal::Environment(format!("the recorded plan cannot be read: {error}")))?;
@@ -29,7 +30,8 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
         model: None,
         ..plan.clone()
     };
-    // A plan that names a secret was recorded without it, and cannot have the digest of the one that ran.
+    // A plan that contained a secret was recorded with redactions, so its digest differs from that of the plan that
+    // ran.
     let redacted = vouched && first.plan.to_string().contains("[redacted:");
     if task.digest() != first.plan_digest && !redacted {
         return Err(Refusal::Environment(
@@ -48,8 +50,8 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
     Ok(plan)
 }
 
-/// The reviewer's answers as events, after they were checked against the calls that wait. `known`: this machine wrote the journal,
-/// so that its calls are those that were shown.
+/// The reviewer's answers as events, after checking them against the waiting calls. `known`: this machine wrote the
+/// journal, so its calls are those that the reviewer was shown.
 pub fn approvals(args: &ResumeArgs, recorded: &[Event], known: bool) -> Result<Vec<EventKind>, Refusal> {
     let sum = RunSummary::fold(recorded);
     let waiting: Vec<(String, String)> = sum
@@ -93,7 +95,7 @@ pub fn approvals(args: &ResumeArgs, recorded: &[Event], known: bool) -> Result<V
     Ok(events)
 }
 
-/// Refuses a digest that is not the call's.
+/// Refuses a digest that differs from the call's.
 fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
     let hex = asked.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !hex || asked.len() < result::DIGEST_SHOWN {
@@ -112,9 +114,9 @@ fn same_call(id: &str, asked: &str, actual: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// Who rules from here on: the policies of the command line, or else the recorded ones, read again from where they came from. The
-/// texts inside the journal grant nothing. A policy of the recipe, which can only narrow, narrows on whichever way its text is
-/// had.
+/// The policies from here on: those of the command line, or else the recorded ones, read again from their sources.
+/// Texts inside the journal grant nothing. The recipe's own policy can only narrow, so its recorded text is used if its
+/// source is not available.
 pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> Result<PolicySet, Refusal> {
     let mut files = Files::default();
     let mut load = |read: &Policies| {
@@ -147,7 +149,7 @@ pub async fn rulers(args: &ResumeArgs, first: &RunStarted, workspace: &Path) -> 
     Ok(set)
 }
 
-/// What the run did to the tree adds no toolchain: only those that were needed when it began and still are.
+/// Keeps only the toolchains that were detected at the start and still are, so that the run's own changes add none.
 fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
     read.extended.tree.retain(|name| then.contains(name));
     for source in &mut read.sources {
@@ -158,7 +160,7 @@ fn at_the_start(mut read: Policies, then: &[String]) -> Policies {
     read
 }
 
-/// A recorded policy from its source, which must still give what it gave then, with all that it extends.
+/// Reads a recorded policy from its source, which must still give the same text, including everything that it extends.
 async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies, Refusal> {
     let name = &recorded.name;
     let instead = "name the policies that rule from here on with --policy";
@@ -169,11 +171,11 @@ async fn read_again(recorded: &PolicyText, workspace: &Path) -> Result<Policies,
         ))
     })?;
     let read = at_the_start(found, &recorded.tree);
-    // A preset is this program's own.
+    // Presets are built in.
     if name.starts_with("builtin:") {
         return Ok(read);
     }
-    // What cannot be read as a policy now is not the one of then.
+    // A source that no longer parses differs from the recorded text.
     let loaded = read.load(&mut Files::default()).ok();
     let text = loaded.and_then(|(set, _)| set.texts().into_iter().next());
     let digest = text.map(|text| text.digest).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a session settles before its record begins, when something is started to get the tools: its sandbox, and where journal
-//! and store lie.
+//! Prepares the sandbox and the directory of journal and store before the journal begins, when a program must be
+//! started to gather the tools.
 
 use super::{Beginning, Session};
 use crate::cli::refusal::Refusal;
@@ -12,7 +12,7 @@ use crate::workspace::patch::Shadow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The sandbox, made and tested now, where something is started to get the tools.
+/// Builds and tests the sandbox now if a program must be started to gather the tools.
 pub async fn sandbox(session: &Session, own: &Arc<Private>) -> Result<Option<(Confinement, String)>, Refusal> {
     if !equip::starts_something(&session.plan) {
         return Ok(None);
@@ -28,7 +28,7 @@ pub async fn sandbox(session: &Session, own: &Arc<Private>) -> Result<Option<(Co
     Ok(Some((made, detail)))
 }
 
-/// Where journal and store are to lie: not where something that is started before the record begins could reach them.
+/// Chooses the directory of journal and store, out of reach of programs that start before the journal begins.
 pub fn home_of(
     session: &Session,
     beginning: &Beginning,
