@@ -80,7 +80,7 @@ impl SharedBudget {
         }
     }
 
-    /// Why no further job may run, once that is so.
+    /// The time after which no further job is started; `None` without a limit.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }

@@ -265,7 +265,7 @@ pub struct ReadRecord {
 /// Reads a record one line at a time. A missing file counts as empty.
 ///
 /// # Errors
-/// A line was changed, or the record's key is missing or differs from the key that is set.
+/// A line was changed, or a key is set for a record without one, or missing for a record with one.
 pub fn read_lines(path: &Path, key: Option<&Key>, mut take: impl FnMut(BatchEvent)) -> Result<ReadRecord, BatchError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ReadRecord::default()),

@@ -55,7 +55,7 @@ pub struct BatchCall<'a> {
     pub again: bool,
     pub sources: &'a SourceCache,
     pub redactor: &'a Redactor,
-    /// Returns the number of the signal that was received.
+    /// Receives the number of each signal.
     pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
 }
 

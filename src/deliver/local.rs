@@ -1,4 +1,4 @@
-//! A branch of the local repository: looked up and moved without reading what the repository's configuration could run.
+//! Reads and updates a branch of the local repository without using configuration that could run a program.
 
 use super::DeliverStop;
 use super::store::{DeliveryStore, is_id};
@@ -31,7 +31,7 @@ pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String
     Ok(line(&found).filter(|id| is_id(id)))
 }
 
-/// What is checked out: the branch, if it is one, and its commit.
+/// The checked-out branch, if any, and commit.
 ///
 /// # Errors
 /// [`DeliverStop::Environment`].
@@ -45,7 +45,7 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
     Ok((line(&name), line(&commit).filter(|id| is_id(id))))
 }
 
-/// Whether one commit is part of another's history.
+/// Whether one commit is an ancestor of another.
 ///
 /// # Errors
 /// [`DeliverStop::Environment`].
@@ -55,7 +55,7 @@ pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Res
         .ok)
 }
 
-/// The address of a named remote, as the repository's own configuration has it; what that includes is not read.
+/// The URL of a named remote from the repository's own configuration file; included files are not read.
 ///
 /// # Errors
 /// [`DeliverStop::Environment`].
@@ -66,7 +66,7 @@ pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String
     Ok(line(&git(repository, &args, May::Read).await?))
 }
 
-/// Puts a commit of the store on a branch that still stands where it was looked at. `false`: it was moved meanwhile.
+/// Moves a branch to a commit of the store if it still points where it was read. `false`: it was moved meanwhile.
 ///
 /// # Errors
 /// [`DeliverStop::Conflict`] when the branch is checked out somewhere, [`DeliverStop::Environment`] when git fails.
@@ -118,7 +118,7 @@ pub async fn set_branch(
         return Ok(true);
     }
     match branch(repository, name).await?.as_deref() == seen {
-        // Nobody moved it, so git could not.
+        // Nobody moved it, so git itself failed.
         true => Err(DeliverStop::Environment(format!("git update-ref: {}", moved.stderr))),
         false => Ok(false),
     }
