@@ -321,7 +321,7 @@ impl Work<'_, '_> {
         };
         let header = format!("Authorization: Basic {}", STANDARD.encode(pair));
         settings.push((format!("http.{origin}.extraHeader"), header));
-        // Without these, git would try other credentials when the token is refused.
+        // Without this, git would try other credentials when the token is refused.
         settings.push(("credential.helper".to_owned(), String::new()));
         settings
     }

@@ -267,7 +267,7 @@ impl DeliveryStore {
         }
     }
 
-    /// References that tell the server which borrowed objects need not be sent.
+    /// Creates a reference to `base` when it is borrowed, so that the server need not send its objects.
     pub async fn know(&self, base: &str) -> Result<(), DeliverStop> {
         if self.borrowed.is_some() && is_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
             self.text(&["update-ref", KNOWN, base], None).await?;

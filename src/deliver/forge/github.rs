@@ -82,7 +82,7 @@ impl Dialect for GithubDialect {
             && let Some(fields) = body.as_object_mut()
         {
             fields.insert("head".to_owned(), format!("{}:{}", route.owner(), route.branch).into());
-            // `head` with an owner is ambiguous when one owner has two repositories of this network.
+            // `OWNER:BRANCH` is ambiguous when one owner has both repositories.
             if route
                 .into
                 .split('/')
