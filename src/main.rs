@@ -1,4 +1,4 @@
-//! The entry point: starts either a sandbox's `init` or the command line on a single-threaded runtime.
+//! The entry point: starts either a sandboxed child process or the command line on a single-threaded runtime.
 
 use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
