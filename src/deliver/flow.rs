@@ -242,7 +242,7 @@ impl Work<'_, '_> {
         self.done.reason = reason.into();
     }
 
-    /// Checks that need only the run. `None`: the delivery continues; otherwise it has ended.
+    /// Makes the checks that need only the run, and renders the texts. `None`: the delivery has ended.
     fn begin(&mut self, earlier: &[Value]) -> Result<Option<Texts>, DeliverStop> {
         let (of, settings) = (self.of, self.settings);
         let texts = message::texts(of, &settings.wording).map_err(DeliverStop::Refused)?;

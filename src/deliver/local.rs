@@ -24,7 +24,7 @@ fn line(printed: &Printed) -> Option<String> {
 /// The commit of a branch.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
     let name = format!("refs/heads/{name}^{{commit}}");
     let found = git(repository, &["rev-parse", "--verify", "--quiet", &name], May::Read).await?;
@@ -34,7 +34,7 @@ pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String
 /// The checked-out branch, if any, and commit.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<String>), DeliverStop> {
     let here = Repository {
         common_dir: repository.git_dir.clone(),
@@ -48,7 +48,7 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
 /// Whether one commit is an ancestor of another.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Result<bool, DeliverStop> {
     Ok(git(repository, &["merge-base", "--is-ancestor", one, other], May::Read)
         .await?
@@ -58,7 +58,7 @@ pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Res
 /// The URL of a named remote from the repository's own configuration file; included files are not read.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
     let file = repository.common_dir.join("config").to_string_lossy().into_owned();
     let key = format!("remote.{name}.url");

@@ -100,7 +100,7 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
 /// Checks the size of a change against the `deliver` blocks of the policies.
 ///
 /// # Errors
-/// [`DeliverStop::Policy`].
+/// [`DeliverStop::Policy`] when a limit is exceeded.
 pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverStop> {
     let limits = rulers.policies.delivery_limits();
     let over = |what: &str, n: u64, most: Option<u64>| {

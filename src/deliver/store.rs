@@ -278,7 +278,7 @@ impl DeliveryStore {
     /// The commit that was fetched as the base.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn fetched(&self, which: Fetched) -> Result<String, DeliverStop> {
         self.text(
             &["rev-parse", "--verify", &format!("{}^{{commit}}", which.reference())],
@@ -308,7 +308,7 @@ impl DeliveryStore {
     /// The tree of a commit.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn tree_of(&self, commit: &str) -> Result<String, DeliverStop> {
         self.text(&["rev-parse", "--verify", &format!("{commit}^{{tree}}")], None)
             .await
@@ -317,7 +317,7 @@ impl DeliveryStore {
     /// A three-way merge of the patched `base` with the commit `onto`, independent of their histories.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn merge(&self, base: &str, patched: &str, onto: &str) -> Result<Merged, DeliverStop> {
         let base = self.tree_of(base).await?;
         let onto = self.tree_of(onto).await?;
@@ -361,7 +361,7 @@ impl DeliveryStore {
     /// The paths that differ between two trees.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn changed(&self, from: &str, to: &str) -> Result<Vec<String>, DeliverStop> {
         let text = self
             .text(
@@ -379,7 +379,7 @@ impl DeliveryStore {
     /// Added and removed lines between two trees.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64), DeliverStop> {
         let text = self
             .text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None)
@@ -394,7 +394,7 @@ impl DeliveryStore {
     /// `git patch-id --stable`; empty when the patch has none.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn patch_id(&self, patch: &[u8]) -> Result<String, DeliverStop> {
         let text = self.text(&["patch-id", "--stable"], Some(patch)).await?;
         Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
@@ -453,7 +453,7 @@ impl DeliveryStore {
     /// The state of a branch relative to a base: who made the commits above it.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn state(&self, branch: Option<&str>, base: &str) -> Result<BranchState, DeliverStop> {
         let Some(commit) = branch.map(str::to_owned) else {
             return Ok(BranchState::Absent);
@@ -549,7 +549,7 @@ impl DeliveryStore {
     /// The commit as a mail message for `git am`.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn mail(&self, commit: &str) -> Result<Vec<u8>, DeliverStop> {
         let args = [
             "format-patch",
@@ -574,7 +574,7 @@ impl DeliveryStore {
     /// A pack of the objects that one commit has and another does not.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn pack(&self, commit: &str, without: &str) -> Result<Vec<u8>, DeliverStop> {
         let wanted = format!("{commit}\n^{without}\n");
         let args = ["pack-objects", "--revs", "--stdout", "--quiet", "--threads=1"];

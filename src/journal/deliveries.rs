@@ -69,7 +69,7 @@ impl DeliveryLog {
     /// Appends a line and syncs it to disk.
     ///
     /// # Errors
-    /// [`JournalError::Write`].
+    /// [`JournalError::Write`] when the line cannot be written or synced.
     pub fn record(&mut self, line: &Value) -> Result<(), JournalError> {
         let text = format!("{line}\n");
         let written = self

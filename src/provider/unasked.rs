@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 /// Its name in the journal and outputs.
 pub const NAME: &str = "none";
 
-/// Nobody.
+/// A provider that is never asked.
 #[derive(Debug)]
 pub struct Unasked(ModelInfo);
 
