@@ -131,7 +131,6 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
 
 /// The output of `--format text`: the validated JSON if the recipe asks for it, otherwise the final answer. Ends with a
 /// newline unless it is empty.
-/// newline unless it is empty.
 pub fn text(result: &RunResult) -> String {
     let mut text = match &result.output {
         Value::Null => result.response.clone(),

@@ -128,7 +128,7 @@ pub trait Dialect: Send + Sync {
     fn open(&self, route: &Route, facts: &[Value], draft: &Draft) -> ApiCall;
     /// The call that replaces title and description. `now` is the current request.
     fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> ApiCall;
-    /// The title as the forge stores it, and as it was given.
+    /// A title from the forge without the prefix that marks a draft there.
     fn bare_title<'a>(&self, title: &'a str) -> &'a str;
     /// Calls that look up the numeric ids of labels and reviewers; their responses are passed to [`Dialect::after`].
     fn lookups(&self, route: &Route, draft: &Draft) -> Vec<ApiCall>;
