@@ -1,4 +1,4 @@
-//! The entry: a confined child, or the command line on a runtime of one thread.
+//! The entry point: starts either a sandboxed child process or the command line on a single-threaded runtime.
 
 use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout and pass; a mistake goes to stderr.
+            // Help and version go to stdout with exit code 0; a mistake goes to stderr.
             let _ = error.print();
             return ExitCode::from(match error.use_stderr() {
                 true => commands::usage(&typed, &error.to_string()),
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
     own::use_own(own::Own::from_env(&cli::wire::set_variable));
     proxy::use_rules(cli::wire::proxy_rules());
-    // A parser of ours may panic on hostile text and is caught where it is called; only what comes up to here is told.
+    // Parsers that may panic on hostile text are caught where they are called; only other panics are reported here.
     std::panic::set_hook(Box::new(|panic| {
         let _ = LAST_PANIC.lock().map(|mut last| *last = Some(panic.to_string()));
     }));

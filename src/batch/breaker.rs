@@ -1,20 +1,20 @@
-//! When a batch stops starting jobs: failures of the model service in a row, too many failed jobs, a service that will not answer
-//! any more. Pure.
+//! Decides when a batch stops starting jobs: consecutive failures of the model service, too many failed jobs, or a
+//! service that has refused all further requests. Pure.
 
 use super::manifest::{FailedLimit, StopRules};
 
-/// Counts ends of jobs.
+/// Counts how jobs ended.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     rules: StopRules,
-    /// Failed jobs that stop the batch.
+    /// Number of failed jobs that stops the batch.
     most_failed: Option<u64>,
     provider_in_a_row: u64,
     failed: u64,
 }
 
 impl CircuitBreaker {
-    /// For a call that runs `jobs` jobs.
+    /// A breaker for a call that runs `jobs` jobs.
     pub fn new(rules: StopRules, jobs: u64) -> Self {
         #[expect(
             clippy::cast_precision_loss,
@@ -34,11 +34,11 @@ impl CircuitBreaker {
         }
     }
 
-    /// Notes the last attempt of a job. Gives the reason when the batch has to stop.
+    /// Records the last attempt of a job. Returns the reason when the batch has to stop.
     pub fn note(&mut self, verdict: &str) -> Option<String> {
         match verdict {
             "provider" => self.provider_in_a_row += 1,
-            // It says nothing about the service.
+            // This ending is no evidence about the service.
             "environment" | "invalid" => {}
             _ => self.provider_in_a_row = 0,
         }

@@ -1,12 +1,12 @@
-//! One budget for all jobs of a call: reserved before a job starts, settled when it has ended. Pure arithmetic.
+//! One budget shared by all jobs of a call: reserved before a job starts, settled when it ends. Pure arithmetic.
 
 use crate::base::budget::Budget;
 use std::time::{Duration, Instant};
 
-/// What one job may use, in the order turns, tokens, cost (millionths of a dollar).
+/// Limits of one job, in the order turns, tokens, cost (in millionths of a US dollar).
 type Amounts = [Option<u64>; 3];
 
-/// What one run used.
+/// Usage of one run, in the same units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobSpending {
     pub turns: u64,
@@ -20,15 +20,15 @@ impl JobSpending {
     }
 }
 
-/// What a job has reserved.
+/// A job's reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
     held: [u64; 3],
-    /// Its limits, as flags of the run.
+    /// The job's limits, as flags of `overnight run`.
     pub limits: RunLimits,
 }
 
-/// Limits of one run; `None` leaves the recipe's own.
+/// Limits of one run; `None` keeps the recipe's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunLimits {
     pub turns: Option<u64>,
@@ -37,13 +37,13 @@ pub struct RunLimits {
     pub wall_ms: Option<u64>,
 }
 
-/// Whether a job may start.
+/// Answer to a job that asks for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     Start(Reservation),
-    /// When a running job has settled, there may be room.
+    /// Not now: there may be room once a running job has settled.
     Wait,
-    /// There will be no room: the limit that is used up.
+    /// Never again in this call; holds the limit that is used up.
     Exhausted(&'static str),
 }
 
@@ -57,15 +57,16 @@ pub struct SharedBudget {
     settled: [u64; 3],
     reserved: [u64; 3],
     running: u64,
-    /// The most that one request of a settled job took, estimated: a run notices its limit only after the request that passed it.
+    /// The highest estimated usage of one request among settled jobs. It matters because a run notices its limit only
+    /// after the request that exceeded it.
     request: [u64; 3],
-    /// The most that a settled job took.
+    /// The highest usage of one settled job.
     job: [u64; 3],
     jobs: u64,
 }
 
 impl SharedBudget {
-    /// A call that begins now.
+    /// The budget at the start of a call.
     pub fn new(caps: &Budget, now: Instant) -> Self {
         Self {
             caps: [caps.turns, caps.tokens, caps.cost_micros],
@@ -79,12 +80,12 @@ impl SharedBudget {
         }
     }
 
-    /// When no job may run any more.
+    /// The time after which no further job is started; `None` without a limit.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Reserves for a job whose own limits are `own` and which has `spent` in an earlier call.
+    /// Reserves for a job whose own limits are `own` and which used `spent` in an earlier call.
     pub fn reserve(&mut self, own: &Budget, spent: JobSpending, now: Instant) -> Grant {
         let left_ms = match self.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
             Some(left) if left.is_zero() => return Grant::Exhausted("wall"),
@@ -97,7 +98,7 @@ impl SharedBudget {
             let Some(cap) = self.caps[at] else { continue };
             let left = cap.saturating_sub(self.settled[at] + self.reserved[at]);
             let own = wants[at].map(|own| own.saturating_sub(spent[at]));
-            // Before the first job has settled, one request is taken to cost no more than a job may.
+            // Until a job has settled, assume that one request costs at most what a whole job may.
             let margin = match (at, self.jobs) {
                 (0, _) => 0,
                 (_, 0) => own.unwrap_or(0),
@@ -106,7 +107,7 @@ impl SharedBudget {
             let wanted = own.map(|own| own.saturating_add(margin));
             let enough = match (wanted, self.jobs) {
                 (Some(wanted), _) if wanted <= left => true,
-                // What is left may do: a job has never taken half as much.
+                // The rest suffices: no job so far has used half as much.
                 (_, 1..) => left > margin && left / 2 >= self.job[at],
                 _ => false,
             };
@@ -142,7 +143,7 @@ impl SharedBudget {
         })
     }
 
-    /// Gives back what a job did not use. `None`: what it used is not known, and counts as all that it had reserved.
+    /// Returns what a job did not use. `None` means that its usage is unknown; it then counts as the whole reservation.
     pub fn settle(&mut self, reservation: &Reservation, used: Option<JobSpending>) {
         self.running = self.running.saturating_sub(1);
         for (reserved, held) in self.reserved.iter_mut().zip(reservation.held) {
@@ -158,7 +159,7 @@ impl SharedBudget {
         }
         self.jobs += 1;
         for (at, used) in used.into_iter().enumerate() {
-            // Requests grow with the history: the last one of a longer run costs about twice the average.
+            // Requests grow with the history: the last request of a longer run costs about twice the average.
             let average = used.div_ceil(turns);
             let dearest = if turns > 1 { average.saturating_mul(2) } else { average };
             self.request[at] = self.request[at].max(dearest);
@@ -166,7 +167,7 @@ impl SharedBudget {
         }
     }
 
-    /// What all settled jobs used.
+    /// Usage of all settled jobs.
     pub fn settled(&self) -> JobSpending {
         let [turns, tokens, cost_micros] = self.settled;
         JobSpending {

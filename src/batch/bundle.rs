@@ -1,5 +1,5 @@
-//! The seal of a batch directory: what it holds when a call has ended, so that a copy that was cut or altered is noticed. A
-//! directory without a seal belongs to a call that has not ended.
+//! `bundle.json`: the sizes and digests of a batch directory's files when a call has ended, so that a truncated or
+//! altered copy is noticed. A directory without it belongs to a call that has not ended.
 
 use super::BatchError;
 use super::plan;
@@ -17,9 +17,9 @@ use std::path::Path;
 pub const SCHEMA: &str = "overnight/bundle/v1";
 /// The file name.
 pub const FILE: &str = "bundle.json";
-/// What the seal under a key begins with.
+/// Prefix of the data that the HMAC of a bundle covers.
 const SEAL: &[u8] = b"overnight/bundle\n";
-/// The largest seal that is read, in bytes.
+/// Size limit of a `bundle.json` that is read, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// A file of the bundle.
@@ -29,7 +29,7 @@ pub struct SealedFile {
     pub sha256: String,
 }
 
-/// How far `batch.jsonl` had come.
+/// Length and chain head of `batch.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordHead {
     pub head: String,
@@ -41,24 +41,24 @@ pub struct RecordHead {
 pub struct BundleSeal {
     pub schema: String,
     pub manifest: String,
-    /// `I/N`; null for a whole batch.
+    /// The shard as `I/N`; null for a whole batch.
     pub shard: Option<String>,
-    /// The names of the jobs that this shard was to run.
+    /// Names of the jobs that this shard had to run.
     pub jobs: Vec<String>,
-    /// Why jobs of it did not run.
+    /// Why some of its jobs did not run.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
     pub record: RecordHead,
     pub files: BTreeMap<String, SealedFile>,
-    /// Under a key: HMAC-SHA256 of this object without this field, as one line of JSON.
+    /// With a key set: HMAC-SHA256 over this object without this field, serialized as one line of JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }
 
-/// The size and digest of a file, read in pieces.
+/// The size and SHA-256 digest of a file, read in chunks.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn sealed_file(path: &Path) -> std::io::Result<SealedFile> {
     let mut file = File::open(path)?;
     let (mut digest, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; 1 << 16]);
@@ -73,10 +73,10 @@ pub fn sealed_file(path: &Path) -> std::io::Result<SealedFile> {
     }
 }
 
-/// Takes the seal away: a call begins.
+/// Removes `bundle.json` when a call begins.
 ///
 /// # Errors
-/// The disk said no.
+/// An I/O error.
 pub fn open(dir: &Path) -> Result<(), BatchError> {
     let path = dir.join(FILE);
     match std::fs::remove_file(&path) {
@@ -85,10 +85,10 @@ pub fn open(dir: &Path) -> Result<(), BatchError> {
     }
 }
 
-/// Seals a directory at the end of a call.
+/// Writes `bundle.json` at the end of a call.
 ///
 /// # Errors
-/// The disk said no.
+/// An I/O error.
 pub fn close(dir: &Path, mut seal: BundleSeal) -> Result<(), BatchError> {
     for name in [plan::FILE, rows::FILE] {
         let path = dir.join(name);
@@ -106,10 +106,10 @@ pub fn close(dir: &Path, mut seal: BundleSeal) -> Result<(), BatchError> {
     Ok(())
 }
 
-/// Reads the seal of a directory; `None` when it has none.
+/// Reads `bundle.json` of a directory; `None` when there is none.
 ///
 /// # Errors
-/// One sentence: it is no seal, or the key that is set did not make it.
+/// A sentence that says what is wrong: not a bundle file, or not authenticated by the key that is set.
 pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
     let path = dir.join(FILE);
     let file = match File::open(&path) {
@@ -142,7 +142,7 @@ pub fn read(dir: &Path) -> Result<Option<BundleSeal>, String> {
     Ok(Some(seal))
 }
 
-/// Whether a patch is the one that its row names.
+/// Whether a patch has the digest that its row names.
 pub fn is_patch(bytes: &[u8], digest: &str) -> bool {
     sha256_hex(&[bytes]) == digest
 }

@@ -1,4 +1,5 @@
-//! One job as a process: the command line of `overnight run` or `resume`, and what its files say when it has ended.
+//! One job as a child process: builds the command line of `overnight run` or `resume`, and reads the run's files after
+//! it has ended.
 
 use super::budget::{JobSpending, RunLimits};
 use super::plan::{PlannedJob, RunArguments};
@@ -12,17 +13,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
-/// The largest `result.json` that is read, in bytes.
+/// Size limit of a `result.json` that is read, in bytes.
 const MAX_RESULT: u64 = 256 << 20;
 
-/// Files that hold the values of a job for its command line.
+/// Files in which a job's parameter values are passed to its command line.
 #[derive(Clone, Debug, Default)]
 pub struct ValueFiles {
     pub params: Option<OsString>,
     pub input: Option<OsString>,
 }
 
-/// The arguments of a new run.
+/// The arguments that start a new run.
 pub fn run_arguments(
     arguments: &RunArguments,
     files: &ValueFiles,
@@ -43,7 +44,7 @@ pub fn run_arguments(
     args
 }
 
-/// A file whose name begins with a dash is no flag.
+/// Prefixes `./` where a file name begins with a dash, so that it is not taken for a flag.
 fn recipe_argument(recipe: &str) -> OsString {
     match recipe.starts_with('-') {
         true => format!("./{recipe}").into(),
@@ -51,7 +52,7 @@ fn recipe_argument(recipe: &str) -> OsString {
     }
 }
 
-/// The arguments that go on with a run.
+/// The arguments that resume a run.
 pub fn resume_arguments(arguments: &RunArguments, tree: &Path, out: &Path, limits: RunLimits) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["resume".into(), out.into()];
     args.extend(shared_arguments(arguments, tree, limits));
@@ -77,23 +78,23 @@ fn shared_arguments(arguments: &RunArguments, tree: &Path, limits: RunLimits) ->
     args
 }
 
-/// What became of a process.
+/// How a child process ended.
 #[derive(Clone, Debug, Default)]
 pub struct JobEnd {
     pub verdict: String,
     pub exit_code: u8,
     pub reason: String,
     pub message: String,
-    /// `None`: not known.
+    /// `None` when it is not known.
     pub spending: Option<JobSpending>,
     pub unpriced: bool,
-    /// The model that was asked; empty when that is not known.
+    /// The model that was asked; empty when not known.
     pub model: String,
     pub recipe: String,
 }
 
 impl JobEnd {
-    /// A job that could not be started.
+    /// The ending of a job that could not be started.
     pub fn environment(message: String) -> Self {
         Self {
             verdict: "environment".to_owned(),
@@ -105,17 +106,17 @@ impl JobEnd {
         }
     }
 
-    /// Whether it goes on in a later call.
+    /// Whether a later call resumes the job.
     pub fn is_interrupted(&self) -> bool {
         matches!(self.verdict.as_str(), "cancelled" | "suspended")
     }
 }
 
-/// What a process left in its run directory, held against how it ended.
+/// Reads what a process left in its run directory and compares it with the exit code.
 pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> JobEnd {
     let code = status.code();
     match read_result(run_dir) {
-        // The file may be an earlier session's: then it says another code than the process.
+        // `result.json` may be from an earlier session; its exit code then differs from the process's.
         Some(result) if code == Some(result.exit_code) => JobEnd {
             verdict: result.verdict.as_str().to_owned(),
             exit_code: u8::try_from(result.exit_code).unwrap_or(70),
@@ -178,7 +179,7 @@ fn read_result(run_dir: &Path) -> Option<RunResult> {
     serde_json::from_slice(&std::fs::read(&path).ok()?).ok()
 }
 
-/// What a run has spent so far, by its journal; `None` when that cannot be read.
+/// What a run has used so far, according to its journal; `None` when that cannot be read.
 pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
     let home = journal::store::locate(&run_dir.to_string_lossy(), Path::new("/")).ok();
     let Some(home) = home else {
@@ -194,7 +195,7 @@ pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
     })
 }
 
-/// Whether a run began there, so that it is resumed and not begun.
+/// Whether a run was started in this directory, so that it must be resumed instead of started again.
 pub fn has_journal(run_dir: &Path) -> bool {
     journal::store::is_taken(run_dir)
 }
@@ -203,7 +204,7 @@ fn micros(dollars: f64) -> u64 {
     crate::recipe::parse::micros(dollars.max(0.0))
 }
 
-/// The last line of a log that says something.
+/// The last line of a log that is not blank.
 fn last_line(log: &Path) -> String {
     const TAIL: u64 = 16 << 10;
     let read = || -> std::io::Result<String> {
@@ -223,14 +224,14 @@ fn last_line(log: &Path) -> String {
     lines.next_back().unwrap_or_default().chars().take(500).collect()
 }
 
-/// The patch of a run: its bytes, when something changed.
+/// The bytes of a run's patch; `None` when nothing changed.
 pub fn patch_of(run_dir: &Path) -> Option<(Vec<u8>, String)> {
     let bytes = std::fs::read(run_dir.join("changes.patch")).ok()?;
     let digest = sha256_hex(&[&bytes]);
     Some((bytes, digest))
 }
 
-/// The row of an attempt, but for patch and times.
+/// The row of an attempt, without patch and times.
 pub fn row(job: &PlannedJob, digest: &str, attempt: u64, end: &JobEnd) -> RunRow {
     let identity = &job.identity;
     let spending = end.spending.unwrap_or_default();

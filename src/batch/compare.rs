@@ -1,4 +1,5 @@
-//! Two batches side by side: which jobs passed in one and not in the other, and whether that may be chance.
+//! Compares two batches: which jobs passed in one and failed in the other, and whether chance alone explains the
+//! difference.
 
 use super::BatchError;
 use super::rows::{self, RunRow};
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What differs between two batches.
+/// The differences between two batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchComparison {
     pub both_passed: u64,
@@ -17,11 +18,12 @@ pub struct BatchComparison {
     pub broken: Vec<String>,
     pub only_a: Vec<String>,
     pub only_b: Vec<String>,
-    /// Two-sided, by McNemar's exact test on `fixed` and `broken`: how likely so uneven a split is when A and B are equally good.
+    /// Two-sided p value of McNemar's exact test on `fixed` and `broken`: the probability of a split at least this
+    /// uneven if A and B are equally good.
     pub p_value: f64,
 }
 
-/// One job of a batch, as far as pairing and its side are concerned.
+/// One job of a batch, with the fields that pairing needs.
 #[derive(Clone, Debug)]
 struct Side {
     job: String,
@@ -29,7 +31,7 @@ struct Side {
     keys: [String; 3],
 }
 
-/// The last ended row of each job of a batch. `path` is the batch's directory, or a `runs.jsonl`.
+/// The last finished row of each job. `path` is a batch directory or a `runs.jsonl`.
 fn read(path: &Path) -> Result<Vec<Side>, BatchError> {
     let file = if path.is_dir() {
         path.join(rows::FILE)
@@ -43,7 +45,8 @@ fn read(path: &Path) -> Result<Vec<Side>, BatchError> {
     Ok(last.into_values().collect())
 }
 
-/// Pairs by name, target, parameters and trial; where that names several jobs of one batch, by the recipe too, then by the model.
+/// Pairs jobs by name, target, parameters and trial; where that is ambiguous within one batch, by the recipe too, then
+/// by the model.
 fn side(row: &RunRow) -> Side {
     let params = serde_json::Value::Object(row.params.clone());
     let plain = format!("{}\n{}\n{params}\n{}", row.name, row.target, row.trial);
@@ -104,7 +107,7 @@ pub fn mcnemar(a: u64, b: u64) -> f64 {
     if a == b {
         return 1.0;
     }
-    // Sum of C(n, k) / 2^n for k up to the smaller count, with logarithms so that no term leaves the range of numbers.
+    // Sum of C(n, k) / 2^n for k up to the smaller count, computed with logarithms so that no term overflows.
     let mut log_term = -as_float(n) * std::f64::consts::LN_2;
     let mut sum = log_term.exp();
     for k in 1..=least {
@@ -120,7 +123,7 @@ fn as_float(number: u64) -> f64 {
 }
 
 impl BatchComparison {
-    /// For people.
+    /// The comparison as text for people.
     pub fn to_text(&self) -> String {
         let mut text = format!(
             "both passed  {}\nboth failed  {}\nfixed        {}\nbroken       {}\nonly in A    {}\nonly in B    {}\np value      {:.4}\n",

@@ -6,33 +6,33 @@ use std::collections::BTreeMap;
 
 /// The two-sided 95 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
-/// The largest k of pass@k.
+/// The largest k for which pass@k is reported.
 const MAX_K: u64 = 100;
 
-/// One recipe with one model.
+/// Results of one recipe with one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelScore {
     pub recipe: String,
     pub model: String,
-    /// Different jobs: recipe, target and parameters, whatever the trial.
+    /// Number of distinct jobs: combinations of recipe, target and parameters, not counting trials.
     pub jobs: u64,
-    /// Runs that ended.
+    /// Number of runs that ended.
     pub trials: u64,
-    /// Of these, those with verdict `passed` or `no_change`.
+    /// Number of these runs with verdict `passed` or `no_change`.
     pub passed: u64,
     pub rate: f64,
-    /// The 95 % interval of the rate, by Wilson's score.
+    /// The 95 % Wilson score interval of the pass rate.
     pub low: f64,
     pub high: f64,
-    /// The chance that at least one of k trials passes, averaged over jobs that have k trials or more.
+    /// pass@k: the probability that at least one of k trials passes, averaged over jobs with at least k trials.
     pub pass_at: BTreeMap<u64, f64>,
-    /// US dollars of all runs together.
+    /// Total cost of all runs in US dollars.
     pub cost: f64,
-    /// Of all runs together.
+    /// Total over all runs.
     pub seconds: f64,
 }
 
-/// Wilson's 95 % interval of `passed` out of `trials`.
+/// The 95 % Wilson score interval of `passed` out of `trials`.
 pub fn wilson(passed: u64, trials: u64) -> (f64, f64) {
     if trials == 0 {
         return (0.0, 1.0);
@@ -56,7 +56,8 @@ pub fn wilson(passed: u64, trials: u64) -> (f64, f64) {
     (low, high)
 }
 
-/// The chance that one of `k` trials, drawn from `trials` of which `passed` passed, is a pass.
+/// The probability that at least one of `k` trials, drawn without replacement from `trials` of which `passed` passed,
+/// is a pass.
 pub fn pass_at(k: u64, passed: u64, trials: u64) -> f64 {
     let failed = trials - passed.min(trials);
     if failed < k {
@@ -73,13 +74,13 @@ fn as_float(number: u64) -> f64 {
 
 #[derive(Default)]
 struct Cell {
-    /// Passed and ended trials of each job.
+    /// Passed and finished trials of each job.
     jobs: BTreeMap<String, (u64, u64)>,
     cost: f64,
     seconds: f64,
 }
 
-/// A score for each pair of recipe and model.
+/// The score of each pair of recipe and model.
 pub fn scores<'a>(rows: impl Iterator<Item = &'a RunRow>) -> Vec<ModelScore> {
     let mut cells: BTreeMap<(String, String), Cell> = BTreeMap::new();
     for row in rows {

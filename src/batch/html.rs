@@ -1,5 +1,5 @@
-//! `report.html` of a batch: one page that needs nothing else. Its own script filters and sorts the table; the content security
-//! policy names the digests of that script and of the style, so nothing else runs. All foreign text is escaped.
+//! `report.html` of a batch: one self-contained page. Its script filters and sorts the table; the content security
+//! policy names the digests of that script and of the style, so nothing else runs. All text from outside is escaped.
 
 use super::evaluation::ModelScore;
 use super::outputs::{BatchResult, JobReport};
@@ -12,13 +12,13 @@ use std::io::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/table.js");
-/// The most rows of the table; those that did not pass come first when there are more jobs.
+/// Row limit of the table; when there are more jobs, those that did not pass come first.
 const MAX_ROWS: usize = 20_000;
 
 /// Writes the page.
 ///
 /// # Errors
-/// Those of `out`.
+/// Write errors of `out`.
 pub fn write(out: &mut dyn Write, result: &BatchResult, jobs: &[JobReport]) -> io::Result<()> {
     let digest = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
     let csp = format!(
@@ -186,7 +186,7 @@ fn row(job: &JobReport) -> Markup {
     }
 }
 
-/// Whether a path of a row is a relative one of ours: rows of a bundle may come from elsewhere.
+/// Whether a path in a row is relative and stays inside the directory: rows of a bundle may come from elsewhere.
 fn is_local(path: &str) -> bool {
     !path.starts_with('/') && !path.contains(':') && !path.contains('\\')
 }

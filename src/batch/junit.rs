@@ -1,5 +1,5 @@
-//! `junit.xml` of a batch: a suite a job with one case, in the form that Jenkins' schema takes. Written in pieces, so that the
-//! size of the batch does not matter.
+//! `junit.xml` of a batch: one suite with one case for each job, in the form of Jenkins' JUnit schema. Written in
+//! chunks, so that memory does not grow with the batch.
 
 use super::outputs::{JobReport, ReportHead};
 use crate::report::text;
@@ -7,13 +7,13 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Suites that are held in memory at once.
+/// Suites held in memory at once.
 const PIECE: usize = 500;
 
 /// Writes the report.
 ///
 /// # Errors
-/// Those of `out`.
+/// Write errors of `out`.
 pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> io::Result<()> {
     let failures = jobs
         .iter()
@@ -39,7 +39,7 @@ pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> 
         let mut report = Report::new("piece");
         report.add_test_suites(piece.iter().map(suite));
         let xml = report.to_string().map_err(io::Error::other)?;
-        // Only the suites of this piece, without the frame of a whole report.
+        // Only the suites of this chunk, without the enclosing `testsuites` element.
         let from = xml.find("<testsuite ").unwrap_or(xml.len());
         let until = xml.rfind("</testsuites>").unwrap_or(xml.len());
         // Jenkins' schema calls it so; values of attributes hold no quotation mark.
@@ -56,7 +56,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
-/// How a job counts; `None` for one that passed or was skipped.
+/// How a job is counted; `None` when it passed or was skipped.
 fn kind(job: &JobReport) -> Option<NonSuccessKind> {
     match job.state.as_str() {
         "passed" | "no_change" | "suspended" | "cancelled" | "not_run" | "skipped" => None,

@@ -1,16 +1,17 @@
-//! JSON Lines as trees with places, so that problems name file, line and column as those of a manifest do. One object a line.
+//! Reads JSON Lines into trees with source positions, so that problems name file, line and column as those of a
+//! manifest do. One object per line.
 
 use crate::diag::{Diagnostic, Entry, FileId, Files, Node, Scalar, Shape, Span};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
 
-/// The largest text of lines that is read, in bytes.
+/// Size limit of the text, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
-/// Lists and maps inside one another.
+/// Nesting limit of lists and maps.
 const MAX_DEPTH: usize = 32;
 
-/// The object of each line that is not blank, and the problem of each line that is no JSON object or writes a key twice.
+/// The object of each line that is not blank; lines that are not a JSON object or repeat a key become problems.
 pub fn parse(files: &Files, file: FileId) -> (Vec<Node>, Vec<Diagnostic>) {
     let text = files.text(file);
     if text.len() > MAX_BYTES {
@@ -74,7 +75,7 @@ fn object(text: &str, line: Span) -> Result<Node, Box<Diagnostic>> {
     }
 }
 
-/// Builds a tree; keys and texts are found again in the line in the order in which they come.
+/// Builds a tree; finds the positions of keys and strings by searching the line for them in their order.
 struct Seed<'a> {
     text: &'a str,
     line: Span,
@@ -83,7 +84,7 @@ struct Seed<'a> {
 }
 
 impl<'a> Seed<'a> {
-    /// The place of a text that comes next, as far as it stands there unescaped.
+    /// The position of the next string, if it occurs unescaped in the line.
     fn find(&self, wanted: &str) -> Span {
         let from = self.cursor.get();
         let found = self.text.get(from..).and_then(|rest| rest.find(wanted));

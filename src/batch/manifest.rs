@@ -1,4 +1,5 @@
-//! The manifest of a batch: from YAML or JSON Lines to what is to be run on what, with every problem at its place. Reads no file.
+//! Parses the manifest of a batch (YAML or JSON Lines) and reports every problem with its position. Pure: reads no
+//! file.
 
 use crate::base::budget::Budget;
 use crate::diag::reader::Problems;
@@ -6,49 +7,49 @@ use crate::diag::{Diagnostic, Entry, Files, Node, Reader, Shape, Span, Spanned, 
 use crate::recipe::parse::micros;
 use std::time::Duration;
 
-/// The most trials of one job.
+/// Limit of trials for one job.
 const MAX_TRIALS: u64 = 1_000;
-/// Failures of the model service in a row that stop a batch, unless `stop.provider_failures` says otherwise.
+/// Consecutive failures of the model service that stop a batch, unless `stop.provider_failures` is set.
 const PROVIDER_FAILURES: u64 = 5;
-/// The longest `id`, in bytes.
+/// Length limit of an `id`, in bytes.
 pub const MAX_ID: usize = 100;
 
 /// A manifest as it was written.
 #[derive(Clone, Debug)]
 pub struct BatchManifest {
     pub name: Spanned<String>,
-    /// The recipe of jobs that name none.
+    /// The recipe of jobs that name none themselves.
     pub recipe: Option<Spanned<String>>,
-    /// All must agree.
+    /// Policies of all jobs; every one must allow a call.
     pub policies: Vec<Spanned<String>>,
     pub models: Vec<Spanned<String>>,
-    /// How often each job is run.
+    /// Number of trials of each job.
     pub trials: u64,
     /// Parameters of all jobs: a map.
     pub params: Option<Node>,
-    /// Parameters with several values each: every combination is a job.
+    /// Parameters with several values each; every combination is a job.
     pub matrix: Vec<(Entry, Vec<Node>)>,
     pub targets: Vec<TargetSpec>,
     pub settings: BatchSettings,
-    /// The place of the file's first key.
+    /// Position of the file's first key.
     pub head: Span,
 }
 
-/// How jobs are run, not which.
+/// How jobs are run; not part of a job's identity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchSettings {
-    /// Of all jobs of one call of the command together.
+    /// Limits of all jobs of one call together.
     pub budget: Budget,
-    /// The shortest time between two requests of all jobs.
+    /// Minimum interval between two requests of all jobs together.
     pub interval: Option<Duration>,
     pub stop: StopRules,
     pub retry: RetryRules,
 }
 
-/// When the queue is stopped.
+/// When to stop starting jobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StopRules {
-    /// Jobs in a row that ended with verdict `provider`.
+    /// Consecutive jobs that ended with verdict `provider`.
     pub provider_failures: u64,
     pub failed: Option<FailedLimit>,
 }
@@ -62,20 +63,20 @@ impl Default for StopRules {
     }
 }
 
-/// How many jobs may fail before the queue is stopped.
+/// Number of failed jobs after which no more are started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FailedLimit {
     Jobs(u64),
-    /// Of the jobs of this call.
+    /// Percentage of the jobs of this call.
     Percent(f64),
 }
 
 /// Which jobs are tried again within one call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RetryRules {
-    /// Words of verdicts.
+    /// Verdicts that are retried.
     pub on: Vec<String>,
-    /// Further attempts after the first.
+    /// Additional attempts after the first.
     pub max: u64,
 }
 
@@ -90,24 +91,24 @@ pub struct TargetSpec {
     pub params: Option<Node>,
     pub input: Option<Node>,
     pub model: Option<Spanned<String>>,
-    /// The place of its first key.
+    /// Position of its first key.
     pub head: Span,
 }
 
-/// Where a target's tree comes from.
+/// Where the tree of a target comes from.
 #[derive(Clone, Debug)]
 pub enum TargetSource {
     /// A directory in a git repository.
     Path(Spanned<String>),
-    /// What `git clone` takes.
+    /// A repository URL or path that `git clone` accepts.
     Repo(Spanned<String>),
     /// A file of JSON Lines, or `-` for stdin.
     File(Spanned<String>),
-    /// A shell command that prints JSON Lines.
+    /// A shell command that prints JSON Lines to stdout.
     Command(Spanned<String>),
 }
 
-/// Reads a manifest of YAML. `fallback` is its name where it gives none.
+/// Reads a YAML manifest. `fallback` is used as its name when it has none.
 pub fn parse(files: &Files, root: &Node, fallback: &str, problems: &mut Problems) -> Option<BatchManifest> {
     let mut reader = Reader::open(root, "the manifest", problems)?;
     reader.version(problems);
@@ -162,7 +163,7 @@ pub fn parse(files: &Files, root: &Node, fallback: &str, problems: &mut Problems
     })
 }
 
-/// A manifest of JSON Lines only: each line is a job.
+/// Reads a manifest of JSON Lines only: each line is a job.
 pub fn of_lines(nodes: &[Node], fallback: &str, start: Span, problems: &mut Problems) -> BatchManifest {
     BatchManifest {
         name: Spanned {
@@ -181,7 +182,7 @@ pub fn of_lines(nodes: &[Node], fallback: &str, start: Span, problems: &mut Prob
     }
 }
 
-/// Reads one target, of a manifest or of a line.
+/// Reads one target, from a manifest or a line of JSON Lines.
 pub fn target(node: &Node, of_manifest: bool, problems: &mut Problems) -> Option<TargetSpec> {
     let mut reader = Reader::open(node, "this target", problems)?;
     let head = reader.head();
@@ -253,7 +254,7 @@ pub fn target(node: &Node, of_manifest: bool, problems: &mut Problems) -> Option
     })
 }
 
-/// A URL that git could take for an option or a program, or that holds a password, is refused.
+/// Refuses a URL that git could take for an option or a program, or that holds a password.
 fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
     let text = url.value.as_str();
     let error = |message: &str, help: &str| Some(Diagnostic::error("wrong-value", url.span, message).help(help));
@@ -271,7 +272,7 @@ fn bad_url(url: &Spanned<String>) -> Option<Diagnostic> {
     }
 }
 
-/// Whether a text can name a job: it becomes a directory.
+/// Whether a text is usable as a job name: the name becomes a directory.
 pub fn is_id(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     !text.is_empty() && text.len() <= MAX_ID && text.chars().all(plain) && !text.starts_with(['.', '-'])
@@ -377,7 +378,7 @@ fn settings(reader: &mut Reader<'_>, problems: &mut Problems) -> BatchSettings {
     settings
 }
 
-/// The time between two requests of `300/m`.
+/// Parses a rate such as `300/m` into the interval between two requests.
 fn interval(text: &str) -> Option<Duration> {
     let (count, unit) = text.split_once('/')?;
     let count = units::decimal(count.trim()).filter(|count| *count > 0.0)?;

@@ -1,5 +1,5 @@
-//! One result from the bundles of shards: checked for manifest, overlap, completeness and digests, then written as one batch's. Rows
-//! are read one at a time; what is kept of each job is its last row.
+//! Merges the bundles of shards into one result: checks manifest, overlap, completeness and digests, then writes the
+//! files of one batch. Rows are read one at a time; only the last row of each job is kept.
 
 use super::BatchError;
 use super::budget::JobSpending;
@@ -13,11 +13,11 @@ use crate::journal::artefacts;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
 
-/// The largest plan that is read, in bytes.
+/// Size limit of a plan that is read, in bytes.
 const MAX_PLAN: u64 = 1 << 30;
-/// Plans are held against their digests until this many bytes were read; of further ones, which are not used, only the size is.
+/// Total bytes of plans whose digests are checked; of plans beyond that, which are not used, only the size is checked.
 const PLANS_HASHED: u64 = 32 << 20;
-/// What may stand in the directory that is merged into.
+/// File names that may already exist in the output directory.
 const KNOWN: [&str; 11] = [
     "shards",
     "logs",
@@ -32,16 +32,16 @@ const KNOWN: [&str; 11] = [
     "summary.md",
 ];
 
-/// A problem of a bundle, as it is printed.
+/// Renders a problem of a bundle for people.
 fn problem(dir: &Path, code: &str, why: &str, help: &str) -> String {
     format!("{}:1:1: error[{code}]: {why}\nhelp: {help}", dir.display())
 }
 
-/// What a merge came to.
+/// The result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     pub result: outputs::BatchResult,
-    /// What is missing, a sentence each.
+    /// What is missing, one sentence each.
     pub missing: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ struct Bundle<'a> {
 /// Merges bundles into `out`.
 ///
 /// # Errors
-/// Every bundle that does not fit, each with its code; nothing is written then.
+/// All bundles that cannot be merged, each with its code; nothing is written then.
 pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result<Merged, BatchError> {
     let (bundles, unended) = open(dirs)?;
     let first = bundles.first().map(|bundle| bundle.dir).or(unended.first().copied());
@@ -115,7 +115,7 @@ pub fn merge(dirs: &[PathBuf], out: &Path, stronger: fn(u8, u8) -> u8) -> Result
     Ok(Merged { result, missing })
 }
 
-/// Reads the seals. Directories without one belong to shards that have not ended.
+/// Reads the bundle files. Directories without one belong to shards that have not ended.
 fn open(dirs: &[PathBuf]) -> Result<(Vec<Bundle<'_>>, Vec<&Path>), BatchError> {
     let (mut bundles, mut unended, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for dir in dirs {
@@ -177,7 +177,7 @@ fn read_plan(dir: &Path) -> Result<PlanFile, BatchError> {
     Ok(plan)
 }
 
-/// Only an empty directory or an earlier merge of the same manifest is written to.
+/// Accepts only an empty directory or an earlier merge of the same manifest as output.
 fn fits(out: &Path, plan: &PlanFile) -> Result<(), BatchError> {
     let entries = match std::fs::read_dir(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -231,7 +231,7 @@ fn agree(bundles: &[Bundle<'_>], unended: &[&Path], plan: &PlanFile) -> Vec<Stri
     problems
 }
 
-/// Shards that are there twice, and jobs of several bundles.
+/// Finds shards that occur twice and jobs that occur in several bundles.
 fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut shards: BTreeMap<ShardSpec, &Path> = BTreeMap::new();
@@ -267,7 +267,7 @@ fn overlaps(bundles: &[Bundle<'_>]) -> Vec<String> {
     problems
 }
 
-/// Files that are not what their seal says.
+/// Finds files that differ from what their bundle file says.
 fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut hashed = 0;
@@ -335,7 +335,7 @@ struct CopiedRows {
     call: CallResult,
 }
 
-/// Writes all rows, with paths as seen from `out`, and the patches.
+/// Writes all rows, with paths relative to `out`, and the patches.
 fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchError> {
     let mut copied = CopiedRows {
         last: HashMap::new(),
@@ -350,7 +350,7 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
             let mut written = Ok(());
             let read = rows::each(&bundle.dir.join(rows::FILE), |mut row| {
                 row.run = row.run.filter(|run| is_inside(run)).map(|run| shown(&prefix.join(run)));
-                // A patch of an earlier attempt was replaced by that of a later one; its row names it still.
+                // A later attempt replaced this attempt's patch, but the row still names it.
                 row.patch = row.patch.filter(|patch| is_inside(patch));
                 add(&mut copied.call, &row);
                 if written.is_ok() {
@@ -371,7 +371,7 @@ fn copy_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<CopiedRows, BatchErro
     Ok(copied)
 }
 
-/// The patch that a job's last row names, held against its digest.
+/// Copies the patch that a job's last row names, after checking its digest.
 fn patches(bundles: &[Bundle<'_>], out: &Path, last: &HashMap<String, RunRow>) -> Result<(), BatchError> {
     for bundle in bundles {
         for job in &bundle.seal.jobs {
@@ -439,13 +439,13 @@ fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobR
     }
 }
 
-/// Whether a path of a row stays inside of its bundle.
+/// Whether a path of a row stays inside its bundle.
 fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
     !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// The way from one absolute directory to another.
+/// The relative path from one absolute directory to another.
 fn relative(from: &Path, to: &Path) -> PathBuf {
     let (from, to): (Vec<_>, Vec<_>) = (from.components().collect(), to.components().collect());
     let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();

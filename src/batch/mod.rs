@@ -1,7 +1,7 @@
-//! Many jobs from one manifest: planned first, run as children of a supervisor, recorded, and reported as one result.
+//! Runs many jobs from one manifest: plans them, runs each as a child process, records them and reports one result.
 //!
-//! `manifest` → [`plan::BatchPlan`] → `supervisor` (children, budget, breaker) → `record` → `outputs`. Each job is an
-//! `overnight run` of its own, so a crash costs one job. Never imports the loop of a run.
+//! `manifest` → [`plan::BatchPlan`] → `supervisor` (children, budget, breaker) → `record` → `outputs`. Each job is its
+//! own `overnight run` process, so a crash costs one job. This room never imports the engine.
 
 pub mod breaker;
 pub mod budget;
@@ -28,16 +28,16 @@ pub mod supervisor;
 use crate::journal::JournalError;
 use std::path::Path;
 
-/// Why a batch could not go on, and whose turn it is.
+/// Why a batch could not continue, and who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// The manifest or a bundle is wrong; every problem with its place: exit 3.
+    /// The manifest or a bundle is wrong; holds every problem with its position. Exit code 3.
     #[error("{0}")]
     Invalid(String),
-    /// Something outside is missing, or another batch holds the directory: exit 8.
+    /// Something outside is missing, or another process holds the directory. Exit code 8.
     #[error("{0}")]
     Environment(String),
-    /// Something could not be written: exit 9.
+    /// A file could not be written. Exit code 9.
     #[error("{0}")]
     Output(String),
 }

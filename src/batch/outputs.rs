@@ -1,5 +1,5 @@
-//! What a batch leaves for people and programs beside `runs.jsonl`: `result.json`, JUnit, HTML, summary. Made from what became of the
-//! jobs; decides nothing about them.
+//! Writes the outputs of a batch besides `runs.jsonl`: `result.json`, JUnit, HTML and the summary, all made from the
+//! ended jobs.
 
 use super::evaluation::{self, ModelScore};
 use super::rows::RunRow;
@@ -13,33 +13,33 @@ use std::path::Path;
 
 /// The value of `schema`.
 pub const SCHEMA: &str = "overnight/batch/v1";
-/// The most jobs that `result.json` names as not run.
+/// Limit of jobs that `result.json` lists as not run.
 const NAMED: usize = 10_000;
 
-/// What is reported of one job.
+/// The reported state of one job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
     pub job: String,
     /// `run`, `up_to_date` or `skipped`.
     pub standing: &'static str,
-    /// The verdict of its last run, `not_run` or `skipped`.
+    /// The verdict of its last run, or `not_run` or `skipped`.
     pub state: String,
     pub message: String,
     pub exit_code: u8,
     pub row: Option<RunRow>,
 }
 
-/// What stands above all jobs.
+/// Totals over all jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportHead<'a> {
     pub name: &'a str,
     pub manifest: &'a str,
     pub shard: Option<&'a str>,
-    /// The stronger of two exit codes, by the table of the command line.
+    /// The stronger of two exit codes, by the precedence table of the command line.
     pub stronger: fn(u8, u8) -> u8,
 }
 
-/// Jobs by what became of them.
+/// Number of jobs by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobCounts {
     pub total: u64,
@@ -49,45 +49,45 @@ pub struct JobCounts {
     pub not_run: u64,
     /// Left out by `--only`.
     pub skipped: u64,
-    /// Of jobs that were run or are up to date.
+    /// Jobs that were run or were up to date.
     #[serde(flatten)]
     pub verdicts: BTreeMap<String, u64>,
 }
 
-/// What the runs of a call used.
+/// Total usage of the runs of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchUsage {
     pub tokens: u64,
     pub turns: u64,
 }
 
-/// A job that was not run.
+/// A job that was not run, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRun {
     pub job: String,
     pub reason: String,
 }
 
-/// `result.json` of a batch or merge. Money is US dollars.
+/// `result.json` of a batch or merge. Money is in US dollars.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchResult {
     pub schema: String,
     pub name: String,
     pub verdict: String,
     pub exit_code: u8,
-    /// Digest of the jobs that the manifest makes.
+    /// Digest of the identities of the jobs that the manifest defines.
     pub manifest: String,
     pub jobs: JobCounts,
-    /// Of the runs of this call.
+    /// Usage of the runs of this call.
     pub cost: f64,
-    /// Whether `cost` is too low, because a price is not known.
+    /// Whether `cost` is too low because a price is not known.
     #[serde(default)]
     pub unpriced: bool,
     pub usage: BatchUsage,
-    /// `I/N`; null outside of a shard.
+    /// The shard as `I/N`; null when the batch has no shards.
     pub shard: Option<String>,
     pub not_run: Vec<NotRun>,
-    /// Further ones that are not listed.
+    /// Number of further jobs that are not listed.
     #[serde(default)]
     pub not_run_omitted: u64,
     /// Why no more jobs were started.
@@ -97,7 +97,7 @@ pub struct BatchResult {
     pub ended: Option<jiff::Timestamp>,
 }
 
-/// What is reported of the jobs of a call.
+/// The reported state of each job of a call.
 pub fn job_reports(call: &CallResult) -> Vec<JobReport> {
     call.jobs.iter().map(job_report).collect()
 }
@@ -120,7 +120,7 @@ fn job_report(job: &JobResult) -> JobReport {
     }
 }
 
-/// The word for an exit code of a batch.
+/// The verdict word for the exit code of a batch.
 pub fn verdict_of(code: u8) -> &'static str {
     match code {
         0 => "passed",
@@ -201,7 +201,7 @@ pub fn result(head: &ReportHead<'_>, jobs: &[JobReport], call: &CallResult) -> B
 /// Writes all files; `result.json` last.
 ///
 /// # Errors
-/// One of them could not be written.
+/// One of the files could not be written.
 pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &BatchResult) -> Result<(), BatchError> {
     stream(&dir.join("junit.xml"), |out| junit::write(out, head, jobs))?;
     stream(&dir.join("report.html"), |out| html::write(out, result, jobs))?;
@@ -215,10 +215,10 @@ pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &Bat
     Ok(())
 }
 
-/// Writes a file piece by piece; it appears whole or not at all.
+/// Writes a file in chunks to a temporary name and renames it, so that it appears whole or not at all.
 ///
 /// # Errors
-/// The disk said no.
+/// An I/O error.
 pub fn stream(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), BatchError> {
     let said = |error: std::io::Error| BatchError::write(path, &error);
     let parent = path.parent().unwrap_or_else(|| Path::new("."));

@@ -1,5 +1,5 @@
-//! From a manifest to jobs: every combination of target, parameters, model and trial, with a name that stays and, once its inputs
-//! are known, a digest of all that goes in.
+//! Expands a manifest into jobs: every combination of target, parameters, model and trial, each with a stable name and,
+//! once its inputs are known, a digest of all inputs.
 
 use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
 use super::sources::ResolvedSource;
@@ -13,17 +13,17 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The most jobs of one manifest.
+/// Limit of jobs of one manifest.
 pub const MAX_JOBS: usize = 1_000_000;
 /// The value of `schema` in `plan.json`.
 pub const SCHEMA: &str = "overnight/batch-plan/v1";
 /// The file name of the plan.
 pub const FILE: &str = "plan.json";
-/// Digits of a job's digest in the name of its run directory.
+/// Hexadecimal digits of the job's digest in the name of its run directory.
 const DIGEST_SHOWN: usize = 12;
-/// Digits of the identity in a job's name.
+/// Hexadecimal digits of the identity in a job's name.
 const NAME_HASH: usize = 8;
-/// The readable part of a job's name, in bytes.
+/// Length limit of the readable part of a job's name, in bytes.
 const NAME_TEXT: usize = 80;
 
 /// Where a job's tree comes from, as the manifest names it.
@@ -31,7 +31,7 @@ const NAME_TEXT: usize = 80;
 pub enum TreeSource {
     /// Relative to the manifest.
     Path(String),
-    /// What `git clone` takes.
+    /// A repository URL or path that `git clone` accepts.
     Repo(String),
 }
 
@@ -44,14 +44,14 @@ impl TreeSource {
     }
 }
 
-/// What makes a job this job and no other: a row of `plan.json`.
+/// The identity of a job: a row of `plan.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobIdentity {
-    /// The job's name; a directory.
+    /// The job's name, which is also its directory.
     pub job: String,
     /// As given in the manifest.
     pub id: Option<String>,
-    /// What pairs it with jobs of other models and recipe versions: its `id`, else the short name of its target.
+    /// Pairs the job with jobs of other models and recipe versions: its `id`, or else the short name of its target.
     pub name: String,
     /// As the manifest names it.
     pub recipe: String,
@@ -65,7 +65,7 @@ pub struct JobIdentity {
     pub params: Map<String, Value>,
     /// SHA-256 of the input.
     pub input: Option<String>,
-    /// The model of the manifest or the command line; null where the recipe names it.
+    /// The model named by the manifest or the command line; null where the recipe names it.
     pub model: Option<String>,
     pub trial: u64,
 }
@@ -75,18 +75,18 @@ pub struct JobIdentity {
 pub struct PlannedJob {
     pub identity: JobIdentity,
     pub source: TreeSource,
-    /// Parameters with their places.
+    /// Parameters with their positions.
     pub params: Option<Node>,
     pub input: Option<Value>,
-    /// Its place in the manifest.
+    /// Position in the manifest.
     pub head: Span,
-    /// Recipe, policies and model as the command line of a run takes them.
+    /// Recipe, policies and model, as arguments of `overnight run`.
     pub arguments: RunArguments,
-    /// Filled when the recipe is read.
+    /// Set once the recipe has been read.
     pub inputs: JobInputs,
 }
 
-/// What names the files of a run, from where the batch was started.
+/// File names for a run, relative to the directory in which the batch was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RunArguments {
     pub recipe: String,
@@ -94,12 +94,13 @@ pub struct RunArguments {
     pub model: Option<String>,
 }
 
-/// What reading recipe and policies gives.
+/// What reading the recipe and policies of a job yields.
 #[derive(Clone, Debug, Default)]
 pub struct JobInputs {
     /// The recipe's own name.
     pub recipe: String,
-    /// SHA-256 over recipe, policies and the files that they name; empty when they are read from the target's own commits.
+    /// SHA-256 over recipe, policies and the files that they name; empty when these are read from the target's own
+    /// commits.
     pub digest: String,
     /// The model that will be asked, where it is known.
     pub model: Option<String>,
@@ -110,7 +111,7 @@ pub struct JobInputs {
 /// Reads recipes and policies for a plan, and checks the values of each job against them.
 pub trait RecipeReader {
     /// # Errors
-    /// Every problem, at its place in the recipe or the manifest.
+    /// All problems, each with its position in the recipe or the manifest.
     fn read<'a>(
         &'a mut self,
         job: &'a PlannedJob,
@@ -118,7 +119,7 @@ pub trait RecipeReader {
     ) -> LocalBoxFuture<'a, Result<JobInputs, Vec<Diagnostic>>>;
 }
 
-/// What the command line adds to the manifest.
+/// Settings that the command line adds to the manifest.
 #[derive(Clone, Debug, Default)]
 pub struct PlanFlags {
     pub recipe: Option<String>,
@@ -132,7 +133,7 @@ pub struct BatchPlan {
     pub name: String,
     pub jobs: Vec<PlannedJob>,
     pub settings: BatchSettings,
-    /// SHA-256 over what the jobs are, not over what goes into them.
+    /// SHA-256 over the identities of the jobs; their inputs do not count.
     pub manifest: String,
     pub trials: u64,
 }
@@ -148,7 +149,8 @@ pub struct PlanFile {
     pub jobs: Vec<JobIdentity>,
 }
 
-/// Makes the jobs. `base` is where paths of the manifest start. Targets that name lists must have been replaced by their lines.
+/// Expands the jobs. Paths of the manifest are relative to `base`. Targets that name lists must already be replaced by
+/// their lines.
 pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems: &mut Problems) -> BatchPlan {
     let models: Vec<(String, bool)> = match flags.models.is_empty() {
         true => manifest
@@ -214,14 +216,14 @@ fn finished(manifest: &BatchManifest, jobs: Vec<PlannedJob>) -> BatchPlan {
     }
 }
 
-/// SHA-256 over the identities, whatever their order.
+/// SHA-256 over the identities, independent of their order.
 pub fn manifest_digest<'a>(jobs: impl Iterator<Item = &'a JobIdentity>) -> String {
     let mut rows: Vec<String> = jobs.map(|job| json!(job).to_string()).collect();
     rows.sort();
     sha256_hex(&[rows.join("\n").as_bytes()])
 }
 
-/// Which axes of the plan have several values, so that an `id` alone names no job.
+/// Which axes of the plan have several values, so that an `id` alone does not identify a job.
 struct Axes {
     combinations: bool,
     models: bool,
@@ -230,12 +232,12 @@ struct Axes {
 
 struct Combination<'a> {
     matrix: &'a [(&'a Entry, &'a Node)],
-    /// The text and whether it stands in the manifest.
+    /// The text, and whether it comes from the manifest.
     model: Option<&'a (String, bool)>,
     trial: u64,
 }
 
-/// Every combination of the matrix; one empty one without a matrix.
+/// Every combination of the matrix; one empty combination without a matrix.
 fn combinations(matrix: &[(Entry, Vec<Node>)]) -> Vec<Vec<(&Entry, &Node)>> {
     let mut all: Vec<Vec<(&Entry, &Node)>> = vec![Vec::new()];
     for (entry, values) in matrix {
@@ -332,7 +334,7 @@ fn job(
     })
 }
 
-/// A recipe or policy that the manifest names, from where the batch was started.
+/// The path of a recipe or policy that the manifest names, relative to the directory in which the batch was started.
 fn beside(base: &Path, name: &str) -> String {
     match name.starts_with("builtin:") || name.starts_with("git:") || name == "-" {
         true => name.to_owned(),
@@ -340,7 +342,7 @@ fn beside(base: &Path, name: &str) -> String {
     }
 }
 
-/// Parameters of the manifest, then of the matrix, then of the target; the later ones win, but a target must not set what the
+/// Merges the parameters of the manifest, the matrix and the target; later ones win, but a target must not set what the
 /// matrix varies.
 fn merged(
     of_all: Option<&Node>,
@@ -390,7 +392,7 @@ fn short_target(target: &str) -> String {
     }
 }
 
-/// A text as a part of a directory's name.
+/// Turns a text into a part of a directory name.
 fn slug(text: &str) -> String {
     let kept = text.chars().map(|c| match c {
         c if c.is_ascii_alphanumeric() || "._".contains(c) => c,
@@ -409,7 +411,7 @@ fn model_slug(model: &str) -> String {
     )
 }
 
-/// The name of a job. A given `id` is the name; where an axis has several values, each of them is added.
+/// The name of a job. A given `id` is the name; each axis with several values is appended.
 fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
     let key = json!([
         identity.id,
@@ -450,7 +452,7 @@ fn job_name(identity: &JobIdentity, axes: &Axes) -> String {
 }
 
 impl PlannedJob {
-    /// The digest of all that goes in, once the base commit is known.
+    /// The digest of all inputs, once the base commit is known.
     pub fn digest(&self, resolved: &ResolvedSource) -> String {
         let model = self.inputs.model.as_deref();
         let key = json!({
@@ -470,14 +472,14 @@ impl PlannedJob {
         sha256_hex(&[key.to_string().as_bytes(), &script])
     }
 
-    /// What a stop of one service holds for: the vendor of its model, or a model without vendor.
+    /// The service that a stop applies to: the vendor of the job's model, or a model without a vendor.
     pub fn service(&self) -> &str {
         let model = self.arguments.model.as_deref().or(self.inputs.model.as_deref());
         service_of(model.unwrap_or_default())
     }
 }
 
-/// The vendor of a model's name; the whole name where it is a script or a recorded run.
+/// The vendor part of a model's name; the whole name for a script or a recorded run.
 pub fn service_of(model: &str) -> &str {
     match model.split_once('/') {
         Some((vendor, _)) if !model.starts_with("script:") && !model.starts_with("replay:") => vendor,
@@ -485,7 +487,7 @@ pub fn service_of(model: &str) -> &str {
     }
 }
 
-/// The directory of a run, from the batch's own.
+/// The directory of a run, relative to the batch directory.
 pub fn run_dir(job: &str, digest: &str, attempt: u64) -> PathBuf {
     let short = digest.get(..DIGEST_SHOWN).unwrap_or(digest);
     let name = match attempt {
@@ -508,11 +510,11 @@ impl BatchPlan {
     }
 }
 
-/// The most differences that are listed.
+/// Limit of differences that are listed.
 const MAX_LISTED: usize = 20;
 
 impl PlanFile {
-    /// What differs in another plan, a line each; empty when the jobs are the same.
+    /// The differences to another plan, one line each; empty when the jobs are the same.
     pub fn changes(&self, now: &PlanFile) -> Vec<String> {
         let index = |plan: &'_ PlanFile| -> BTreeMap<String, JobIdentity> {
             plan.jobs.iter().map(|job| (job.job.clone(), job.clone())).collect()

@@ -1,4 +1,5 @@
-//! Progress of a batch for people: a bar with jobs, outcomes, money and remaining time on a terminal, one line an event elsewhere.
+//! Shows the progress of a batch: on a terminal a bar with jobs, outcomes, cost and remaining time, elsewhere one line
+//! for each event.
 
 use super::budget::JobSpending;
 use super::rows::RunRow;
@@ -7,13 +8,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often the bar is drawn, times a second.
+/// How many times a second the bar is drawn.
 const DRAWN: u8 = 8;
 
-/// Where lines go: to stderr, made harmless.
+/// Writes lines to stderr, with control characters escaped.
 pub type TellLine = Box<dyn Fn(&str)>;
 
-/// What is shown while a batch runs.
+/// The display of a running batch.
 pub struct BatchProgress {
     tell: TellLine,
     /// On a terminal.
@@ -24,12 +25,12 @@ pub struct BatchProgress {
     began: Instant,
     verdicts: BTreeMap<String, u64>,
     cost_micros: u64,
-    /// The service whose pause was told last, so that it is told once.
+    /// The service whose pause was shown last, so that it is shown once.
     paused: Option<String>,
 }
 
 impl BatchProgress {
-    /// `terminal`: draw a bar; else print lines. `quiet`: neither.
+    /// `terminal`: draw a bar; otherwise print lines. `quiet`: show nothing.
     pub fn new(terminal: bool, quiet: bool, tell: TellLine) -> Self {
         let bar = (terminal && !quiet).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWN));
@@ -61,7 +62,7 @@ impl BatchProgress {
         }
     }
 
-    /// A call begins that runs `jobs` jobs; `others` need no run.
+    /// Called when a call begins that runs `jobs` jobs; `others` need no run.
     pub fn begin(&mut self, jobs: usize, others: usize) {
         self.total = jobs;
         self.began = Instant::now();
@@ -103,12 +104,13 @@ impl BatchProgress {
         }
     }
 
-    /// Something that concerns the whole batch.
+    /// Shows a message about the whole batch.
     pub fn note(&mut self, text: &str) {
         self.line(&format!("overnight: {text}"));
     }
 
-    /// Called several times a second: what runs, what waits, what was spent, and the pause that a service asked for.
+    /// Updates the bar several times a second: running and waiting jobs, cost so far, and the pause that a service
+    /// asked for.
     pub fn tick(&mut self, running: usize, waiting: usize, spent: JobSpending, pause: Option<(String, u64)>) {
         self.cost_micros = spent.cost_micros;
         match &pause {
@@ -134,7 +136,7 @@ impl BatchProgress {
         bar.set_message(message);
     }
 
-    /// Milliseconds that the remaining jobs will take at the pace so far.
+    /// Estimated milliseconds for the remaining jobs at the pace so far.
     fn left(&self, jobs: usize) -> Option<u64> {
         let done = u32::try_from(self.done).ok().filter(|done| *done > 0)?;
         let each: Duration = self.began.elapsed() / done;
@@ -142,7 +144,7 @@ impl BatchProgress {
         u64::try_from(each.saturating_mul(jobs).as_millis()).ok()
     }
 
-    /// The call is over.
+    /// Called when the call is over.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

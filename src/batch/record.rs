@@ -1,5 +1,5 @@
-//! `batch.jsonl`: what a batch did, append-only, chained and locked. What stands in it survives the process, and after
-//! [`BatchRecord::sync`] the machine; everything else in the directory is made from it.
+//! `batch.jsonl`: the append-only, hash-chained and locked record of a batch. A line survives the process, and after
+//! [`BatchRecord::sync`] also a power loss; everything else in the directory is derived from it.
 
 use super::BatchError;
 use super::rows::RunRow;
@@ -28,20 +28,20 @@ pub enum BatchEvent {
         again: bool,
         at: jiff::Timestamp,
     },
-    /// The worktree stands, and the next thing is to start the child.
+    /// The worktree exists; the child is started next.
     JobStarted {
         job: String,
         digest: String,
         attempt: u64,
-        /// The run directory, relative to the batch's.
+        /// The run directory, relative to the batch directory.
         run: String,
         base: String,
         resumed: bool,
         at: jiff::Timestamp,
     },
-    /// It will not go on.
+    /// The job will not be continued.
     JobEnded { row: Box<RunRow> },
-    /// It was cancelled or suspended, and goes on.
+    /// The job was cancelled or suspended and will be resumed.
     JobInterrupted {
         job: String,
         digest: String,
@@ -61,29 +61,29 @@ pub enum BatchEvent {
 pub struct OpenRun {
     pub digest: String,
     pub attempt: u64,
-    /// Relative to the batch's directory.
+    /// Relative to the batch directory.
     pub run: String,
     pub base: String,
 }
 
-/// What the record says of all jobs.
+/// The state of all jobs, folded from the record.
 #[derive(Debug, Default)]
 pub struct BatchState {
-    /// Of the last call.
+    /// Settings of the last call.
     pub manifest: Option<String>,
     /// The last row of each job.
     pub last: HashMap<String, RunRow>,
     pub open: HashMap<String, OpenRun>,
     /// Jobs that ended since the last call began.
     pub ended_in_call: HashSet<String>,
-    /// Whether the last call ran everything again, and did not come to its end.
+    /// Whether the last call was to run everything again and did not finish.
     pub again_unfinished: bool,
-    /// Rows in order: the digest of each line, to hold `runs.jsonl` against.
+    /// The digest of each row in order, to compare `runs.jsonl` with.
     pub rows: u64,
 }
 
 impl BatchState {
-    /// Takes in a record without holding it.
+    /// Folds a record without locking it.
     ///
     /// # Errors
     /// As [`read_lines`].
@@ -141,11 +141,11 @@ pub struct BatchRecord {
 }
 
 impl BatchRecord {
-    /// Opens the record of `dir`, which is made when it is not there, and holds it against other batches. A torn last line (a
-    /// crash or a full disk in mid-write) is cut off.
+    /// Opens the record of `dir`, creating it if needed, and locks it against other batches. A torn last line (a crash
+    /// or a full disk during a write) is truncated.
     ///
     /// # Errors
-    /// Another batch holds it, it was changed, or the disk said no.
+    /// Another batch holds the lock, the record was changed, or an I/O error.
     pub fn open(dir: &Path) -> Result<Self, BatchError> {
         let path = dir.join(FILE);
         std::fs::create_dir_all(dir).map_err(|error| BatchError::write(dir, &error))?;
@@ -182,7 +182,7 @@ impl BatchRecord {
     /// Appends an event.
     ///
     /// # Errors
-    /// The disk said no: nothing more may be started.
+    /// An I/O error; the caller must start no further job.
     pub fn append(&mut self, event: BatchEvent) -> Result<(), BatchError> {
         let entry = serde_json::to_string(&event).map_err(|error| BatchError::Output(error.to_string()))?;
         let (mut line, chain) = format::encode(&self.chain, &entry, self.key);
@@ -197,7 +197,7 @@ impl BatchRecord {
         Ok(())
     }
 
-    /// Returns when all that was appended is on the disk.
+    /// Returns once everything appended so far is on the disk.
     ///
     /// # Errors
     /// As [`Self::append`].
@@ -211,21 +211,21 @@ impl BatchRecord {
         Ok(())
     }
 
-    /// The file, for whoever waits until what was appended so far is on the disk.
+    /// A handle of the file, for a thread that syncs what was appended so far.
     ///
     /// # Errors
-    /// No handle is to be had.
+    /// The handle cannot be duplicated.
     pub fn handle(&self) -> std::io::Result<File> {
         self.file.try_clone()
     }
 
-    /// The link of the last line, and the number of lines.
+    /// The chain hash of the last line, and the number of lines.
     pub fn head(&self) -> (&str, u64) {
         (&self.chain, self.events)
     }
 }
 
-/// Nothing of a batch is a link: a repository may bring a directory of our names with it.
+/// Refuses symbolic links: a repository may contain a directory with these names.
 fn refuse_links(dir: &Path) -> Result<(), BatchError> {
     let ours = [
         FILE,
@@ -250,22 +250,22 @@ fn refuse_links(dir: &Path) -> Result<(), BatchError> {
     }
 }
 
-/// How far a record can be read.
+/// How far a record could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadRecord {
-    /// Bytes of whole lines.
+    /// Bytes of complete lines.
     pub bytes: u64,
     pub events: u64,
-    /// The link of the last line.
+    /// The chain hash of the last line.
     pub chain: String,
-    /// Whether something stands behind the last whole line.
+    /// Whether bytes follow the last complete line.
     pub torn: bool,
 }
 
-/// Reads a record one line at a time. A file that is not there is an empty one.
+/// Reads a record one line at a time. A missing file counts as empty.
 ///
 /// # Errors
-/// A line was changed, or a key is missing or was not used.
+/// A line was changed, or a key is set for a record without one, or missing for a record with one.
 pub fn read_lines(path: &Path, key: Option<&Key>, mut take: impl FnMut(BatchEvent)) -> Result<ReadRecord, BatchError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ReadRecord::default()),

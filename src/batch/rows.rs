@@ -1,4 +1,5 @@
-//! A line of `runs.jsonl`: what became of one attempt at one job. Scripts and databases read it; fields are only ever added.
+//! The lines of `runs.jsonl`: one for each finished attempt at a job. Scripts and databases read them, so fields are
+//! only ever added.
 
 use super::BatchError;
 use serde::{Deserialize, Serialize};
@@ -8,18 +9,18 @@ use std::path::Path;
 
 /// The file name.
 pub const FILE: &str = "runs.jsonl";
-/// The longest line that is read, in bytes.
+/// Length limit of a line, in bytes.
 const MAX_LINE: usize = 4 << 20;
 
-/// One ended attempt. Paths are relative to the batch's directory, money is US dollars, times are RFC 3339.
+/// One finished attempt. Paths are relative to the batch directory, money is in US dollars, times are RFC 3339.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
     /// The job's name.
     pub job: String,
-    /// SHA-256 of all that went in; empty when the target could not be read.
+    /// SHA-256 of all inputs; empty when the target could not be read.
     pub digest: String,
     pub id: Option<String>,
-    /// What pairs it with jobs of other models and recipe versions.
+    /// Pairs the job with jobs of other models and recipe versions.
     pub name: String,
     pub recipe: String,
     pub target: String,
@@ -27,41 +28,41 @@ pub struct RunRow {
     pub model: String,
     pub trial: u64,
     pub attempt: u64,
-    /// The word of part 1's table, as in the run's own `result.json`.
+    /// The verdict, as in the run's own `result.json`.
     pub verdict: String,
     pub exit_code: u8,
-    /// Narrower than the verdict; empty when the run passed.
+    /// A code narrower than the verdict; empty when the run passed.
     pub reason: String,
     /// One sentence for people.
     #[serde(default)]
     pub message: String,
     pub cost: f64,
-    /// Whether `cost` is too low, because no price is known for the model.
+    /// Whether `cost` is too low because no price is known for the model.
     #[serde(default)]
     pub unpriced: bool,
     pub tokens: u64,
     pub turns: u64,
-    /// Wall clock of all processes of this attempt.
+    /// Wall-clock time of all processes of this attempt.
     pub seconds: f64,
     pub base: Option<String>,
     pub patch: Option<String>,
     /// SHA-256 of the patch.
     pub patch_digest: Option<String>,
-    /// The run directory; null when none was made.
+    /// The run directory; null when none was created.
     pub run: Option<String>,
     pub started: Option<jiff::Timestamp>,
     pub ended: Option<jiff::Timestamp>,
-    /// `I/N`; null outside of a shard.
+    /// The shard as `I/N`; null when the batch has no shards.
     pub shard: Option<String>,
 }
 
 impl RunRow {
-    /// Whether the job did what it was for.
+    /// Whether the job succeeded.
     pub fn is_success(&self) -> bool {
         matches!(self.verdict.as_str(), "passed" | "no_change")
     }
 
-    /// The line, with its end.
+    /// The row as a line of JSON with its newline.
     pub fn to_line(&self) -> String {
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
@@ -69,10 +70,11 @@ impl RunRow {
     }
 }
 
-/// Gives each row of a `runs.jsonl` in order to `take`, one at a time. A torn last line is passed over. Gives the number of rows.
+/// Passes each row of a `runs.jsonl` in order to `take`, one at a time, and returns their number. A torn last line is
+/// skipped.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no row: its number is named.
+/// The file cannot be read, or a line is not a row; the message names its number.
 pub fn each(path: &Path, mut take: impl FnMut(RunRow)) -> Result<u64, BatchError> {
     let file = std::fs::File::open(path).map_err(|error| BatchError::read(path, &error))?;
     let mut reader = BufReader::new(file);

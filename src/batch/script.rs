@@ -1,9 +1,9 @@
-//! Job files for engines that run shards: an array or matrix, and a merge that depends on it. Pure text; each is tried on its engine
-//! or held against its schema by the tests.
+//! Generates job files for CI engines and schedulers that run shards: an array or matrix job and a merge job that
+//! depends on it. Pure.
 
 use serde_json::json;
 
-/// An engine whose job file can be written.
+/// An engine for which a job file can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardEngine {
     Slurm,
@@ -16,7 +16,7 @@ pub enum ShardEngine {
 }
 
 impl ShardEngine {
-    /// All of them.
+    /// All engines.
     pub const ALL: [ShardEngine; 7] = [
         Self::Slurm,
         Self::Kubernetes,
@@ -27,7 +27,7 @@ impl ShardEngine {
         Self::Hyperqueue,
     ];
 
-    /// The word on the command line.
+    /// The value of the command-line option.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Slurm => "slurm",
@@ -40,7 +40,7 @@ impl ShardEngine {
         }
     }
 
-    /// The most shards that it takes in one file; `None` where nothing bounds them.
+    /// The engine's limit of shards in one file; `None` without a limit.
     pub fn most_shards(self) -> Option<u64> {
         match self {
             // MaxArraySize is 1001 unless the site raised it, and ids must be lower.
@@ -54,7 +54,7 @@ impl ShardEngine {
     }
 }
 
-/// What a job file is for.
+/// Inputs of a job file.
 #[derive(Clone, Debug)]
 pub struct ScriptSpec {
     pub manifest: String,
@@ -64,7 +64,7 @@ pub struct ScriptSpec {
     pub more: Vec<String>,
 }
 
-/// A word for a POSIX shell.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -74,7 +74,7 @@ fn quoted(word: &str) -> String {
 }
 
 impl ScriptSpec {
-    /// The command of one shard; `index` is shell text for its number from 1.
+    /// The command of one shard; `index` is shell text that expands to its number, from 1.
     fn shard(&self, index: &str) -> String {
         let more: String = self.more.iter().map(|word| format!(" {}", quoted(word))).collect();
         format!(
@@ -96,7 +96,7 @@ impl ScriptSpec {
     }
 }
 
-/// The job file. Its first comment says how to start it.
+/// The job file. Its first comment says how to submit it.
 pub fn script(engine: ShardEngine, spec: &ScriptSpec) -> String {
     match engine {
         ShardEngine::Slurm => slurm(spec),
@@ -261,7 +261,8 @@ jobs:
 }
 
 fn buildkite(spec: &ScriptSpec) -> String {
-    // Buildkite fills in variables before a step starts, so those of the step are written with two dollars.
+    // Buildkite expands variables when a pipeline is uploaded, so variables of the step are written with two dollar
+    // signs.
     let shard = format!(
         "{} ; code=$$?; buildkite-agent artifact upload {}; exit $$code",
         spec.shard("$$((BUILDKITE_PARALLEL_JOB + 1))"),
@@ -333,9 +334,9 @@ fn kubernetes(spec: &ScriptSpec) -> String {
             "completionMode": "Indexed",
             "backoffLimitPerIndex": 3,
             "podFailurePolicy": {"rules": [
-                // A pod that was evicted or preempted goes on elsewhere.
+                // A pod that was evicted or preempted is restarted elsewhere.
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                // Jobs that did not pass do not pass by running the shard again; only what the machine did wrong is tried again.
+                // Running the shard again does not help jobs that failed; only failures of the machine are retried.
                 {"action": "FailIndex", "onExitCodes": {
                     "containerName": "shard", "operator": "NotIn", "values": [0, 8, 9, 70, 137, 143]
                 }}
@@ -349,7 +350,7 @@ fn kubernetes(spec: &ScriptSpec) -> String {
         "metadata": {"name": "overnight-merge"},
         "spec": {
             "backoffLimit": 0,
-            // A shard that is lost for good must not be waited for without end; what is there is merged by hand then.
+            // The merge must not wait forever for a lost shard; the existing bundles can then be merged by hand.
             "activeDeadlineSeconds": 86_400,
             "template": pod(json!([container("merge", &format!("exec {}", spec.merge()))]), json!([container("wait", &wait)]))
         }
@@ -363,7 +364,7 @@ fn kubernetes(spec: &ScriptSpec) -> String {
     )
 }
 
-/// JSON as YAML in block style; texts stay as JSON texts, which YAML reads.
+/// JSON as block-style YAML; strings stay JSON strings, which YAML accepts.
 fn yaml(value: &serde_json::Value, depth: usize) -> String {
     let pad = "  ".repeat(depth);
     match value {

@@ -1,11 +1,11 @@
-//! Which part of a plan this process runs: `I/N`, or what the engine that started us says.
+//! Determines which part of a plan this process runs: from `I/N`, or from the variables of the CI engine or scheduler.
 
 use super::plan::PlannedJob;
 use crate::base::ids::sha256_hex;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
-/// The most shards of one batch.
+/// Limit of shards of one batch.
 pub const MAX_SHARDS: u64 = 1_000_000;
 
 /// One part of `total`, counted from 1.
@@ -21,16 +21,16 @@ impl fmt::Display for ShardSpec {
     }
 }
 
-/// How an engine tells a task which one it is: the variables of index and total, and what the first index is.
+/// How an engine passes the task number: the variables for index and total, and the first index.
 struct Convention {
     engine: &'static str,
     index: &'static str,
-    /// `None`: the engine names no total.
+    /// `None` when the engine passes no total.
     total: Option<&'static str>,
     first: u64,
 }
 
-/// In the order in which they are looked at.
+/// In the order in which they are tried.
 const CONVENTIONS: &[Convention] = &[
     convention("GitLab", "CI_NODE_INDEX", Some("CI_NODE_TOTAL"), 1),
     convention(
@@ -80,7 +80,7 @@ impl ShardSpec {
     /// Reads `I/N`.
     ///
     /// # Errors
-    /// One sentence: it is something else, or I does not lie in 1..=N.
+    /// A sentence that says what is wrong: not of this form, or I is not in 1..=N.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no shard: write I/N with I from 1 to N, as 3/8, or `auto`");
         let (index, total) = text.split_once('/').ok_or_else(wrong)?;
@@ -92,10 +92,10 @@ impl ShardSpec {
         fits.then_some(shard).ok_or_else(wrong)
     }
 
-    /// What the engine's variables say, and a sentence that names them.
+    /// Reads the shard from the engine's variables, and returns a sentence that names them.
     ///
     /// # Errors
-    /// One sentence: no variable is set, or an index without a total.
+    /// A sentence that says what is missing: no variable is set, or an index without a total.
     pub fn auto(variable: &dyn Fn(&str) -> Option<String>) -> Result<(Self, String), String> {
         if let Some(id) = variable("SLURM_ARRAY_TASK_ID") {
             return slurm(&id, variable);
@@ -128,7 +128,7 @@ impl ShardSpec {
     }
 }
 
-/// Slurm's ids may start anywhere and have steps.
+/// Slurm's task ids may start at any number and have a step.
 fn slurm(id: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<(ShardSpec, String), String> {
     let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<u64>().ok());
     let count = number("SLURM_ARRAY_TASK_COUNT").ok_or_else(|| {
@@ -151,8 +151,8 @@ fn slurm(id: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<(ShardSp
     ))
 }
 
-/// The names of the jobs of a shard: by the digest of the name, so that nothing but the name decides; or, with earlier durations
-/// in seconds, packed so that all shards take about the same time.
+/// The names of a shard's jobs: chosen by the digest of the name alone; or, with earlier durations in seconds,
+/// distributed so that all shards take about the same time.
 pub fn jobs_of<'a>(
     shard: ShardSpec,
     jobs: impl Iterator<Item = &'a PlannedJob>,
@@ -174,7 +174,8 @@ pub fn by_digest(name: &str, total: u64) -> u64 {
     head.unwrap_or(0) % total.max(1) + 1
 }
 
-/// The longest first, each to the shard that has the least so far. A job without a duration takes the mean of the others.
+/// Longest first, each to the shard with the least total so far. A job without a duration counts with the mean of the
+/// others.
 fn packed(mut names: Vec<String>, timings: &HashMap<String, f64>, shard: ShardSpec) -> BTreeSet<String> {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;

@@ -1,5 +1,5 @@
-//! Where the trees of jobs come from: repositories of this machine, and bare mirrors of others in a cache. Finds base commits and
-//! lays out worktrees; runs no hook and no filter.
+//! Provides the trees of jobs: local repositories, and bare mirrors of remote ones in a cache. Finds base commits and
+//! creates worktrees; runs no hook and no filter.
 
 use super::plan::TreeSource;
 use crate::base::ids::sha256_hex;
@@ -13,43 +13,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// The longest that one fetch may take.
+/// Time limit of one fetch.
 const FETCH_TIME: Duration = Duration::from_secs(1_800);
-/// The branches, tags and the default branch of a mirror.
+/// The refspecs of a mirror: branches, tags and the default branch.
 const REFSPECS: [&str; 3] = [
     "+HEAD:refs/overnight/HEAD",
     "+refs/heads/*:refs/remotes/origin/*",
     "+refs/tags/*:refs/tags/*",
 ];
 
-/// A mirror that is fetched once a call, or why it cannot be.
+/// A mirror, which is fetched once in a call, or why it cannot be.
 type FetchedMirror = OnceCell<Result<Repository, String>>;
 
-/// A tree that a job works on, before it is laid out.
+/// The tree of a job before its worktree is created.
 #[derive(Clone, Debug)]
 pub struct ResolvedSource {
     pub repository: Repository,
     /// The full id of the base commit.
     pub commit: String,
-    /// The target's directory below the top of the repository.
+    /// The target's directory, relative to the top of the repository.
     pub below: PathBuf,
-    /// Commits of `git:REV:PATH` names, which go into the job's digest.
+    /// Commits of `git:REV:PATH` names, which are part of the job's digest.
     pub revisions: Vec<String>,
 }
 
-/// What was found so far in one call: each repository is fetched once, each reference resolved once.
+/// Cache of one call: each repository is fetched once, each reference resolved once.
 #[derive(Debug, Default)]
 pub struct SourceCache {
     mirrors: Mutex<HashMap<String, Arc<FetchedMirror>>>,
     commits: Mutex<HashMap<(PathBuf, String), String>>,
-    /// Where mirrors are kept.
+    /// Directory of the mirrors.
     dir: PathBuf,
-    /// Where relative paths of the manifest start.
+    /// Directory that relative paths of the manifest refer to.
     base: PathBuf,
 }
 
 impl SourceCache {
-    /// Mirrors are kept in `dir`; relative paths start at `base`.
+    /// A cache with mirrors in `dir`; relative paths refer to `base`.
     pub fn new(dir: PathBuf, base: PathBuf) -> Self {
         Self {
             dir,
@@ -58,10 +58,10 @@ impl SourceCache {
         }
     }
 
-    /// The repository and base commit of a target, fetched where it is not on this machine.
+    /// The repository and base commit of a target; fetches a repository that is not on this machine.
     ///
     /// # Errors
-    /// One sentence: this target's problem, and nobody else's.
+    /// A sentence that says what is wrong with this target; other targets are not affected.
     pub async fn resolve(
         &self,
         source: &TreeSource,
@@ -101,7 +101,7 @@ impl SourceCache {
         Ok((repository, below))
     }
 
-    /// The mirror of a URL, fetched once a call.
+    /// The mirror of a URL, fetched once in a call.
     async fn mirror(&self, url: &str) -> Result<Repository, String> {
         let cell = {
             let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl SourceCache {
         let said = |error: std::io::Error| format!("the cache {}: {error}", dir.display());
         std::fs::create_dir_all(&self.dir).map_err(said)?;
         let lock = File::create(self.dir.join(format!("{}.lock", &digest[..24]))).map_err(said)?;
-        // Another batch that fetches the same repository is waited for, without holding up this process.
+        // Wait for another batch that fetches the same repository, without blocking this process.
         tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
             .await
             .map_err(|error| error.to_string())?
@@ -139,7 +139,7 @@ impl SourceCache {
         })
     }
 
-    /// A URL as it is, a path from where the manifest stands.
+    /// A URL unchanged, or a path made absolute from the manifest's directory.
     fn location(&self, url: &str) -> String {
         let has_host = url.contains("://") || url.split('/').next().is_some_and(|first| first.contains(':'));
         match has_host {
@@ -173,7 +173,7 @@ impl SourceCache {
     }
 }
 
-/// Fetches; the inner error is what git said.
+/// Fetches; the inner error is git's message.
 async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<(), String>, String> {
     let dir = dir.to_string_lossy();
     let mut args = vec![
@@ -196,7 +196,7 @@ async fn fetch_into(dir: &Path, from: &str, refspecs: &[&str]) -> Result<Result<
     })
 }
 
-/// The commit of a branch, tag or id. In a mirror, branches stand where a clone has those of `origin`.
+/// The commit of a branch, tag or id. A mirror has its branches where a clone has those of `origin`.
 async fn named(repository: &Repository, name: &str, is_mirror: bool) -> Result<Option<String>, String> {
     let name = name.strip_prefix("origin/").filter(|_| is_mirror).unwrap_or(name);
     let mut tries: Vec<String> = match is_mirror {

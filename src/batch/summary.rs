@@ -1,12 +1,12 @@
-//! `summary.md` of a batch: what a step summary or a chat message shows.
+//! `summary.md` of a batch: for a CI step summary or a chat message.
 
 use super::outputs::{BatchResult, JobReport};
 use crate::report::text;
 
-/// The most jobs that are listed.
+/// Limit of jobs that are listed.
 const LISTED: usize = 100;
 
-/// The page. Text of others stands in code spans or is made harmless.
+/// The page. Text from outside is put into code spans or escaped.
 pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
     let mut page = format!("## {}: {}\n\n", cell(name), result.verdict.replace('_', " "));
     let counts: Vec<String> = result
@@ -69,7 +69,7 @@ pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
     page
 }
 
-/// Text of others in one cell of a table: no markup, no link, no mention.
+/// Text from outside as one table cell: without markup, links and mentions.
 fn cell(text: &str) -> String {
     let line = text::line(text, 200).replace('`', "'").replace('|', "¦");
     if line.is_empty() {

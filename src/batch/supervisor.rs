@@ -1,5 +1,5 @@
-//! Runs the jobs of a plan as children of this process: what is up to date, what goes on, how many at once, when to pause and stop.
-//! The only writer of the record; knows no output but `runs.jsonl`.
+//! Runs the jobs of a plan as child processes: decides which are up to date or resumed, how many run at once, and when
+//! to pause and stop. The only writer of the record.
 
 use super::BatchError;
 use super::breaker::CircuitBreaker;
@@ -25,40 +25,41 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long children may take to write their files after a signal, before they are killed. They go on from their journals.
+/// Time that children have to write their files after a signal, before they are killed. They can be resumed from their
+/// journals.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long a killed process may take to let go of its worktree and journal.
+/// Time that a killed process may take to release its worktree and journal.
 const RELEASED: Duration = Duration::from_secs(30);
-/// How often pauses, the wall clock and progress are looked at.
+/// Interval at which pauses, the wall clock and progress are checked.
 const TICK: Duration = Duration::from_millis(200);
-/// Repositories that are resolved at once.
+/// Repositories that are resolved at the same time.
 const RESOLVED_AT_ONCE: usize = 16;
-/// The variable that gives a job's process its own data directory.
+/// The variable that gives a child process its own data directory.
 const DATA_HOME: &str = "XDG_DATA_HOME";
 
-/// How a call is made.
+/// Settings of a call.
 pub struct BatchCall<'a> {
-    /// The batch's directory, absolute.
+    /// The batch directory, absolute.
     pub dir: &'a Path,
     pub plan: &'a BatchPlan,
-    /// Our own program.
+    /// The path of this program.
     pub program: &'a Path,
-    /// Jobs at once.
+    /// Limit of jobs that run at the same time.
     pub jobs: usize,
     pub shard: Option<ShardSpec>,
     /// The names of the shard's jobs; `None` for all.
     pub of_shard: Option<&'a BTreeSet<String>>,
-    /// Whether `--only` keeps a name.
+    /// Whether `--only` selects a name.
     pub only: &'a dyn Fn(&str) -> bool,
-    /// Up-to-date jobs are run too.
+    /// Whether up-to-date jobs are run too.
     pub again: bool,
     pub sources: &'a SourceCache,
     pub redactor: &'a Redactor,
-    /// Tells of a signal: its number.
+    /// Receives the number of each signal.
     pub signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
 }
 
-/// What a call is going to do with a job.
+/// What a call does with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobStanding {
     Run,
@@ -83,24 +84,24 @@ pub struct ReadyJob<'a> {
     pub planned: &'a PlannedJob,
     pub standing: JobStanding,
     pub source: Result<ResolvedSource, String>,
-    /// Empty where the target cannot be read or was not looked at.
+    /// Empty where the target cannot be read or was not resolved.
     pub digest: String,
 }
 
-/// What became of a job in this call.
+/// How a job ended in this call.
 #[derive(Clone, Debug)]
 pub struct JobResult {
     pub job: String,
     pub standing: JobStanding,
-    /// Its last row, of this call or an earlier one.
+    /// Its last row, from this call or an earlier one.
     pub row: Option<RunRow>,
-    /// For a job that goes on later: how it was interrupted.
+    /// For a job that will be resumed: how it was interrupted.
     pub interrupted: Option<JobEnd>,
     /// Why it was not run.
     pub not_run: Option<String>,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Default)]
 pub struct CallResult {
     pub jobs: Vec<JobResult>,
@@ -113,7 +114,7 @@ pub struct CallResult {
     pub ended: Option<Timestamp>,
 }
 
-/// Finds base commits and digests of all jobs of this call, and which of them need no run.
+/// Resolves base commits and digests of all jobs of this call, and determines which of them need no run.
 pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<ReadyJob<'a>> {
     let kept: Vec<&PlannedJob> = call
         .plan
@@ -134,7 +135,7 @@ pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<
         let revisions: Vec<&str> = names
             .filter_map(|name| name.strip_prefix("git:").and_then(|spec| spec.split_once(':')))
             .map(|(revision, _)| revision)
-            // What is relative to the checkout moves with the base commit, which is part of the digest already.
+            // Paths relative to the checkout change with the base commit, which is part of the digest already.
             .filter(|revision| !revision.starts_with("HEAD") && !revision.starts_with('@'))
             .collect();
         let git_ref = planned.identity.git_ref.as_deref();
@@ -166,11 +167,11 @@ pub async fn ready<'a>(call: &BatchCall<'a>, state: &record::BatchState) -> Vec<
     jobs
 }
 
-/// One attempt that was prepared or runs.
+/// One attempt that is prepared or running.
 struct Attempt {
     at: usize,
     number: u64,
-    /// Relative to the batch's directory.
+    /// Relative to the batch directory.
     run: PathBuf,
     resumed: bool,
     reservation: Reservation,
@@ -183,13 +184,13 @@ struct Attempt {
 
 enum Progressed {
     Prepared(Box<Attempt>, Result<(), String>),
-    /// Its start is on the disk.
+    /// Its `JobStarted` is on the disk.
     Recorded(Box<Attempt>, std::io::Result<()>),
     Ended(Box<Attempt>, JobEnd),
     Cleaned,
 }
 
-/// A call under way.
+/// The state of a running call.
 struct Supervisor<'a, 'b> {
     call: &'b BatchCall<'a>,
     jobs: &'b [ReadyJob<'a>],
@@ -205,7 +206,7 @@ struct Supervisor<'a, 'b> {
     /// Prepared or running attempts.
     active: usize,
     pids: BTreeMap<usize, i32>,
-    /// Services that refused a key or have no quota left, with what they said.
+    /// Services that refused a key or have no quota left, with their messages.
     closed: HashMap<String, String>,
     results: BTreeMap<usize, JobResult>,
     result: CallResult,
@@ -216,7 +217,7 @@ struct Supervisor<'a, 'b> {
 /// Runs a call to its end.
 ///
 /// # Errors
-/// The record could not be written: the children were ended, and the same command goes on.
+/// The record could not be written: the children were ended, and the same command resumes them.
 pub async fn run<'a>(
     mut call: BatchCall<'a>,
     record: &mut BatchRecord,
@@ -293,7 +294,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// The first signal asks the children to end, the second ends them.
+    /// The first signal asks the children to end, the second kills them.
     fn interrupt(&mut self, signal: i32) -> Result<(), BatchError> {
         let again = self.result.signal.is_some();
         self.result.signal.get_or_insert(signal);
@@ -331,7 +332,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .tick(self.active, self.queue.len(), self.budget.settled(), pause);
     }
 
-    /// Starts jobs as long as there is room.
+    /// Starts jobs while the limits allow it.
     fn fill(&mut self) -> Result<(), BatchError> {
         if self.result.stopped.is_some() {
             return Ok(());
@@ -398,7 +399,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.budget.reserve(&job.planned.inputs.budget, spent, Instant::now())
     }
 
-    /// The run of an earlier call that this job goes on with.
+    /// The unfinished run of an earlier call that this job resumes.
     fn open_run(&self, job: &ReadyJob<'a>) -> Option<OpenRun> {
         let open = self.record.state.open.get(&job.planned.identity.job)?;
         (open.digest == job.digest).then(|| open.clone())
@@ -418,7 +419,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.results.insert(at, result);
     }
 
-    /// Lays out the worktree of a job in the background.
+    /// Creates the worktree of a job on another thread.
     fn prepare(&mut self, at: usize, reservation: Reservation) {
         let Some(job) = self.jobs.get(at) else { return };
         let name = job.planned.identity.job.as_str();
@@ -453,7 +454,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             });
             match done.await {
                 Ok((attempt, laid_out)) => Progressed::Prepared(Box::new(attempt), laid_out),
-                // Only a panic ends here, and then the process ends as a bug.
+                // Only a panic leads here; the process then ends with the exit code of a bug.
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
         }));
@@ -470,7 +471,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// Records that a job starts. The disk is waited for on another thread, for several jobs at once.
+    /// Records the start of a job. Another thread syncs the record, for several jobs at once.
     fn announce(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
@@ -509,7 +510,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(())
     }
 
-    /// Starts a job whose start is recorded. On the thread that lives as long as this process.
+    /// Starts a job whose start is recorded. Must run on the main thread, because the kernel's parent-death signal is
+    /// tied to the forking thread.
     fn start(&mut self, attempt: Box<Attempt>) -> Result<(), BatchError> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
@@ -568,7 +570,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
         };
-        // One that was killed after a signal has no say in how it ended.
+        // The exit status of a process that was killed after a signal says nothing about the job.
         if self.result.signal.is_some() && end.reason.starts_with("signal:") && end.verdict == "environment" {
             "cancelled".clone_into(&mut end.verdict);
             end.exit_code = 143;
@@ -619,7 +621,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let tries = self.attempts.entry(attempt.at).or_insert(0);
         *tries += 1;
         let rules = &self.call.plan.settings.retry;
-        // What cannot be resumed, because its tree is gone, is begun anew.
+        // A run whose tree is gone cannot be resumed and is started again.
         let cannot_resume = attempt.resumed && end.verdict == "environment" && end.reason == "no_result";
         let wanted = cannot_resume || (rules.on.contains(&end.verdict) && *tries <= rules.max && !is_closed);
         let verdict = end.verdict.clone();
@@ -641,7 +643,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// The row of an ended attempt; its patch is put beside those of the others.
+    /// Makes the row of a finished attempt and copies its patch beside the others.
     fn row(&self, job: &ReadyJob<'a>, attempt: &Attempt, end: &JobEnd) -> Result<RunRow, BatchError> {
         let out = self.call.dir.join(&attempt.run);
         let name = &job.planned.identity.job;
@@ -666,7 +668,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(row)
     }
 
-    /// Takes the worktree away, in the background: what is left behind is taken away when the job is run again.
+    /// Removes the worktree on another thread; what remains is removed when the job is run again.
     fn clean(&mut self, job: &ReadyJob<'a>, attempt: &Attempt) {
         let repository = job.source.as_ref().ok().map(|source| source.repository.clone());
         let (tree, place) = (
@@ -683,7 +685,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }));
     }
 
-    /// Ends the children of a batch that cannot go on.
+    /// Ends the children of a batch that cannot continue.
     async fn end_children(&mut self) {
         for pid in self.pids.values() {
             supervised::signal_child(*pid, false);
@@ -729,7 +731,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     }
 }
 
-/// Takes away worktrees of jobs that ended in the moment in which an earlier call was killed.
+/// Removes worktrees of jobs that ended at the moment in which an earlier call was killed.
 async fn sweep(dir: &Path, state: &record::BatchState) {
     let entries = std::fs::read_dir(dir.join("work")).into_iter().flatten().flatten();
     let left: Vec<PathBuf> = entries
@@ -741,7 +743,7 @@ async fn sweep(dir: &Path, state: &record::BatchState) {
         })
         .map(|entry| entry.path())
         .collect();
-    // A job that is run again makes its worktree anew, so what cannot be taken away now does no harm.
+    // A failure is harmless here: a job that is run again recreates its worktree.
     let _ = tokio::task::spawn_blocking(move || {
         for place in left {
             let _ = worktree::remove(None, &place.join("tree"));
@@ -752,14 +754,14 @@ async fn sweep(dir: &Path, state: &record::BatchState) {
     .await;
 }
 
-/// Where the messages of a run go: beside its directory.
+/// Path of the log of a run: beside its directory.
 fn log_of(out: &Path) -> PathBuf {
     let mut name = out.file_name().unwrap_or_default().to_owned();
     name.push(".log");
     out.with_file_name(name)
 }
 
-/// The first run directory of this job and digest that is free.
+/// The first unused run directory for this job and digest.
 fn free_run_dir(dir: &Path, job: &str, digest: &str) -> (u64, PathBuf) {
     let digest = if digest.is_empty() { "unresolved" } else { digest };
     let mut number = 1;
@@ -773,7 +775,7 @@ fn free_run_dir(dir: &Path, job: &str, digest: &str) -> (u64, PathBuf) {
     }
 }
 
-/// Waits until the process of a supervisor that was killed is gone: the kernel may take its time to end it.
+/// Waits until the child of a killed supervisor is gone: the kernel may take some time to end it.
 fn wait_until_free(tree: &Path, out: &Path) -> Result<(), String> {
     let until = Instant::now() + RELEASED;
     loop {
@@ -791,7 +793,7 @@ fn wait_until_free(tree: &Path, out: &Path) -> Result<(), String> {
     }
 }
 
-/// Makes a worktree for a new run, or finds that of one that goes on, and writes the values of the job.
+/// Creates a worktree for a new run, or finds the one of a resumed run, and writes the job's values.
 fn lay_out(
     attempt: &mut Attempt,
     place: &Path,
@@ -809,7 +811,7 @@ fn lay_out(
         if again.join(".git").exists() {
             attempt.tree = again;
         } else if !attempt.tree.join(".git").exists() {
-            // It was taken away: another place tells the run that its changes have to be made there again.
+            // The worktree is gone: a new path makes the run apply its changes again there.
             worktree::create(&source.repository, &source.commit, &again)?;
             attempt.tree = again;
         }
@@ -834,7 +836,7 @@ fn lay_out(
     std::fs::create_dir_all(&home).map_err(|error| said(&home, error))?;
     attempt.workspace = attempt.tree.join(&source.below);
     let missing = || format!("there is no {} in commit {}", source.below.display(), source.commit);
-    // A link of the tree must not lead the run to another place of this machine.
+    // A symbolic link in the tree must not redirect the run to another place on this machine.
     let (real, tree) = (attempt.workspace.canonicalize(), attempt.tree.canonicalize());
     match (real, tree) {
         (Ok(real), Ok(tree)) if real.starts_with(&tree) && real.is_dir() => Ok(()),
@@ -847,7 +849,7 @@ fn lay_out(
     }
 }
 
-/// Opens `runs.jsonl` for appending; one that does not hold the rows of the record is written anew.
+/// Opens `runs.jsonl` for appending; rewrites it when it does not hold the rows of the record.
 fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
     let path = dir.join(rows::FILE);
     let held = match std::fs::read(&path) {

@@ -1,4 +1,4 @@
-//! The address of a remote repository: what git is given, which host it is, and the project's name on a forge. Opens no connection.
+//! Parses the address of a remote repository: the URL that git gets, the host, and the project's name on a forge. Pure.
 
 use super::DeliverTarget;
 use crate::net::client::{checked_base, is_loopback};
@@ -9,26 +9,26 @@ use std::path::{Path, PathBuf};
 /// A remote repository.
 #[derive(Clone, Debug)]
 pub struct RemoteAddress {
-    /// What git is given: never with credentials.
+    /// The URL or path that git gets; never contains credentials.
     pub url: String,
-    /// `USER:PASSWORD` that the address was written with.
+    /// `USER:PASSWORD` from the address.
     pub credentials: Option<SecretString>,
-    /// For `http` and `https`: the address without its path, with a `/` at its end.
+    /// For `http` and `https`: scheme and authority, ending in `/`.
     pub origin: Option<String>,
     /// Name or address of the server; `None` for a directory.
     pub host: Option<String>,
-    /// For a directory of this machine.
+    /// The path, for a directory of this machine.
     pub directory: Option<PathBuf>,
     /// `OWNER/NAME`, or `GROUP/…/NAME`.
     pub project: Option<String>,
 }
 
 impl RemoteAddress {
-    /// Reads an address as git takes it: `https`, `http`, `ssh`, `git` and `file` URLs, `[USER@]HOST:PATH`, a directory. A relative
-    /// directory is one of `top`.
+    /// Parses an address as git accepts it: `https`, `http`, `ssh`, `git` and `file` URLs, `[USER@]HOST:PATH`, or a
+    /// directory. A relative directory is relative to `top`.
     ///
     /// # Errors
-    /// One sentence: another transport, which may run programs, or no address.
+    /// A sentence that says what is wrong: another transport, which may run programs, or not an address.
     pub fn parse(text: &str, top: &Path) -> Result<Self, String> {
         let text = text.trim();
         if text.is_empty() || text.starts_with('-') || text.chars().any(char::is_control) {
@@ -70,7 +70,7 @@ impl RemoteAddress {
     }
 
     fn of_url(text: &str) -> Result<Self, String> {
-        // The text itself stays unsaid: it may hold a password.
+        // The message must not repeat the text: it may hold a password.
         let mut url = Url::parse(text).map_err(|error| format!("it is not a URL: {error}"))?;
         if url.scheme() == "file" {
             let path = url.to_file_path().map_err(|()| "it names no directory".to_owned())?;
@@ -91,7 +91,7 @@ impl RemoteAddress {
                     plain(password)
                 )));
             }
-            // A name alone tells a credential helper whose password is wanted.
+            // The user name alone tells a credential helper whose password is wanted.
             if url.set_password(None).is_err() || (credentials.is_some() && url.set_username("").is_err()) {
                 return Err("its credentials cannot be taken apart".to_owned());
             }
@@ -115,7 +115,7 @@ impl RemoteAddress {
         })
     }
 
-    /// Whether what is sent there can be read on the way: `http` to another machine.
+    /// Whether what is sent can be read on the way: `http` to another machine.
     pub fn is_in_the_clear(&self) -> bool {
         let loopback = self.host.as_deref().is_some_and(is_loopback);
         self.origin
@@ -124,10 +124,10 @@ impl RemoteAddress {
             && !loopback
     }
 
-    /// The same server's repository of another project.
+    /// The address of another project on the same server.
     ///
     /// # Errors
-    /// One sentence: no project is known here, or the name is none.
+    /// A sentence that says what is wrong: this address has no project, or the name is not valid.
     pub fn sibling(&self, other: &str) -> Result<Self, String> {
         let own = self.project.as_deref().ok_or("the address names no project")?;
         if project(other).as_deref() != Some(other) {
@@ -144,10 +144,10 @@ impl RemoteAddress {
         })
     }
 
-    /// The base URL of the forge's interface. `given`: a flag or the CI system's variable.
+    /// The base URL of the forge's API. `given` comes from a flag or the CI system's variable.
     ///
     /// # Errors
-    /// One sentence: it is no base URL, or cannot be told from the remote's address.
+    /// A sentence that says what is wrong: not a base URL, or not derivable from the remote's address.
     pub fn api(&self, target: DeliverTarget, given: Option<&str>) -> Result<String, String> {
         if let Some(given) = given {
             return checked_base(given);
@@ -170,7 +170,8 @@ impl RemoteAddress {
         })
     }
 
-    /// Whether the token of the forge at `api` may go to this git server: they are one host, or `api.HOST` and `HOST`.
+    /// Whether the token of the forge at `api` may be sent to this git server: only if the hosts are equal, or are
+    /// `api.HOST` and `HOST`.
     pub fn belongs_to(&self, api: &str) -> bool {
         let api = Url::parse(api)
             .ok()
@@ -200,7 +201,7 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The project that a path names: at least two names that can stand in a URL.
+/// The project in a path: at least two segments that are valid in a URL.
 fn project(path: &str) -> Option<String> {
     let path = path.trim_matches('/');
     let path = path.strip_suffix(".git").unwrap_or(path).trim_end_matches('/');
@@ -210,7 +211,7 @@ fn project(path: &str) -> Option<String> {
     (names.len() >= 2 && names.iter().all(sound)).then(|| names.join("/"))
 }
 
-/// `OWNER/NAME` of a project, where a forge knows no groups in groups: what stands before is the forge's own path.
+/// `OWNER/NAME` of a project, for forges without nested groups: segments before it are the forge's own path prefix.
 pub fn last_two(project: &str) -> String {
     let names: Vec<&str> = project.rsplitn(3, '/').take(2).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")

@@ -1,4 +1,4 @@
-//! A batch directory as a list of runs to deliver: reads `runs.jsonl`. Opens no run.
+//! Reads `runs.jsonl` of a batch directory as a list of runs to deliver. Opens no run directory.
 
 use super::deliverable::BatchJob;
 use serde::Deserialize;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// The file of a batch directory that has a line a run.
+/// The file of a batch directory with one line for each run.
 pub const RUNS: &str = "runs.jsonl";
 
-/// A line of it, as far as it matters here.
+/// The fields of such a line that deliveries need.
 #[derive(Clone, Debug, Deserialize)]
 struct RunLine {
     job: String,
@@ -30,14 +30,14 @@ pub struct BatchRun {
     pub verdict: String,
     /// The run directory.
     pub dir: Option<PathBuf>,
-    /// The remote or directory that the job's target names.
+    /// The remote or directory named by the job's target.
     pub repository: Option<String>,
 }
 
 /// The last run of every job, in the order in which the jobs first appear.
 ///
 /// # Errors
-/// One sentence a line that is wrong.
+/// One sentence for each invalid line.
 pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
     let mut order: Vec<String> = Vec::new();
     let mut last: BTreeMap<String, RunLine> = BTreeMap::new();
@@ -54,7 +54,7 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
                 }
                 last.insert(found.job.clone(), found);
             }
-            // A batch that is being written, or was killed.
+            // The batch is still being written, or was killed.
             Err(_) if at + 1 == lines.len() && !text.ends_with('\n') => {}
             Err(error) => problems.push(format!("{RUNS}:{}: {error}", at + 1)),
         }
@@ -86,7 +86,7 @@ pub fn runs(text: &str, dir: &Path) -> Result<Vec<BatchRun>, Vec<String>> {
     if problems.is_empty() { Ok(runs) } else { Err(problems) }
 }
 
-/// A path of the batch directory; `None` for one that leaves it.
+/// A path inside the batch directory; `None` for one that leaves it.
 fn inside(path: &str, dir: &Path) -> Option<PathBuf> {
     let given = Path::new(path);
     let plain = given
@@ -95,7 +95,7 @@ fn inside(path: &str, dir: &Path) -> Option<PathBuf> {
     (plain && !path.is_empty()).then(|| dir.join(given))
 }
 
-/// What a target names: `{repo}` or `{path}`, or the text itself.
+/// The repository in a target: `{repo}` or `{path}`, or the text itself.
 fn repository(target: &Value) -> Option<String> {
     let named = |key: &str| target.get(key).and_then(Value::as_str);
     let text = target.as_str().or(named("repo")).or(named("path"));

@@ -1,4 +1,4 @@
-//! What of a run is delivered: its patch, what names it, and what is said about it. Made from a run that was verified before.
+//! The parts of a verified run that a delivery needs: its patch, its identity and its texts.
 
 use crate::base::event::{EventKind, FileChange, PolicyText};
 use crate::base::ids::sha256_hex;
@@ -12,12 +12,12 @@ use crate::report::summary::RunSummary;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A run as far as its delivery needs it.
+/// A verified run, reduced to what its delivery needs.
 #[derive(Clone, Debug)]
 pub struct Deliverable {
     pub run: String,
     pub recipe: String,
-    /// The job of a batch, and whether the batch has several of its recipe for a repository.
+    /// The job of a batch, and whether the batch has several jobs of the recipe for one repository.
     pub job: Option<BatchJob>,
     pub plan: Plan,
     /// SHA-256 of the plan without its model.
@@ -25,10 +25,10 @@ pub struct Deliverable {
     pub policies: Vec<PolicyText>,
     pub verdict: Verdict,
     pub partial: bool,
-    /// Whether replies were recorded ones.
+    /// Whether the replies came from a recording.
     pub recorded: bool,
     pub message: String,
-    /// What `git apply` takes on the base; empty when nothing changed.
+    /// The patch, which `git apply` applies to the base; empty when nothing changed.
     pub patch: Vec<u8>,
     pub patch_digest: String,
     pub files: Vec<FileChange>,
@@ -40,11 +40,11 @@ pub struct Deliverable {
     pub result: Value,
     /// `summary.md`.
     pub summary: String,
-    /// When the run ended: the date of the commit, so that the same delivery makes the same commit.
+    /// When the run ended. It becomes the commit's date, so that the same delivery makes the same commit.
     pub date: Timestamp,
-    /// Absolute path of the tree that it was run on.
+    /// Absolute path of the tree that the run worked on.
     pub workspace: String,
-    /// Whether every change was made by a call of the model, so that allow rules bind all of them.
+    /// Whether every change was made by a call of the model, so that allow rules apply to all paths.
     pub by_calls_only: bool,
 }
 
@@ -52,15 +52,15 @@ pub struct Deliverable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchJob {
     pub name: String,
-    /// Whether its name is part of the branch's.
+    /// Whether the job's name is part of the branch name.
     pub in_branch: bool,
 }
 
 impl Deliverable {
-    /// Of a journal that was verified. `patch`: the recorded one; `ending`: as the run's files have it.
+    /// Builds it from a verified journal. `patch` is the recorded one; `ending` holds the texts of the run's files.
     ///
     /// # Errors
-    /// One sentence: the journal has no beginning, or its plan cannot be read.
+    /// A sentence that says what is wrong: the journal has no `run_started` event, or its plan cannot be read.
     pub fn of(journal: &Journal, patch: Vec<u8>, ending: &Ending) -> Result<Self, String> {
         let sum = RunSummary::fold(&journal.events);
         let head = sum.head.ok_or("the journal has no `run_started` event")?;

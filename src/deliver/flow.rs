@@ -1,5 +1,5 @@
-//! One delivery from beginning to end: look where branch and request stand, decide, push, open or update; and look again whenever
-//! somebody else was faster or an answer was lost. What is decided is a pure function of what was seen.
+//! One delivery: observes branch and request, decides, pushes, opens or updates, and observes again when somebody else
+//! was faster or a response was lost. The decision is a pure function of the observation.
 
 use super::address::RemoteAddress;
 use super::deliverable::Deliverable;
@@ -22,17 +22,17 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// How often a delivery looks again because somebody else moved something.
+/// Limit of observations in one delivery; each repetition follows a change by somebody else.
 const ROUNDS: u32 = 5;
-/// Requests that are not open whose commits are looked up.
+/// Limit of closed requests whose commits are looked up.
 const CLOSED: usize = 30;
 
-/// Everything that the command line and the environment say about a delivery.
+/// Settings of a delivery from the command line and the environment.
 pub struct DeliverSettings<'a> {
     pub target: DeliverTarget,
     pub repository: Option<Repository>,
     pub remote: Option<RemoteAddress>,
-    /// The project in which the request is opened, where the remote is a fork of it.
+    /// The project in which the request is opened, when the remote is a fork of it.
     pub into: Option<String>,
     pub base: Option<String>,
     pub wording: Wording,
@@ -45,13 +45,13 @@ pub struct DeliverSettings<'a> {
     /// The forge's base URL and token.
     pub access: Option<(String, SecretString)>,
     pub patience: &'a Patience,
-    /// What must not be said or sent.
+    /// Masks secrets in everything that is printed or sent.
     pub quiet: &'a Redactor,
     /// Where a message for `git am` is written.
     pub mbox: PathBuf,
 }
 
-/// Delivers a run. `log`: its record, and what that held before; `None` on a dry run, which writes nothing.
+/// Delivers a run. `log` is its delivery record and the earlier lines of it; `None` on a dry run, which writes nothing.
 pub async fn deliver(
     of: &Deliverable,
     settings: &DeliverSettings<'_>,
@@ -95,11 +95,11 @@ pub async fn deliver(
     work.done
 }
 
-/// What was seen of the branch, its base and its requests.
+/// The observed state of the branch, its base and its requests.
 struct Seen<'s> {
     state: &'s BranchState,
     merged: &'s Merged,
-    /// Whether the merged tree is the base's own.
+    /// Whether the merged tree equals the base's tree.
     empty: bool,
     /// Newest first, each with the patch that it holds.
     requests: &'s [(ChangeRequest, HeldPatch)],
@@ -108,7 +108,7 @@ struct Seen<'s> {
     forge: bool,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Debug, PartialEq)]
 enum Decision {
     End {
@@ -117,14 +117,14 @@ enum Decision {
         commit: Option<String>,
         reason: String,
     },
-    /// Push, where `push` says so, and open or update a request, where there is a forge.
+    /// Push if `push` is set, and open or update a request if there is a forge.
     Publish {
         push: bool,
         update: Option<Box<ChangeRequest>>,
     },
 }
 
-/// The rules of idempotence.
+/// Decides the next action. All rules of idempotence are here.
 fn decide(seen: &Seen<'_>) -> Decision {
     let end = |outcome, request: Option<&ChangeRequest>, reason: String| Decision::End {
         outcome,
@@ -159,7 +159,7 @@ fn decide(seen: &Seen<'_>) -> Decision {
         if let Some(end) = foreign(Some(request)) {
             return end;
         }
-        // A delivery that was cut off behind its push left the text of the patch before.
+        // A delivery that was interrupted after its push left the text of the previous patch.
         if same && held.is_known() && !held.is(seen.digest) {
             return Decision::Publish {
                 push: false,
@@ -205,12 +205,12 @@ struct Work<'a, 'b> {
     of: &'a Deliverable,
     settings: &'a DeliverSettings<'a>,
     log: Option<&'b mut DeliveryLog>,
-    /// Whether an earlier delivery of this patch to this target was cut off while it opened a request.
+    /// Whether an earlier delivery of this patch to this target was interrupted while it opened a request.
     interrupted: bool,
     done: Delivered,
 }
 
-/// The patch on its base and on the newer one.
+/// The patch applied to its own base and to the newer one.
 struct Rebased {
     onto: String,
     merged: Merged,
@@ -242,7 +242,7 @@ impl Work<'_, '_> {
         self.done.reason = reason.into();
     }
 
-    /// What can be told of the run alone. `None`: the delivery has ended.
+    /// Makes the checks that need only the run, and renders the texts. `None`: the delivery has ended.
     fn begin(&mut self, earlier: &[Value]) -> Result<Option<Texts>, DeliverStop> {
         let (of, settings) = (self.of, self.settings);
         let texts = message::texts(of, &settings.wording).map_err(DeliverStop::Refused)?;
@@ -303,7 +303,7 @@ impl Work<'_, '_> {
         user_git::environment(self.settings.vars, &settings, &secret)
     }
 
-    /// How git shows the token: by a header for this server alone, in the environment of its process.
+    /// Passes the token to git: as a header for this server only, in the environment of its process.
     fn git_settings(&self) -> Vec<(String, String)> {
         let mut settings = Vec::new();
         let Some(remote) = &self.settings.remote else {
@@ -321,7 +321,7 @@ impl Work<'_, '_> {
         };
         let header = format!("Authorization: Basic {}", STANDARD.encode(pair));
         settings.push((format!("http.{origin}.extraHeader"), header));
-        // Nobody else's credentials in its place when it is refused.
+        // Without this, git would try other credentials when the token is refused.
         settings.push(("credential.helper".to_owned(), String::new()));
         settings
     }
@@ -335,7 +335,7 @@ impl Work<'_, '_> {
         )
     }
 
-    /// The patch on its base, ruled, and merged with the commit that it is to stand on.
+    /// Applies the patch to its base, checks it against the policies, and merges it with the target commit.
     async fn rebased(&self, store: &DeliveryStore, base: &str, onto: String) -> Result<Rebased, DeliverStop> {
         let of = self.of;
         let patched = store.apply(base, &of.patch, of.dirty).await?;
@@ -346,7 +346,7 @@ impl Work<'_, '_> {
         let merged = store.merge(base, &patched, &onto).await?;
         let mut empty = false;
         if let Merged::Tree(tree) = &merged {
-            // A file that was renamed on the base is another path now.
+            // A file that was renamed on the base has another path now.
             let onto_tree = store.tree_of(&onto).await?;
             let paths = store.changed(&onto_tree, tree).await?;
             reruled::rule(&self.settings.rulers, &paths, &prefix)?;
@@ -388,7 +388,7 @@ impl Work<'_, '_> {
         Ok(preview)
     }
 
-    /// The commit, with the message that names run, recipe, policies and patch.
+    /// Makes the commit, with a message that names run, recipe, policies and patch.
     async fn commit(
         &self,
         store: &DeliveryStore,
@@ -419,7 +419,7 @@ impl Work<'_, '_> {
                 let missing = || DeliverStop::Environment(format!("the repository has no branch {name}"));
                 (found.ok_or_else(missing)?, name.clone())
             }
-            // What is checked out, as far as it goes on from the base.
+            // The checked-out commit, if it descends from the base.
             None => match local::head(&repository).await? {
                 (name, Some(commit))
                     if name.as_deref() != Some(texts.branch.as_str())
@@ -450,7 +450,7 @@ impl Work<'_, '_> {
             let (commit, _) = self
                 .commit(&store, texts, &rebased, signed && !self.settings.dry_run)
                 .await?;
-            // What would be signed has no id yet.
+            // A commit that would be signed has no id before signing.
             self.done.commit = (!signed || !self.settings.dry_run).then(|| commit.clone());
             let outcome = if seen.is_none() {
                 DeliverOutcome::Opened
@@ -495,7 +495,7 @@ impl Work<'_, '_> {
         if self.ended(store, texts, base, rebased, &decision).await? {
             return Ok(());
         }
-        // A message holds no signature.
+        // A mail message for `git am` carries no signature.
         let (commit, _) = self.commit(store, texts, rebased, false).await?;
         let mail = store.mail(&commit).await?;
         self.done.commit = Some(commit);
@@ -533,7 +533,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Takes over a decision that ends the delivery. `false`: it goes on.
+    /// Applies a decision that ends the delivery. Returns `false` when the delivery continues.
     async fn ended(
         &mut self,
         store: &DeliveryStore,
@@ -563,7 +563,7 @@ impl Work<'_, '_> {
         Ok(true)
     }
 
-    /// Asks a remote, again when that may help.
+    /// Runs a request to a remote, with retries when waiting may help.
     async fn patiently<T>(&self, mut ask: impl AsyncFnMut() -> Result<T, RemoteError>) -> Result<T, DeliverStop> {
         let mut failed = 0;
         loop {
@@ -615,7 +615,7 @@ impl Work<'_, '_> {
             Some(forge) => forge.facts(&route).await?,
             None => Vec::new(),
         };
-        // Somebody else may be quicker at any step; then everything is looked at again.
+        // Somebody else may be faster at any step; then everything is observed again.
         let mut tried_to_open = self.interrupted;
         for round in 1..=ROUNDS {
             let listed = self
@@ -653,7 +653,7 @@ impl Work<'_, '_> {
                 && *outcome == DeliverOutcome::Unchanged
                 && tried_to_open
             {
-                // It is the one whose opening was lost sight of.
+                // This is the request whose opening got no response.
                 *outcome = DeliverOutcome::Opened;
             }
             if self.ended(&store, texts, &name, &rebased, &decision).await? {
@@ -770,7 +770,7 @@ impl Work<'_, '_> {
         ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
     }
 
-    /// The requests from the branch, each with the patch that it holds as far as somebody says so.
+    /// The requests from the branch, each with the patch that it holds, as far as its texts say.
     async fn requests(
         &self,
         forge: &Forge<'_>,
@@ -783,7 +783,7 @@ impl Work<'_, '_> {
             let mut held = HeldPatch::of(&marker);
             let sure =
                 held.is_known() && message::is_untouched(forge.dialect.bare_title(&request.title), &request.body);
-            // A description that somebody edited may tell of an older patch; the commit tells of the last.
+            // An edited description may name an older patch; the commit names the latest.
             let open = request.state == RequestState::Open;
             if !sure && open {
                 held = HeldPatch::default();
@@ -869,7 +869,7 @@ mod tests {
         }
     }
 
-    /// The patch is `new` with the id `n`.
+    /// Table values: the patch is `new`, with patch id `n`.
     fn outcome(
         state: &BranchState,
         merged: &Merged,
@@ -898,7 +898,8 @@ mod tests {
         }
     }
 
-    /// What it is, branch, merge, whether nothing is left, requests, whether there is a forge, what is decided.
+    /// Columns: name, branch, merge result, whether nothing is left, requests, whether there is a forge, expected
+    /// decision.
     type Row<'a> = (
         &'a str,
         BranchState,

@@ -1,20 +1,20 @@
-//! Text of models and file names made inert for forges: it mentions nobody, links to nothing, gives no command to a bot and skips no
-//! check. Knows no layout.
+//! Escapes text of models and file names for forges, so that it mentions nobody, links to nothing, commands no bot and
+//! skips no check.
 //!
-//! A mark is broken by a zero-width space (U+200B) behind it, so that people read the same text.
+//! A trigger is broken by a zero-width space (U+200B), so that people read the same text.
 
 use crate::report::inert;
 use serde_json::Value;
 
-/// What breaks a mark.
+/// The character that breaks a trigger.
 const BREAK: char = '\u{200b}';
-/// Bytes between `[` and `]` that are looked at.
+/// Bytes between `[` and `]` that are examined.
 const BRACKET: usize = 40;
 
 /// Parts of addresses that close or link an issue or a request of a forge.
 const LINKS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/merge_requests/", "/work_items/"];
 
-/// For a title, a commit message, or another plain text.
+/// For a title, a commit message, or other plain text.
 pub fn plain(text: &str) -> String {
     let text = inert::inert(text);
     let mut out = String::with_capacity(text.len() + 16);
@@ -25,14 +25,14 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-/// For a description in Markdown: also without HTML and without images, which are loaded from elsewhere.
+/// For a description in Markdown: also removes HTML and images, which are loaded from other servers.
 pub fn markdown(text: &str) -> String {
     let text = plain(text);
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
     escaped.replace("![", &format!("!{BREAK}["))
 }
 
-/// Every text in a value.
+/// Escapes every string in a JSON value.
 pub fn value(value: &Value, of_text: fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(of_text(text)),
@@ -49,7 +49,7 @@ pub fn value(value: &Value, of_text: fn(&str) -> String) -> Value {
     }
 }
 
-/// What a line may begin with: the separators at which `git am` cuts a message, and names of trailers.
+/// Beginnings of lines with a meaning: the separators at which `git am` cuts a message, and names of trailers.
 fn begin(line: &str, out: &mut String) {
     let cuts = ["---", "diff -", "Index: ", "From ", ">From ", "-- "];
     if cuts.iter().any(|cut| line.starts_with(cut)) {
@@ -99,8 +99,8 @@ fn marks(line: &str, out: &mut String) {
     }
 }
 
-/// Whether what stands in brackets tells a CI system to skip something: `[skip ci]`, `[ci skip]`, `[no ci]`, `[skip actions]` and their
-/// kin of other systems.
+/// Whether the text in brackets makes a CI system skip something: `[skip ci]`, `[ci skip]`, `[no ci]`, `[skip actions]`
+/// and similar.
 fn skips(rest: &str) -> bool {
     let rest = &rest[..rest.floor_char_boundary(BRACKET)];
     let Some((inner, _)) = rest.split_once(']') else {
@@ -115,7 +115,7 @@ fn skips(rest: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What forges and CI systems look for; `B` stands for the break.
+    /// Triggers of forges and CI systems; `B` stands for the breaking character.
     const CASES: &[(&str, &str)] = &[
         ("thanks @octocat", "thanks @Boctocat"),
         ("fixes #12", "fixes #B12"),

@@ -1,4 +1,4 @@
-//! A branch of the local repository: looked up and moved without reading what the repository's configuration could run.
+//! Reads and updates a branch of the local repository without using configuration that could run a program.
 
 use super::DeliverStop;
 use super::store::{DeliveryStore, is_id};
@@ -24,17 +24,17 @@ fn line(printed: &Printed) -> Option<String> {
 /// The commit of a branch.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
     let name = format!("refs/heads/{name}^{{commit}}");
     let found = git(repository, &["rev-parse", "--verify", "--quiet", &name], May::Read).await?;
     Ok(line(&found).filter(|id| is_id(id)))
 }
 
-/// What is checked out: the branch, if it is one, and its commit.
+/// The checked-out branch, if any, and commit.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<String>), DeliverStop> {
     let here = Repository {
         common_dir: repository.git_dir.clone(),
@@ -45,20 +45,20 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
     Ok((line(&name), line(&commit).filter(|id| is_id(id))))
 }
 
-/// Whether one commit is part of another's history.
+/// Whether one commit is an ancestor of another.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Result<bool, DeliverStop> {
     Ok(git(repository, &["merge-base", "--is-ancestor", one, other], May::Read)
         .await?
         .ok)
 }
 
-/// The address of a named remote, as the repository's own configuration has it; what that includes is not read.
+/// The URL of a named remote from the repository's own configuration file; included files are not read.
 ///
 /// # Errors
-/// [`DeliverStop::Environment`].
+/// [`DeliverStop::Environment`] when git fails.
 pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
     let file = repository.common_dir.join("config").to_string_lossy().into_owned();
     let key = format!("remote.{name}.url");
@@ -66,7 +66,7 @@ pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String
     Ok(line(&git(repository, &args, May::Read).await?))
 }
 
-/// Puts a commit of the store on a branch that still stands where it was looked at. `false`: it was moved meanwhile.
+/// Moves a branch to a commit of the store if it still points where it was read. `false`: it was moved meanwhile.
 ///
 /// # Errors
 /// [`DeliverStop::Conflict`] when the branch is checked out somewhere, [`DeliverStop::Environment`] when git fails.
@@ -118,7 +118,7 @@ pub async fn set_branch(
         return Ok(true);
     }
     match branch(repository, name).await?.as_deref() == seen {
-        // Nobody moved it, so git could not.
+        // Nobody moved it, so git itself failed.
         true => Err(DeliverStop::Environment(format!("git update-ref: {}", moved.stderr))),
         false => Ok(false),
     }

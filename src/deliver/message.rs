@@ -1,5 +1,5 @@
-//! What a delivery says: branch name, title, description and commit message. Templates are the recipe author's words; what they fill
-//! in is made inert.
+//! The texts of a delivery: branch name, title, description and commit message. Templates come from the recipe's
+//! author; the values filled in are escaped.
 
 use super::deliverable::Deliverable;
 use super::inert;
@@ -7,22 +7,22 @@ use crate::recipe::template::{self, Scope, StepOutputs};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Characters of a title. GitHub takes 256.
+/// Limit of a title, in characters. GitHub allows 256.
 const TITLE: usize = 200;
-/// Bytes of a description. GitHub takes 65,536 characters.
+/// Limit of a description, in bytes. GitHub allows 65,536 characters.
 const BODY: usize = 60_000;
-/// Bytes of a commit message without its trailers.
+/// Limit of a commit message without its trailers, in bytes.
 const MESSAGE: usize = 20_000;
-/// Bytes of a branch name.
+/// Limit of a branch name, in bytes.
 const BRANCH: usize = 200;
-/// Labels and reviewers that are set.
+/// Limit of labels and of reviewers that are set.
 const NAMES: usize = 20;
 
-/// How our part of a description begins and ends. It is a comment, so that nobody sees it.
+/// Start and end of the marker in a description. It is an HTML comment, which forges do not display.
 const MARKER: &str = "<!-- overnight\n";
 const MARKER_END: &str = "\n-->";
 
-/// What the command line says about the request.
+/// Settings of the request from the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Wording {
     pub title: Option<String>,
@@ -36,7 +36,7 @@ pub struct Wording {
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     pub branch: String,
-    /// The branch into which the change is to be merged, when the recipe names one.
+    /// The target branch, when the recipe names one.
     pub base: Option<String>,
     pub title: String,
     /// Without the marker.
@@ -46,11 +46,11 @@ pub struct Texts {
     pub labels: Vec<String>,
     pub reviewers: Vec<String>,
     pub draft: bool,
-    /// The recipe's name as a branch and a trailer have it.
+    /// The recipe's name in the form for a branch and a trailer.
     pub recipe: String,
 }
 
-/// What a template may speak of, its texts made inert by one of the functions of [`inert`].
+/// The variables of a template; their texts are escaped by one of the functions of [`inert`].
 fn scope(of: &Deliverable, make: fn(&str) -> String) -> BTreeMap<String, Value> {
     let mut values: BTreeMap<String, Value> = of
         .plan
@@ -66,7 +66,7 @@ fn scope(of: &Deliverable, make: fn(&str) -> String) -> BTreeMap<String, Value> 
     let job = of.job.as_ref().map(|job| job.name.clone()).unwrap_or_default();
     values.insert("answer".to_owned(), inert::value(&answer, make));
     values.insert("result".to_owned(), inert::value(&of.result, make));
-    // It is inert as it is, and its own headings must stay.
+    // It is escaped already, and its own headings must stay.
     values.insert("summary".to_owned(), Value::String(of.summary.clone()));
     values.insert("recipe".to_owned(), Value::String(make(&of.recipe)));
     values.insert("job".to_owned(), Value::String(make(&job)));
@@ -78,10 +78,10 @@ fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-/// All texts of a delivery.
+/// Renders all texts of a delivery.
 ///
 /// # Errors
-/// One sentence: a template of the recipe cannot be rendered, or names no branch.
+/// A sentence that says what is wrong: a template of the recipe cannot be rendered, or gives no valid branch name.
 pub fn texts(of: &Deliverable, wording: &Wording) -> Result<Texts, String> {
     let own = of.plan.deliver.clone().unwrap_or_default();
     let none = StepOutputs::new();
@@ -164,12 +164,12 @@ fn default_branch(of: &Deliverable) -> String {
     }
 }
 
-/// The start of the names of all branches of a recipe.
+/// The common prefix of all branch names of a recipe.
 pub fn branch_prefix(recipe: &str) -> String {
     format!("overnight/{recipe}")
 }
 
-/// A name as a part of a branch.
+/// A name as a part of a branch name.
 fn slug(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
@@ -183,7 +183,8 @@ fn slug(name: &str) -> String {
     if text.is_empty() { "run".to_owned() } else { text }
 }
 
-/// A branch name with `{recipe}`, `{job}` and `{digest}` filled in, in letters that git, shells and forges all take.
+/// A branch name with `{recipe}`, `{job}` and `{digest}` filled in, in characters that git, shells and all forges
+/// accept.
 fn branch_name(text: &str, of: &Deliverable) -> Result<String, String> {
     let job = of.job.as_ref().map_or(of.run.as_str(), |job| job.name.as_str());
     let filled = text
@@ -229,14 +230,14 @@ fn bounded(text: &str, most: usize) -> String {
     format!("{kept}{NOTICE}")
 }
 
-/// A description with the marker that says which patch the request holds, and whether its text is as we wrote it.
+/// A description with the marker that names the request's patch and the digest of title and text as written here.
 pub fn marked(title: &str, body: &str, trailers: &str) -> String {
     let text = crate::base::ids::sha256_hex(&[title.as_bytes(), b"\n", settled(body).as_bytes()]);
     let trailers = in_comment(trailers);
     format!("{body}\n\n{MARKER}{trailers}\nOvernight-Text: sha256:{text}{MARKER_END}\n")
 }
 
-/// A text as it can stand in a comment, whose end cannot.
+/// A text that can stand in an HTML comment: it cannot end the comment.
 pub fn in_comment(text: &str) -> String {
     text.replace("--", "-\u{200b}-")
 }
@@ -252,7 +253,7 @@ pub fn unmarked(description: &str) -> (String, Option<String>) {
     (settled(&text[..at]), lines)
 }
 
-/// Whether title and description are as a delivery wrote them: nobody edited them since.
+/// Whether title and description are as a delivery wrote them, so that nobody has edited them since.
 pub fn is_untouched(title: &str, description: &str) -> bool {
     let (body, lines) = unmarked(description);
     let Some(lines) = lines else { return false };

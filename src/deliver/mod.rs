@@ -1,8 +1,8 @@
-//! From a patch to a merge request: takes a verified run, brings its patch onto a branch, and keeps one request for it. Asks no model.
+//! Delivers a verified run: puts its patch on a branch and keeps one merge request for it. Asks no model.
 //!
-//! Nothing is remembered between two deliveries: a branch says by the trailers of its commits whose it is and which patch it holds,
-//! and the forge says what became of its requests. Git works in a bare store of our own; no configuration, hook or attribute of the
-//! target repository takes part.
+//! Deliveries keep no state of their own: the trailers of a branch's commits say who made them and which patch they
+//! hold, and the forge says what became of its requests. Git works in a private bare store; no configuration, hook or
+//! attribute of the target repository is used.
 
 pub mod address;
 pub mod batch;
@@ -20,25 +20,25 @@ pub mod store;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Where a change goes.
+/// The target of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliverTarget {
     /// A branch of the local repository.
     Branch,
     /// A branch of a remote repository.
     Push,
-    /// The same, and a pull request of GitHub.
+    /// A branch of a remote repository, and a pull request on GitHub.
     Github,
-    /// The same, and a merge request of GitLab.
+    /// A branch of a remote repository, and a merge request on GitLab.
     Gitlab,
-    /// The same, and a pull request of Forgejo or Gitea.
+    /// A branch of a remote repository, and a pull request on Forgejo or Gitea.
     Forgejo,
-    /// A file that `git am` takes.
+    /// A file for `git am`.
     Mbox,
 }
 
 impl DeliverTarget {
-    /// The word of the command line.
+    /// The value of the command-line option.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Branch => "branch",
@@ -50,12 +50,12 @@ impl DeliverTarget {
         }
     }
 
-    /// Whether it has requests.
+    /// Whether the target has merge or pull requests.
     pub const fn is_forge(self) -> bool {
         matches!(self, Self::Github | Self::Gitlab | Self::Forgejo)
     }
 
-    /// The variables that may hold its token, the first that is set counts.
+    /// The variables that may hold its token; the first that is set is used.
     pub const fn token_variables(self) -> &'static [&'static str] {
         match self {
             Self::Github => &["GITHUB_TOKEN", "GH_TOKEN"],
@@ -66,32 +66,32 @@ impl DeliverTarget {
     }
 }
 
-/// What became of a delivery.
+/// The outcome of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverOutcome {
-    /// A branch, request or file was made.
+    /// A branch, request or file was created.
     Opened,
-    /// The branch holds the new patch.
+    /// The branch was updated with the new patch.
     Updated,
-    /// All was there already.
+    /// Everything was up to date.
     Unchanged,
     /// A person closed the request for this patch.
     ClosedByPerson,
-    /// There is nothing to deliver: no patch, or the base has it.
+    /// There is nothing to deliver: the patch is empty, or the base has it.
     Nothing,
-    /// As many requests of the recipe are open as may be.
+    /// The limit of open requests of the recipe is reached.
     HeldBack,
     /// The patch does not apply to the newer base, or a person's commits are on the branch.
     Conflict,
-    /// The run may not be delivered, or a policy says no.
+    /// The run may not be delivered, or a policy denies it.
     Refused,
-    /// Git, the forge or the network.
+    /// Git, the forge or the network failed.
     Failed,
 }
 
 impl DeliverOutcome {
-    /// The word of outputs.
+    /// The word in outputs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Opened => "opened",
@@ -107,25 +107,25 @@ impl DeliverOutcome {
     }
 }
 
-/// Who must act on a delivery that came to nothing.
+/// Who must act on a delivery that did not succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeliverFault {
-    /// Nobody.
+    /// Nobody: exit code 0.
     #[default]
     None,
-    /// A person, on the run or the branch: code 1.
+    /// A person, on the run or the branch: exit code 1.
     Run,
-    /// The policy: code 4.
+    /// The policy's author: exit code 4.
     Policy,
-    /// The service, after retries: code 7.
+    /// The service failed after retries: exit code 7.
     Service,
-    /// Token, repository, git: code 8.
+    /// Token, repository or git is missing or unusable: exit code 8.
     Environment,
-    /// A file that cannot be written: code 9.
+    /// A file cannot be written: exit code 9.
     Output,
 }
 
-/// One run and what became of it: a line of the output.
+/// The outcome for one run: a line of the output.
 #[derive(Clone, Debug, Default)]
 pub struct Delivered {
     pub run: String,
@@ -134,16 +134,17 @@ pub struct Delivered {
     pub outcome: Option<DeliverOutcome>,
     pub fault: DeliverFault,
     pub branch: String,
-    /// Full id of the commit on the branch; of the commit that would be made, on a dry run, unless it would be signed.
+    /// Full id of the commit on the branch. On a dry run the id of the commit that would be made, unless it would be
+    /// signed.
     pub commit: Option<String>,
     pub url: Option<String>,
-    /// One sentence for people; empty when there is nothing to say.
+    /// One sentence for people; may be empty.
     pub reason: String,
-    /// On a dry run: what would be sent.
+    /// On a dry run: the texts that would be sent.
     pub preview: Option<Preview>,
 }
 
-/// What a dry run shows.
+/// The texts that a dry run shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Preview {
     pub base: String,
@@ -180,30 +181,30 @@ impl Delivered {
     }
 }
 
-/// Why a delivery stops, and whose turn it is.
+/// Why a delivery stops, and who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeliverStop {
     #[error("{0}")]
     Conflict(String),
-    /// The run's own state.
+    /// The run's own state forbids it.
     #[error("{0}")]
     Refused(String),
-    /// A policy or a protected path.
+    /// A policy or a protected path denies it.
     #[error("{0}")]
     Policy(String),
-    /// The service or the network, after retries.
+    /// The service or the network failed after retries.
     #[error("{0}")]
     Service(String),
-    /// Token, repository, git.
+    /// Token, repository or git is missing or unusable.
     #[error("{0}")]
     Environment(String),
-    /// A file of ours cannot be written.
+    /// An output file cannot be written.
     #[error("{0}")]
     Output(String),
 }
 
 impl DeliverStop {
-    /// The outcome and whose turn it is.
+    /// The outcome and who must act.
     pub fn ends(&self) -> (DeliverOutcome, DeliverFault) {
         match self {
             Self::Conflict(_) => (DeliverOutcome::Conflict, DeliverFault::Run),

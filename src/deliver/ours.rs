@@ -1,7 +1,7 @@
-//! Whose the commits of a branch are, told by what stands in them. Runs nothing.
+//! Tells from the contents of commits whether deliveries made them. Pure.
 //!
-//! A commit is ours when it has one parent, our trailers, the tree that its own trailer names, and when it was never committed again:
-//! whoever amends or rebases a commit gives it another date of committing than of authoring.
+//! A commit was made by a delivery if it has one parent, our trailers, the tree that its trailer names, and equal
+//! author and committer dates: amending or rebasing changes the committer date.
 
 use super::deliverable::Deliverable;
 
@@ -10,12 +10,12 @@ pub const RUN: &str = "Overnight-Run";
 pub const RECIPE: &str = "Overnight-Recipe";
 pub const POLICY: &str = "Overnight-Policy";
 pub const PATCH: &str = "Overnight-Patch";
-/// `git patch-id --stable` of what the commit changes: the same wherever in a file the change stands.
+/// `git patch-id --stable` of the commit's change: independent of line numbers.
 pub const PATCH_ID: &str = "Overnight-Patch-Id";
-/// The tree of the commit itself: one that a person amended has another.
+/// The commit's own tree, so that an amended commit is recognised.
 pub const TREE: &str = "Overnight-Tree";
 
-/// The trailers of a delivery, a line each.
+/// The trailers of a delivery, one per line.
 pub fn trailers(of: &Deliverable, recipe: &str, patch_id: &str, tree: &str) -> String {
     let mut lines = vec![
         format!("{RUN}: {}", of.run),
@@ -34,19 +34,19 @@ pub fn trailers(of: &Deliverable, recipe: &str, patch_id: &str, tree: &str) -> S
     lines.join("\n")
 }
 
-/// A commit as `git cat-file commit` prints it.
+/// The fields of a commit as `git cat-file commit` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawCommit {
     pub tree: String,
     pub parents: Vec<String>,
-    /// Seconds and zone.
+    /// Seconds since the epoch, and the time zone.
     pub authored: String,
     pub committed: String,
     pub message: String,
 }
 
 impl RawCommit {
-    /// Reads it. What is missing stays empty.
+    /// Parses it. Missing fields stay empty.
     pub fn parse(text: &str) -> Self {
         let (head, message) = text.split_once("\n\n").unwrap_or((text, ""));
         let mut commit = Self {
@@ -69,7 +69,7 @@ impl RawCommit {
         commit
     }
 
-    /// Why it is not ours; `None` when it is.
+    /// Why it was not made by a delivery; `None` when it was.
     pub fn foreign(&self) -> Option<&'static str> {
         let has = |name| trailer(&self.message, name).is_some();
         if self.parents.len() != 1 {
@@ -88,7 +88,7 @@ impl RawCommit {
     }
 }
 
-/// The value of a trailer in the last paragraph of a message; of several, the last.
+/// The value of a trailer in the last paragraph of a message; the last one if it is repeated.
 pub fn trailer<'a>(message: &'a str, name: &str) -> Option<&'a str> {
     let last = message.trim_end().rsplit("\n\n").next()?;
     let mut lines = last.lines().rev();
@@ -97,7 +97,7 @@ pub fn trailer<'a>(message: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// Which patch a commit or a request holds, as far as it says so.
+/// The patch that a commit or a request claims to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldPatch {
     /// SHA-256 of the run's patch.
@@ -106,7 +106,7 @@ pub struct HeldPatch {
 }
 
 impl HeldPatch {
-    /// From the message of a commit, or from the marker in a description, which has the same lines.
+    /// Reads it from the commit message, or from the marker in a description, which has the same lines.
     pub fn of(message: &str) -> Self {
         let digest = trailer(message, PATCH).and_then(|value| value.strip_prefix("sha256:"));
         Self {
@@ -115,7 +115,7 @@ impl HeldPatch {
         }
     }
 
-    /// Whether it says anything.
+    /// Whether it names a patch.
     pub fn is_known(&self) -> bool {
         self.digest.is_some()
     }
@@ -125,26 +125,26 @@ impl HeldPatch {
         self.digest.as_deref() == Some(digest)
     }
 
-    /// Whether it is this change, wherever in the files it now stands.
+    /// Whether it is the same change, wherever in the files it now is.
     pub fn is_like(&self, digest: &str, id: &str) -> bool {
         self.is(digest) || (!id.is_empty() && self.id.as_deref() == Some(id))
     }
 }
 
-/// Where the branch stands.
+/// Who made the commits of a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BranchState {
     Absent,
-    /// At or behind the base: nothing on it can be lost.
+    /// At or behind the base: pushing loses nothing.
     Behind {
         commit: String,
     },
-    /// Every commit above the base is ours.
+    /// Deliveries made every commit above the base.
     Ours {
         commit: String,
         patch: HeldPatch,
     },
-    /// A commit that is not ours, and why.
+    /// A commit that no delivery made, and why it is taken for such.
     Foreign {
         commit: String,
         why: String,
@@ -152,7 +152,7 @@ pub enum BranchState {
 }
 
 impl BranchState {
-    /// What it points at.
+    /// The commit that the branch points at.
     pub fn commit(&self) -> Option<&str> {
         match self {
             Self::Absent => None,

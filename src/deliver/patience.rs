@@ -1,30 +1,30 @@
-//! How long a delivery waits for services, all waits together. Knows no service.
+//! The limit on the time that all waits of a delivery for services take together.
 
 use super::DeliverStop;
 use crate::net::retry::{self, Next, Pace, Schedule, Steps};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Attempts at one request, waits between them doubling.
+/// Attempts at one request; the wait doubles between them.
 const STEPS: Steps = Steps {
     attempts: 5,
     first: Duration::from_millis(500),
     most: Duration::from_secs(30),
 };
 
-/// What may be waited in one call of the command, and what was.
+/// The wait limit of one call of the command, and the time used.
 #[derive(Debug)]
 pub struct Patience {
-    /// All waits together.
+    /// Limit of all waits together.
     most: Duration,
     waited: Mutex<Duration>,
-    /// Between two requests that change something on a forge, which count such requests apart from others.
+    /// Minimum interval between two changing requests to a forge; forges limit those separately.
     pace: Duration,
     last: Mutex<Option<Instant>>,
 }
 
 impl Patience {
-    /// `most`: all waits together. `pace`: the least time between two changing requests.
+    /// `most`: limit of all waits together. `pace`: minimum interval between two changing requests.
     pub fn new(most: Duration, pace: Duration) -> Self {
         Self {
             most,
@@ -34,10 +34,11 @@ impl Patience {
         }
     }
 
-    /// Waits before the next attempt, after `failed` of them. `asked` is what the service wants; `why` is said when it is too long.
+    /// Waits before the next attempt, after `failed` of them. `asked` is the wait that the service requested; `why`
+    /// goes into the error.
     ///
     /// # Errors
-    /// [`DeliverStop::Service`]: no attempt is left, or the wait would be too long.
+    /// [`DeliverStop::Service`]: no attempt is left, or the wait would exceed the limit.
     pub async fn before_retry(&self, failed: u32, asked: Option<Duration>, why: &str) -> Result<(), DeliverStop> {
         let waited = self.waited.lock().map(|waited| *waited).unwrap_or(self.most);
         let schedule = Schedule {
@@ -65,7 +66,7 @@ impl Patience {
         Ok(())
     }
 
-    /// Keeps the pace of changing requests.
+    /// Waits until the next changing request may be sent.
     pub async fn before_change(&self) {
         let rest = self.last.lock().ok().and_then(|last| *last);
         let rest = rest.map(|last| self.pace.saturating_sub(last.elapsed()));

@@ -1,26 +1,29 @@
-//! The patch ruled once more before it leaves: every path that it changes on the newer base, as a write. Reads no file.
+//! Checks the patch against the policies once more before it is delivered: each path that it changes on the newer base,
+//! as a write. Pure.
 
 use super::DeliverStop;
 use crate::base::event::FileChange;
 use crate::policy::{Author, ChangeRuling, PolicySet, rule_change};
 use std::collections::BTreeSet;
 
-/// Paths that a message names at most.
+/// Limit of paths in a message.
 const NAMED: usize = 10;
 
-/// Who rules.
+/// The policies that decide.
 #[derive(Clone, Debug)]
 pub struct Rulers {
     pub policies: PolicySet,
-    /// Whether allow rules bind every path. Not so for a run's recorded policies where a `run` step of the recipe, or a call that a
-    /// person approved, may have changed what no rule allows: then deny rules and protected paths bind.
+    /// Whether allow rules must cover every path. With a run's recorded policies this is not so where a `run` step of
+    /// the recipe, or a call that a person approved, may have changed paths that no rule allows: then only deny rules
+    /// and protected paths apply.
     pub strict: bool,
-    /// What refuses protected paths whatever `policies` say of them, where those come from the record: a rule there may name such a
-    /// path, and who vouches for the record of another machine?
+    /// A policy set that refuses protected paths whatever `policies` say, used when `policies` come from the record: a
+    /// recorded rule may name such a path, and a record from another machine cannot be trusted for that.
     pub floor: Option<PolicySet>,
 }
 
-/// Rules on these paths from the top of the repository. `prefix`: where the workspace lies in it, with a `/` at its end.
+/// Decides on these paths, which are relative to the top of the repository. `prefix`: the workspace's directory in it,
+/// ending in `/`.
 ///
 /// # Errors
 /// [`DeliverStop::Policy`] with every path that may not change.
@@ -67,10 +70,10 @@ pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), Deliv
     )))
 }
 
-/// Where the workspace lies in the repository: what the paths of the patch have before those of the record.
+/// The workspace's directory in the repository: the prefix that paths of the patch have and recorded paths lack.
 ///
 /// # Errors
-/// [`DeliverStop::Refused`] when the two do not speak of the same files.
+/// [`DeliverStop::Refused`] when the two do not name the same files.
 pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, DeliverStop> {
     let known: BTreeSet<&str> = recorded
         .iter()
@@ -94,10 +97,10 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
     })
 }
 
-/// Holds the size of a change against the `deliver` blocks of the policies.
+/// Checks the size of a change against the `deliver` blocks of the policies.
 ///
 /// # Errors
-/// [`DeliverStop::Policy`].
+/// [`DeliverStop::Policy`] when a limit is exceeded.
 pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverStop> {
     let limits = rulers.policies.delivery_limits();
     let over = |what: &str, n: u64, most: Option<u64>| {

@@ -1,5 +1,5 @@
-//! The bare store of a delivery: fetching, applying, merging, committing and pushing in a private git directory, with nothing in it but
-//! what we put there. Objects of a local repository are borrowed; its configuration, hooks and attributes are not read.
+//! The private bare repository of a delivery: fetches, applies, merges, commits and pushes in it. Objects of a local
+//! repository are borrowed as alternates; its configuration, hooks and attributes are not read.
 
 use super::DeliverStop;
 use super::address::RemoteAddress;
@@ -11,35 +11,35 @@ use crate::workspace::patch::Repository;
 use jiff::Timestamp;
 use std::path::PathBuf;
 
-/// References of the store.
+/// References in the store.
 const KNOWN: &str = "refs/overnight/known";
 const BASE: &str = "refs/overnight/base";
 const BRANCH: &str = "refs/overnight/branch";
 
-/// Commits above the base that are looked at; a branch with more is a person's.
+/// Limit of commits above the base that are examined; a branch with more counts as a person's.
 const COMMITS: usize = 50;
-/// Paths of a conflict that are named.
+/// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
-/// Bytes of what git says that are passed on.
+/// Limit of git's messages that are passed on, in bytes.
 const SAID: usize = 600;
 
-/// The store of one delivery. Gone with the value.
+/// The store of one delivery; removed on drop.
 pub struct DeliveryStore {
     scratch: Scratch,
-    /// Objects of the local repository.
+    /// Object directory of the local repository.
     borrowed: Option<PathBuf>,
-    /// The user's environment for git's transports and for committing.
+    /// The user's environment, for git's transports and for committing.
     user: Vec<(String, String)>,
-    /// What must not be said of what git prints.
+    /// Masks secrets in git's messages.
     quiet: crate::base::secret::Redactor,
 }
 
-/// What a remote has, of what was asked for.
+/// What a remote has, of the references that were requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The branch that `HEAD` names.
     pub default: Option<String>,
-    /// Commits of the branches, by their names without `refs/heads/`.
+    /// Commits of the branches, by name without `refs/heads/`.
     pub branches: Vec<(String, String)>,
 }
 
@@ -53,37 +53,37 @@ impl Listed {
     }
 }
 
-/// What a merge gives.
+/// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Merged {
     Tree(String),
-    /// The paths that conflict.
+    /// The conflicting paths.
     Conflict(Vec<String>),
 }
 
-/// How a push ended.
+/// The result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
     Done,
-    /// The branch is not where it was: look again.
+    /// The branch has moved: observe again.
     Moved,
-    /// The server does not take it: a protected branch, a hook, no right to write.
+    /// The server refused: a protected branch, a hook, or no write permission.
     Refused(String),
-    /// The server was not reached or fell over.
+    /// The server was not reached or failed.
     Unreachable(String),
 }
 
-/// Why a remote gave nothing.
+/// Why a request to a remote failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteError {
-    /// Waiting may help.
+    /// Retrying may help.
     Unreachable(String),
-    /// No such repository, no right to read it, or git itself.
+    /// No such repository, no read permission, or git itself failed.
     Environment(String),
 }
 
 impl DeliveryStore {
-    /// An empty one. `sha256`: the form of object ids. `repository`: whose objects are borrowed.
+    /// Creates an empty store. `sha256`: the object format. `repository`: whose objects are borrowed.
     ///
     /// # Errors
     /// [`DeliverStop::Environment`]: no temporary directory.
@@ -98,7 +98,7 @@ impl DeliveryStore {
         if let Some(commits) = repository.and_then(Repository::shallow) {
             scratch.set_shallow(&commits).map_err(DeliverStop::Environment)?;
         }
-        // A path with a colon or a quote would be taken for several.
+        // git would split a path with a colon or a quotation mark into several.
         let odd = |path: &PathBuf| path.to_string_lossy().contains([':', '"', '\n']);
         if borrowed.as_ref().is_some_and(odd) {
             return Err(DeliverStop::Environment(
@@ -129,7 +129,7 @@ impl DeliveryStore {
         env
     }
 
-    /// git on the store alone: it starts nothing, reaches nothing, writes nowhere else.
+    /// Runs git on the store alone: it starts no program, opens no connection and writes nowhere else.
     async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, DeliverStop> {
         let places = [self.scratch.path().to_owned()];
         let done = held::git(args, self.scratch.path(), &self.env(), stdin, May::Write(&places)).await;
@@ -148,17 +148,17 @@ impl DeliveryStore {
         Ok(String::from_utf8_lossy(&printed.stdout).trim_end().to_owned())
     }
 
-    /// What git said, without secrets, in one line.
+    /// git's message as one line, without secrets.
     fn said(&self, text: &str) -> String {
         super::message::one_line(&self.quiet.redact(text), SAID)
     }
 
-    /// Whether an object is there.
+    /// Whether an object exists.
     async fn has(&self, object: &str) -> Result<bool, DeliverStop> {
         Ok(self.git(&["cat-file", "-e", object], None).await?.ok)
     }
 
-    /// git under the user's configuration, towards this remote.
+    /// Runs git with the user's configuration, for this remote.
     async fn reach(&self, args: &[&str], remote: &RemoteAddress) -> Result<Printed, RemoteError> {
         let mut env = self.user.clone();
         env.extend(
@@ -167,7 +167,7 @@ impl DeliveryStore {
                 .filter(|(name, _)| !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_")),
         );
         let mut places = vec![self.scratch.path().to_owned()];
-        // The server of a directory is a git of this machine.
+        // For a directory, git starts the server side on this machine.
         places.extend(remote.directory.clone());
         let done = user_git::git(args, self.scratch.path(), &env, None, Some(May::Reach(&places))).await;
         done.map_err(RemoteError::Environment)
@@ -181,7 +181,7 @@ impl DeliveryStore {
         }
     }
 
-    /// What the remote has of these branches.
+    /// Lists these branches of the remote.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -207,7 +207,8 @@ impl DeliveryStore {
         Ok(listed)
     }
 
-    /// Brings the base, and the branch where there is one, into the store. `base` and `branch` are names on their remotes.
+    /// Fetches the base, and the branch if there is one, into the store. `base` and `branch` are names on their
+    /// remotes.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -233,10 +234,10 @@ impl DeliveryStore {
         }
     }
 
-    /// Sees to it that the run's base commit is there: in the borrowed objects, or from the remote.
+    /// Ensures that the run's base commit is present: in the borrowed objects, or fetched from the remote.
     ///
     /// # Errors
-    /// [`DeliverStop::Refused`] when nobody has it.
+    /// [`DeliverStop::Refused`] when no repository has it.
     pub async fn need_base(&self, base: &str, remote: Option<&RemoteAddress>) -> Result<(), DeliverStop> {
         if !is_id(base) {
             return Err(DeliverStop::Refused("the run's base is no commit".to_owned()));
@@ -255,7 +256,7 @@ impl DeliveryStore {
                 &remote.url,
                 base,
             ];
-            // Whether it came is looked at below; a server need not give what no branch names.
+            // Whether it arrived is checked below: a server need not serve a commit that no branch names.
             let _ = self.reach(&args, remote).await;
         }
         match self.has(&tree).await? {
@@ -266,7 +267,7 @@ impl DeliveryStore {
         }
     }
 
-    /// Tells a server what need not be sent, where the borrowed objects have it.
+    /// Creates a reference to `base` when it is borrowed, so that the server need not send its objects.
     pub async fn know(&self, base: &str) -> Result<(), DeliverStop> {
         if self.borrowed.is_some() && is_id(base) && self.has(&format!("{base}^{{commit}}")).await? {
             self.text(&["update-ref", KNOWN, base], None).await?;
@@ -277,7 +278,7 @@ impl DeliveryStore {
     /// The commit that was fetched as the base.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn fetched(&self, which: Fetched) -> Result<String, DeliverStop> {
         self.text(
             &["rev-parse", "--verify", &format!("{}^{{commit}}", which.reference())],
@@ -286,10 +287,10 @@ impl DeliveryStore {
         .await
     }
 
-    /// The tree that the patch makes of a commit.
+    /// The tree that results from applying the patch to a commit.
     ///
     /// # Errors
-    /// [`DeliverStop::Refused`] when it does not apply: the tree was dirty when the run began.
+    /// [`DeliverStop::Refused`] when the patch does not apply: the tree was dirty when the run began.
     pub async fn apply(&self, base: &str, patch: &[u8], dirty: bool) -> Result<String, DeliverStop> {
         self.text(&["read-tree", base], None).await?;
         let args = ["apply", "--cached", "--binary", "--whitespace=nowarn", "-"];
@@ -307,23 +308,23 @@ impl DeliveryStore {
     /// The tree of a commit.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn tree_of(&self, commit: &str) -> Result<String, DeliverStop> {
         self.text(&["rev-parse", "--verify", &format!("{commit}^{{tree}}")], None)
             .await
     }
 
-    /// A three-way merge of what the patch made of `base` with the commit `onto`, whatever their histories are.
+    /// A three-way merge of the patched `base` with the commit `onto`, independent of their histories.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn merge(&self, base: &str, patched: &str, onto: &str) -> Result<Merged, DeliverStop> {
         let base = self.tree_of(base).await?;
         let onto = self.tree_of(onto).await?;
         if base == onto {
             return Ok(Merged::Tree(patched.to_owned()));
         }
-        // Commits of our own give git the merge base that it is to take.
+        // These two commits give git the merge base to use.
         let root = self.text(&["commit-tree", &base, "-m", "base"], None).await?;
         let theirs = self
             .text(&["commit-tree", &onto, "-p", &root, "-m", "onto"], None)
@@ -360,7 +361,7 @@ impl DeliveryStore {
     /// The paths that differ between two trees.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn changed(&self, from: &str, to: &str) -> Result<Vec<String>, DeliverStop> {
         let text = self
             .text(
@@ -378,7 +379,7 @@ impl DeliveryStore {
     /// Added and removed lines between two trees.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn lines(&self, from: &str, to: &str) -> Result<(u64, u64), DeliverStop> {
         let text = self
             .text(&["diff-tree", "-r", "--no-renames", "--numstat", from, to], None)
@@ -390,10 +391,10 @@ impl DeliveryStore {
         }))
     }
 
-    /// `git patch-id --stable`; empty when it has none.
+    /// `git patch-id --stable`; empty when the patch has none.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn patch_id(&self, patch: &[u8]) -> Result<String, DeliverStop> {
         let text = self.text(&["patch-id", "--stable"], Some(patch)).await?;
         Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
@@ -408,10 +409,10 @@ impl DeliveryStore {
         printed.is_ok_and(|printed| printed.ok && printed.stdout.starts_with(b"true"))
     }
 
-    /// Makes a commit under the user's name; `signed` with the user's key.
+    /// Makes a commit under the user's name; with `signed`, signed with the user's key.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`]: git knows no name or cannot sign.
+    /// [`DeliverStop::Environment`]: git has no user name or cannot sign.
     pub async fn commit(
         &self,
         tree: &str,
@@ -423,7 +424,7 @@ impl DeliveryStore {
         let ours = |name: &str| name.starts_with("GIT_AUTHOR_") || name.starts_with("GIT_COMMITTER_");
         let mut env = self.user.clone();
         env.extend(self.env().into_iter().filter(|(name, _)| !ours(name)));
-        // One date for both: a commit that is amended or rebased later has two.
+        // Author and committer date are equal, so that a later amend or rebase shows.
         for who in ["AUTHOR", "COMMITTER"] {
             env.push((format!("GIT_{who}_DATE"), format!("@{} +0000", date.as_second())));
         }
@@ -432,7 +433,7 @@ impl DeliveryStore {
             args.push("-S");
         }
         let places = [self.scratch.path().to_owned()];
-        // Signing needs agents and key files, and reads nothing but the text of the commit.
+        // Signing needs agents and key files, and reads only the text of the commit.
         let may = (!signed).then_some(May::Write(&places));
         let done = user_git::git(&args, self.scratch.path(), &env, Some(message.as_bytes()), may).await;
         let printed = done.map_err(DeliverStop::Environment)?;
@@ -449,10 +450,10 @@ impl DeliveryStore {
         }))
     }
 
-    /// Where a branch stands towards a base: whose its commits above it are.
+    /// The state of a branch relative to a base: who made the commits above it.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn state(&self, branch: Option<&str>, base: &str) -> Result<BranchState, DeliverStop> {
         let Some(commit) = branch.map(str::to_owned) else {
             return Ok(BranchState::Absent);
@@ -482,7 +483,8 @@ impl DeliveryStore {
         Ok(BranchState::Ours { commit, patch })
     }
 
-    /// Puts a commit on a branch, if that still stands where it was looked at; `None`: if there is none.
+    /// Pushes a commit to a branch with a lease: only if the branch still is at the observed commit (`None`: does not
+    /// exist).
     ///
     /// # Errors
     /// [`DeliverStop::Environment`] when git cannot be run.
@@ -522,7 +524,7 @@ impl DeliveryStore {
                 RemoteError::Environment(why) => Pushed::Refused(why),
             });
         }
-        // The server's own words for a lease that it could not keep, besides git's.
+        // The words of servers, besides git's own, for a lease that failed.
         let moved = [
             "(stale info)",
             "(fetch first)",
@@ -544,10 +546,10 @@ impl DeliveryStore {
         Ok(Pushed::Refused(format!("the git server refuses the branch: {said}")))
     }
 
-    /// The commit as a message that `git am` takes.
+    /// The commit as a mail message for `git am`.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn mail(&self, commit: &str) -> Result<Vec<u8>, DeliverStop> {
         let args = [
             "format-patch",
@@ -569,10 +571,10 @@ impl DeliveryStore {
         }
     }
 
-    /// A pack of what a commit has and another one has not.
+    /// A pack of the objects that one commit has and another does not.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`].
+    /// [`DeliverStop::Environment`] when git fails.
     pub async fn pack(&self, commit: &str, without: &str) -> Result<Vec<u8>, DeliverStop> {
         let wanted = format!("{commit}\n^{without}\n");
         let args = ["pack-objects", "--revs", "--stdout", "--quiet", "--threads=1"];
@@ -587,7 +589,7 @@ impl DeliveryStore {
     }
 }
 
-/// What is fetched, and where it stands in the store.
+/// What is fetched, and its reference in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetched {
     Base,
@@ -608,7 +610,7 @@ pub fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether what git said is a trouble that passes: the server was not reached, or fell over.
+/// Whether git's message is a transient failure: the server was not reached, or failed.
 fn is_passing(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     let lasting = [

@@ -1,8 +1,8 @@
-//! One problem in a user's file: what is wrong, where, and what to do. Prints nothing.
+//! One problem in a user's file: what is wrong, where, and what to do about it. Pure.
 
 use super::source::{Files, Span};
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The file is used all the same.
@@ -21,7 +21,7 @@ impl Severity {
     }
 }
 
-/// Another place that has to do with the problem.
+/// Another position that is related to the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     pub span: Span,
@@ -32,7 +32,7 @@ pub struct Label {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub severity: Severity,
-    /// A kebab-case name that scripts may rely on: `unknown-key`.
+    /// A stable kebab-case name for scripts: `unknown-key`.
     pub code: &'static str,
     /// One sentence, lower case, without a full stop.
     pub message: String,
@@ -44,7 +44,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error at a place.
+    /// An error at a position.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -56,7 +56,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning at a place.
+    /// A warning at a position.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -64,7 +64,7 @@ impl Diagnostic {
         }
     }
 
-    /// An error that no file holds: a flag's value.
+    /// An error that belongs to no file, such as a flag's value.
     pub fn unplaced(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -82,7 +82,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds another place.
+    /// Adds another position.
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
         self.labels.push(Label {
             span,
@@ -91,23 +91,23 @@ impl Diagnostic {
         self
     }
 
-    /// Whether the file is refused.
+    /// Whether the problem makes the file unusable.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 }
 
-/// Whether any of them refuses the file.
+/// Whether any of the problems makes its file unusable.
 pub fn any_error(problems: &[Diagnostic]) -> bool {
     problems.iter().any(Diagnostic::is_error)
 }
 
-/// In the order of the files; those without a place first. Stable.
+/// Sorts by file and position; problems without a position come first. Stable.
 pub fn sort(problems: &mut [Diagnostic]) {
     problems.sort_by_key(|problem| problem.span);
 }
 
-/// A help line for an unknown word: the nearest known one, else all of them.
+/// The help line for an unknown word: the most similar known one, or else all of them.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known: Vec<&str> = known.into_iter().collect();
     let nearest = known
@@ -138,10 +138,10 @@ pub fn list(words: &[&str]) -> String {
     }
 }
 
-/// Those problems that refuse a file, or the value when there are none. Warnings go to `warnings`.
+/// Returns the value, or the problems if one is an error or there is no value. Warnings are moved to `warnings`.
 ///
 /// # Errors
-/// All problems, sorted, when one of them is an error or there is no value.
+/// All problems, sorted.
 pub fn settle<T>(
     value: Option<T>,
     mut problems: Vec<Diagnostic>,

@@ -1,4 +1,4 @@
-//! Errors in files that users write: where, what is wrong, what to write instead. Pure.
+//! Diagnostics for files that users write: the position, what is wrong, and what to write instead. Pure.
 
 pub mod diagnostic;
 pub mod reader;

@@ -1,6 +1,7 @@
-//! Reads the keys of a YAML map into typed values and collects every problem on the way. Knows no particular file.
+//! Reads the keys of a YAML map into typed values and collects every problem on the way.
 //!
-//! A key counts as known because it was asked for: [`Reader::finish`] reports all others. So ask for every key before it.
+//! A key counts as known once it was requested: [`Reader::finish`] reports all others. So request every key before
+//! calling it.
 
 use super::diagnostic::{Diagnostic, did_you_mean, list};
 use super::source::{Span, Spanned};
@@ -8,13 +9,13 @@ use super::tree::{Entry, Node, Scalar, Shape};
 use super::units;
 use serde_json::Value;
 
-/// The keys of one map.
+/// A reader of one map's keys.
 #[derive(Debug)]
 pub struct Reader<'a> {
     entries: &'a [Entry],
-    /// The place of the whole map.
+    /// Position of the whole map.
     pub span: Span,
-    /// What the map is, for messages: `the recipe`, `this rule`.
+    /// How messages name the map: `the recipe`, `this rule`.
     what: &'static str,
     asked: Vec<&'static str>,
 }
@@ -23,7 +24,7 @@ pub struct Reader<'a> {
 pub type Problems = Vec<Diagnostic>;
 
 impl<'a> Reader<'a> {
-    /// The reader of a map; a problem when `node` is something else.
+    /// A reader of a map; reports a problem when `node` is something else.
     pub fn open(node: &'a Node, what: &'static str, problems: &mut Problems) -> Option<Self> {
         match &node.shape {
             Shape::Map(entries) => Some(Self {
@@ -39,7 +40,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The place to point at when something about the whole map is wrong: its first key.
+    /// The position for problems of the whole map: its first key.
     pub fn head(&self) -> Span {
         self.entries.first().map_or(self.span.point(), |entry| entry.key_span)
     }
@@ -58,7 +59,7 @@ impl<'a> Reader<'a> {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     pub fn need(&mut self, key: &'static str, problems: &mut Problems) -> Option<&'a Node> {
         let found = self.node(key);
         if found.is_none() {
@@ -67,7 +68,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Reports a key that is missing.
+    /// Reports a missing key.
     pub fn missing(&self, key: &str, problems: &mut Problems) {
         let message = format!("`{key}` is missing in {}", self.what);
         problems.push(Diagnostic::error("missing-key", self.head(), message).help(format!("add `{key}: …`")));
@@ -78,12 +79,12 @@ impl<'a> Reader<'a> {
         Reader::open(self.node(key)?, what, problems)
     }
 
-    /// Text. Unquoted numbers and booleans are taken as they are written.
+    /// A string. Unquoted numbers and booleans are taken as written.
     pub fn text(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<String>> {
         text(self.node(key)?, key, problems)
     }
 
-    /// Text that must be there.
+    /// A required string.
     pub fn need_text(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<String>> {
         text(self.need(key, problems)?, key, problems)
     }
@@ -100,12 +101,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole number of 0 or more; `2_000_000` is one.
+    /// A whole number, 0 or more; `2_000_000` is one.
     pub fn whole(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<u64>> {
         whole(self.node(key)?, key, problems)
     }
 
-    /// A number of 0 or more.
+    /// A number, 0 or more.
     pub fn amount(&mut self, key: &'static str, problems: &mut Problems) -> Option<Spanned<f64>> {
         let node = self.node(key)?;
         let value = plain(node).and_then(units::decimal).filter(|value| *value >= 0.0);
@@ -138,7 +139,7 @@ impl<'a> Reader<'a> {
         choice(self.node(key)?, key, words, problems)
     }
 
-    /// A list of texts. `None` when the key is absent or no list.
+    /// A list of strings. `None` when the key is absent or not a list.
     pub fn texts(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Spanned<String>>> {
         let node = self.node(key)?;
         match &node.shape {
@@ -150,7 +151,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of texts, or one text for a list of one.
+    /// A list of strings; a single string counts as a list of one.
     pub fn one_or_more(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Spanned<String>>> {
         let node = self.node(key)?;
         match &node.shape {
@@ -187,7 +188,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A map from names that the user chooses to texts.
+    /// A map from names that the user chooses to strings.
     pub fn text_map(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<(String, Spanned<String>)>> {
         let entries = self.entries(key, problems)?;
         let pairs = entries.iter().filter_map(|entry| {
@@ -197,7 +198,7 @@ impl<'a> Reader<'a> {
         Some(pairs.collect())
     }
 
-    /// Reports every key that nobody asked for.
+    /// Reports every key that was not requested.
     pub fn finish(self, problems: &mut Problems) {
         for entry in self.entries {
             if !self.asked.contains(&entry.key.as_str()) {
@@ -209,7 +210,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks `version: 1`, the only one there is.
+    /// Checks `version: 1`, the only version.
     pub fn version(&mut self, problems: &mut Problems) {
         let Some(node) = self.need("version", problems) else {
             return;
@@ -242,7 +243,7 @@ fn plain(node: &Node) -> Option<&str> {
         .map(|scalar| scalar.text.as_str())
 }
 
-/// The problem of a value that has another type than expected. `what` is named first in the message.
+/// The problem of a value of the wrong type. `what` comes first in the message.
 pub fn wrong_type(node: &Node, what: &str, expected: &str) -> Diagnostic {
     let span = match node.shape {
         Shape::Scalar(_) => node.span,
@@ -252,7 +253,7 @@ pub fn wrong_type(node: &Node, what: &str, expected: &str) -> Diagnostic {
     Diagnostic::error("wrong-type", span, message).help(format!("write {expected}"))
 }
 
-/// The text of a node; a problem when it is a list, a map or nothing.
+/// The string of a node; reports a problem when it is a list, a map or empty.
 pub fn text(node: &Node, key: &str, problems: &mut Problems) -> Option<Spanned<String>> {
     match scalar(node) {
         Some(scalar) if !scalar.is_null() => Some(at(node, scalar.text.clone())),

@@ -1,10 +1,10 @@
-//! Diagnostics as text: for terminals and logs, and as GitHub workflow commands. Writes nowhere.
+//! Renders diagnostics as text: for terminals and logs, and as GitHub workflow commands. Pure.
 
 use super::diagnostic::{Diagnostic, Label, Severity};
 use super::source::{Files, Span};
 use std::fmt::Write as _;
 
-/// Characters of a source line that are shown; the rest is cut around the caret.
+/// Limit of a source line that is shown, in characters; the rest is cut around the caret.
 const WIDTH: usize = 160;
 
 /// One problem: `FILE:LINE:COLUMN: error[code]: message`, the line, a caret line, and `help: …`. Ends with a newline.
@@ -43,7 +43,7 @@ pub fn render_all(files: &Files, problems: &[Diagnostic]) -> String {
     problems.iter().map(|problem| render(files, problem)).collect()
 }
 
-/// The workflow command that shows the problem beside the file on GitHub. One line without its break.
+/// The workflow command that shows the problem beside the file on GitHub. One line, without a newline.
 pub fn github(files: &Files, problem: &Diagnostic) -> String {
     let level = match problem.severity {
         Severity::Error => "error",
@@ -67,12 +67,12 @@ pub fn github(files: &Files, problem: &Diagnostic) -> String {
     )
 }
 
-/// Text as the message of a workflow command takes it.
+/// Escapes the message of a workflow command.
 pub fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Text as a property of a workflow command takes it.
+/// Escapes a property of a workflow command.
 pub fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
@@ -96,7 +96,8 @@ fn snippet(out: &mut String, files: &Files, span: Span, mark: &str) {
     let _ = writeln!(out, "{blank} | {indent}{}", mark.repeat(length));
 }
 
-/// Control and bidirectional characters as `\u{…}`, a tab as one blank, so that a file cannot write to the terminal.
+/// Shows control and bidirectional characters as `\u{…}` and a tab as one space, so that a file cannot control the
+/// terminal.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,12 +1,12 @@
-//! The texts that users wrote, and places in them. Reads no file: texts are handed in.
+//! The texts that users wrote, and positions in them. Pure: texts are passed in.
 
 use std::fmt;
 
-/// One text among [`Files`].
+/// Identifies one text among [`Files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(u32);
 
-/// A stretch of one text, in bytes. `start <= end`; an empty one marks a point.
+/// A range of one text, in bytes. `start <= end`; an empty range marks a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     pub file: FileId,
@@ -15,7 +15,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The point where this one begins.
+    /// The point where this range begins.
     pub fn point(self) -> Self {
         Self {
             end: self.start,
@@ -32,7 +32,7 @@ pub struct Spanned<T> {
 }
 
 impl<T> Spanned<T> {
-    /// The same place with another value.
+    /// Another value at the same position.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Spanned<U> {
         Spanned {
             value: change(self.value),
@@ -55,7 +55,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// All texts that diagnostics may point into.
+/// All texts that diagnostics may refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     files: Vec<SourceFile>,
@@ -70,12 +70,12 @@ struct SourceFile {
 }
 
 impl Files {
-    /// No texts yet.
+    /// An empty collection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a text under the name that is shown to people: the path as the user gave it. A byte order mark is left away.
+    /// Adds a text under the name that people see: the path as the user gave it. A byte order mark is removed.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         let mut text: String = text.into();
         if text.starts_with('\u{feff}') {
@@ -96,7 +96,7 @@ impl Files {
         self.files.get(id.0 as usize)
     }
 
-    /// The name a text was added under; empty for an id of other `Files`.
+    /// The name under which a text was added; empty for an id of other `Files`.
     pub fn name(&self, id: FileId) -> &str {
         self.file(id).map_or("", |file| &file.name)
     }
@@ -106,7 +106,7 @@ impl Files {
         self.file(id).map_or("", |file| &file.text)
     }
 
-    /// The text of a span; empty when it does not lie in its file.
+    /// The text of a span; empty when the span is outside its file.
     pub fn slice(&self, span: Span) -> &str {
         self.text(span.file).get(span.start..span.end).unwrap_or_default()
     }
@@ -120,7 +120,7 @@ impl Files {
         }
     }
 
-    /// Where a span begins. An offset behind the end counts as the end.
+    /// Line and column where a span begins. An offset past the end counts as the end.
     pub fn place(&self, span: Span) -> Place {
         let Some(file) = self.file(span.file) else {
             return Place {
@@ -138,7 +138,7 @@ impl Files {
         }
     }
 
-    /// The line in which a span begins, without its break, and the bytes of the span in it.
+    /// The line in which a span begins, without its newline, and the bytes of the span in it.
     pub fn line(&self, span: Span) -> (&str, std::ops::Range<usize>) {
         let Some(file) = self.file(span.file) else {
             return ("", 0..0);
@@ -155,7 +155,7 @@ impl Files {
 }
 
 impl SourceFile {
-    /// The index, from 0, of the line that holds a byte.
+    /// The index, from 0, of the line that contains a byte.
     fn line_at(&self, offset: usize) -> usize {
         self.lines.partition_point(|start| *start <= offset).saturating_sub(1)
     }

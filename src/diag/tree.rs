@@ -1,16 +1,16 @@
-//! A YAML document in which every key and value knows where it was written. Parses no text but scalars.
+//! A YAML document in which every key and value has its source position.
 
 use super::source::{Files, Span, Spanned};
 use serde_json::{Map, Value};
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub span: Span,
     pub shape: Shape,
 }
 
-/// What a value is.
+/// The kinds of values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     Scalar(Scalar),
@@ -18,7 +18,7 @@ pub enum Shape {
     Map(Vec<Entry>),
 }
 
-/// A scalar before its type is decided.
+/// A scalar whose type is not decided yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
     pub text: String,
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 impl Scalar {
-    /// The value by YAML's core schema; whole numbers out of range become floats, `.inf` and `.nan` stay text.
+    /// The value by YAML's core schema; integers out of range become floats, `.inf` and `.nan` stay strings.
     pub fn value(&self) -> Value {
         if !self.plain {
             return Value::String(self.text.clone());
@@ -48,7 +48,7 @@ impl Scalar {
         }
     }
 
-    /// Whether nothing is written.
+    /// Whether it is null or empty.
     pub fn is_null(&self) -> bool {
         self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
@@ -82,7 +82,7 @@ fn number(text: &str) -> Option<Value> {
 }
 
 impl Node {
-    /// The tree without places.
+    /// The value without positions.
     pub fn to_json(&self) -> Value {
         match &self.shape {
             Shape::Scalar(scalar) => scalar.value(),
@@ -94,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Whether nothing is written.
+    /// Whether it is null or empty.
     pub fn is_null(&self) -> bool {
         matches!(&self.shape, Shape::Scalar(scalar) if scalar.is_null())
     }
@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// What it is, for messages: `a list`, `the number 3`, `the text "x"`.
+    /// A description for messages: `a list`, `the number 3`, `the text "x"`.
     pub fn describe(&self) -> String {
         match &self.shape {
             Shape::List(_) => "a list".to_owned(),
@@ -123,9 +123,9 @@ impl Node {
 }
 
 impl Spanned<String> {
-    /// Where the bytes `within` of this scalar were written, escapes, folding and indentation notwithstanding.
+    /// The source range of the bytes `within` of this scalar, despite escapes, folding and indentation.
     ///
-    /// Found by counting how often that stretch occurs before; the whole scalar when that leads nowhere.
+    /// Found by counting how often the same text occurs before it; falls back to the whole scalar.
     pub fn locate(&self, files: &Files, within: std::ops::Range<usize>) -> Span {
         let Some(wanted) = self.value.get(within.clone()).filter(|wanted| !wanted.is_empty()) else {
             return self.span;

@@ -1,8 +1,8 @@
-//! Durations and numbers as people write them: `1h30m`, `2_000_000`. Pure text.
+//! Parses and formats durations and numbers as people write them: `1h30m`, `2_000_000`. Pure.
 
-/// Milliseconds of `5s`, `20m`, `1h30m`, `500ms`; units from the largest to the smallest, each once, whole numbers.
+/// Milliseconds of `5s`, `20m`, `1h30m`, `500ms`: units from largest to smallest, each at most once, whole numbers.
 ///
-/// `None` for anything else: no unit, nothing at all, or more than `u64` holds.
+/// `None` for anything else: no unit, an empty text, or more than `u64` holds.
 pub fn duration_ms(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 5] = [
         ("d", 86_400_000),
@@ -30,7 +30,7 @@ pub fn duration_ms(text: &str) -> Option<u64> {
     (smallest != u64::MAX).then_some(total)
 }
 
-/// A duration as it is written: the shortest form that [`duration_ms`] reads back.
+/// Formats a duration in the shortest form that [`duration_ms`] reads back.
 pub fn show_duration(ms: u64) -> String {
     if ms == 0 {
         return "0s".to_owned();
@@ -46,12 +46,12 @@ pub fn show_duration(ms: u64) -> String {
     out
 }
 
-/// A whole number, with single `_` between digits allowed.
+/// A whole number; single `_` between digits are allowed.
 pub fn whole(text: &str) -> Option<u64> {
     ungrouped(text)?.parse().ok()
 }
 
-/// A number in decimal notation, with single `_` between digits allowed; finite.
+/// A finite number in decimal notation; single `_` between digits are allowed.
 pub fn decimal(text: &str) -> Option<f64> {
     let plain = ungrouped(text)?;
     let shaped = plain.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
@@ -59,7 +59,7 @@ pub fn decimal(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Without the `_`, if each stands between two digits.
+/// The text without `_`, if each one is between two digits.
 fn ungrouped(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);

@@ -1,24 +1,24 @@
-//! Reads YAML text into a tree with places, strictly. Reads no meaning into keys.
+//! Parses a strict subset of YAML into a tree with positions.
 //!
-//! These are security files, so the language is narrowed: no anchors, aliases, merge keys, tags or directives,
-//! one document, keys are text, and a key is written once. What YAML 1.1 called booleans (`yes`, `off`) is text.
+//! Recipes and policies decide about security, so the language is restricted: no anchors, aliases, merge keys, tags or
+//! directives; one document; keys are strings and must be unique. YAML 1.1 booleans (`yes`, `off`) are strings.
 
 use super::diagnostic::Diagnostic;
 use super::source::{FileId, Files, Span};
 use super::tree::{Entry, Node, Scalar, Shape};
 use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, Span as Stretch, StrInput};
 
-/// The largest file that is read, in bytes.
+/// Size limit of a file, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Lists and maps inside one another.
+/// Nesting limit of lists and maps.
 const MAX_DEPTH: usize = 32;
-/// Keys and values in one file.
+/// Limit of keys and values in one file.
 const MAX_NODES: usize = 100_000;
 
-/// The tree of a file; a file without a value gives a null.
+/// The tree of a file; an empty file gives null.
 ///
 /// # Errors
-/// Every problem that can be told from the others: all duplicate keys, anchors and tags; the first syntax error.
+/// Every independent problem: all duplicate keys, anchors and tags; the first syntax error.
 pub fn parse(files: &Files, file: FileId) -> Result<Node, Vec<Diagnostic>> {
     let text = files.text(file);
     let start = Span { file, start: 0, end: 0 };
@@ -59,13 +59,13 @@ fn options() -> Options {
     options
 }
 
-/// A list or map that is not closed yet.
+/// A list or map that is still open.
 enum Open {
     List(Span, Vec<Node>),
     Map {
         span: Span,
         entries: Vec<Entry>,
-        /// A key whose value has not come. `None` as text when the key itself was refused.
+        /// A key whose value has not been read. `None` when the key itself was refused.
         key: Option<(Option<String>, Span)>,
     },
 }
@@ -76,7 +76,7 @@ struct Builder {
     root: Option<Node>,
     documents: usize,
     nodes: usize,
-    /// Set when what follows can no longer be told apart.
+    /// Set when the rest cannot be interpreted any more.
     lost: bool,
     problems: Vec<Diagnostic>,
 }

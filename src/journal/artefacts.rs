@@ -1,27 +1,28 @@
-//! Files that a run leaves beside its journal: blobs by hash and artefacts by name, written by rename. Knows no format.
+//! Files that a run writes beside its journal: blobs named by hash and outputs named by path, each written to a
+//! temporary name and renamed.
 
 use super::JournalError;
 use crate::base::ids::BlobId;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Keeps bytes under their hash in `blobs/`; the same bytes are kept once.
+/// Stores bytes under their SHA-256 in `blobs/`; equal bytes are stored once.
 pub fn keep_blob(dir: &Path, bytes: &[u8]) -> Result<BlobId, JournalError> {
     let id = BlobId::of(bytes);
     let path = blob_path(dir, &id);
-    // One that is there under this name with other bytes is put right.
+    // A file of this name with other content is replaced.
     if read_blob(dir, &id).is_err() {
         replace(&path, bytes)?;
     }
     Ok(id)
 }
 
-/// Where a blob lies.
+/// The path of a blob.
 pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join("blobs").join(id.as_str())
 }
 
-/// The bytes of a blob; refused when they are not what the name says.
+/// The bytes of a blob; an error when they do not match the name's hash.
 pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     let path = blob_path(dir, id);
     let bytes = std::fs::read(&path).map_err(|source| JournalError::Read {
@@ -39,9 +40,10 @@ pub fn read_blob(dir: &Path, id: &BlobId) -> Result<Vec<u8>, JournalError> {
     }
 }
 
-/// Writes a file that the user has named, whole or not at all, directories included. A device or a pipe is written to.
+/// Writes a file that the user named, atomically, and creates its directories. A device or a pipe is written to
+/// directly.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    // A device such as /dev/stdout or a pipe cannot be replaced by rename.
+    // A device such as /dev/stdout or a pipe must not be replaced by a rename.
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return std::fs::write(path, bytes).map_err(|source| JournalError::Write {
             path: path.display().to_string(),
@@ -51,7 +53,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     replace(path, bytes)
 }
 
-/// Writes a file whole or not at all, directories included, in place of whatever has its name.
+/// Writes a file atomically, replacing whatever has its name, and creates its directories.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let wrap = |source| JournalError::Write {
         path: path.display().to_string(),

@@ -1,21 +1,21 @@
-//! Puts a journal on the disk beside the run: one thread, asked to sync, never asked to write. Tells the first failure.
+//! Syncs a journal to disk on a background thread, and reports the first failure. The thread never writes events.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-/// A thread that syncs one file. It ends when this is dropped.
+/// A thread that syncs one file. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Behind {
     ask: SyncSender<Vec<u8>>,
     done: Receiver<io::Result<()>>,
-    /// Syncs that were asked for and not answered yet.
+    /// Syncs that were requested and have not finished.
     open: usize,
 }
 
 impl Behind {
-    /// Starts the thread. `head` is the file that tells how far the journal is on the disk.
+    /// Starts the thread. `head` is the file that records how much of the journal is on disk.
     pub fn start(file: &File, head: Option<File>) -> io::Result<Self> {
         let file = file.try_clone()?;
         let (ask, asked) = sync_channel::<Vec<u8>>(2);
@@ -37,7 +37,8 @@ impl Behind {
         Ok(Self { ask, done, open: 0 })
     }
 
-    /// Asks for a sync, after which `line` is written to the head's file, and returns at once, unless two are open already.
+    /// Requests a sync and returns at once, unless two are pending. After the sync the thread writes `line` to the head
+    /// file.
     pub fn sync(&mut self, line: Vec<u8>) -> io::Result<()> {
         loop {
             match self.done.try_recv() {
@@ -57,7 +58,7 @@ impl Behind {
         Ok(())
     }
 
-    /// Returns when no sync is open.
+    /// Returns when no sync is pending.
     pub fn settle(&mut self) -> io::Result<()> {
         while self.open > 0 {
             self.wait_for_one()?;

@@ -1,6 +1,7 @@
-//! `deliver.jsonl` in a run directory: what deliveries of the run did, a line of JSON a step, and the lock that keeps a second one out.
+//! `deliver.jsonl` in a run directory: the steps that deliveries of the run took, one line of JSON each, with a lock
+//! against a second delivery.
 //!
-//! It is a record and no authority: where a branch and its request stand is asked of the server every time.
+//! It is only a log: the state of the branch and of its request is read from the server every time.
 
 use super::writer;
 use super::{JournalError, state};
@@ -10,12 +11,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The name of the file.
+/// The file name.
 pub const FILE: &str = "deliver.jsonl";
-/// Bytes of it that are read: the last ones.
+/// Size limit of what is read from the end of the file, in bytes.
 const READ_BYTES: u64 = 4 << 20;
 
-/// The open record, locked as long as it lives.
+/// The open log, locked until it is dropped.
 #[derive(Debug)]
 pub struct DeliveryLog {
     path: PathBuf,
@@ -23,11 +24,12 @@ pub struct DeliveryLog {
 }
 
 impl DeliveryLog {
-    /// Opens the record of the run whose journal lies in `home`, and gives the lines that it has. A last line that a kill cut off is
-    /// completed by a line end and left out.
+    /// Opens the log of the run whose journal is in `home`, and returns its lines. A last line that a kill truncated is
+    /// terminated with a newline and left out.
     ///
     /// # Errors
-    /// [`JournalError::Held`] when another delivery of the run goes on, [`JournalError::Write`] when the file cannot be had.
+    /// [`JournalError::Held`] when another delivery of the run is active, [`JournalError::Write`] when the file cannot
+    /// be opened.
     pub fn open(home: &Path) -> Result<(Self, Vec<Value>), JournalError> {
         let dir = state::outputs_of(home)
             .filter(|dir| dir.is_dir())
@@ -64,10 +66,10 @@ impl DeliveryLog {
         Ok((Self { path, file }, lines))
     }
 
-    /// Appends a line and has it on the disk.
+    /// Appends a line and syncs it to disk.
     ///
     /// # Errors
-    /// [`JournalError::Write`].
+    /// [`JournalError::Write`] when the line cannot be written or synced.
     pub fn record(&mut self, line: &Value) -> Result<(), JournalError> {
         let text = format!("{line}\n");
         let written = self
@@ -95,7 +97,7 @@ mod tests {
             log.record(&json!({"step": "begun"})).unwrap();
             assert!(matches!(DeliveryLog::open(dir.path()), Err(JournalError::Held(_))));
         }
-        // Cut off by a kill.
+        // A line truncated by a kill.
         let path = dir.path().join(FILE);
         let mut text = std::fs::read_to_string(&path).unwrap();
         text.push_str("{\"step\":\"pus");

@@ -1,5 +1,5 @@
-//! One line of `journal.jsonl`: `{"chain":HEX,"entry":EVENT}`, or `{"mac":HEX,"entry":EVENT}` under a key. Pure; the hash chain
-//! makes a changed or missing line visible, and with a key nobody without it can write another one.
+//! The line format of `journal.jsonl`: `{"chain":HEX,"entry":EVENT}`, or `{"mac":HEX,"entry":EVENT}` with a key. Pure.
+//! The hash chain reveals changed or missing lines; with a key, only its holder can write a valid chain.
 
 use super::own::Key;
 use crate::base::event::Event;
@@ -7,38 +7,38 @@ use crate::base::ids::sha256_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The version that this program writes; `RunStarted.format` carries it.
+/// The format version that this program writes; `RunStarted.format` holds it.
 pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
-    /// SHA-256 of the chain of the line before (64 hex digits; empty for the first) and the bytes of `entry`.
+    /// SHA-256 over the previous line's hash (64 hex digits; empty for the first line) and the bytes of `entry`.
     #[serde(default)]
     chain: Option<&'a str>,
-    /// HMAC-SHA256 of the same, in its place.
+    /// With a key: HMAC-SHA256 over the same bytes.
     #[serde(default)]
     mac: Option<&'a str>,
     #[serde(borrow)]
     entry: &'a RawValue,
 }
 
-/// Why a line cannot be taken.
+/// Why a line is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is written under a key, and there is none.
+    /// It was written with a key, and no key is set.
     NoKey,
-    /// It was changed, or is no line of a journal.
+    /// It was changed, or is not a journal line.
     Damaged(String),
 }
 
-/// What a line holds.
+/// The content of a line.
 #[derive(Debug, PartialEq)]
 pub struct Decoded {
     pub event: Event,
-    /// The link of the chain: 64 hex digits.
+    /// The line's hash in the chain: 64 hex digits.
     pub chain: String,
-    /// Whether it is written under a key.
+    /// Whether the line was written with a key.
     pub keyed: bool,
 }
 
@@ -47,7 +47,7 @@ fn link(previous: &str, entry: &str, key: Option<&Key>) -> String {
     key.map_or_else(|| sha256_hex(&pieces), |key| key.mac(&pieces))
 }
 
-/// The line for an event that is serialized already, without the line end, and its link of the chain.
+/// The line for a serialized event, without the newline, and its hash in the chain.
 pub fn encode(previous: &str, entry: &str, key: Option<&Key>) -> (String, String) {
     let chain = link(previous, entry, key);
     let name = if key.is_some() { "mac" } else { "chain" };
@@ -55,18 +55,18 @@ pub fn encode(previous: &str, entry: &str, key: Option<&Key>) -> (String, String
     (line, chain)
 }
 
-/// What a line holds, before its event is read.
+/// The content of a line whose event has not been parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DecodedLine<'a> {
     /// The JSON text of the entry.
     pub entry: &'a str,
-    /// The link of the chain: 64 hex digits.
+    /// The line's hash in the chain: 64 hex digits.
     pub chain: &'a str,
-    /// Whether it is written under a key.
+    /// Whether the line was written with a key.
     pub keyed: bool,
 }
 
-/// What a line holds, after its link was checked.
+/// The content of a line, after its hash was checked.
 pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, Refused> {
     let decoded = decode_line(previous, line, key)?;
     let event =
@@ -78,10 +78,10 @@ pub fn decode(previous: &str, line: &str, key: Option<&Key>) -> Result<Decoded, 
     })
 }
 
-/// As [`decode`], of a record whose entries are no events of a run.
+/// As [`decode`], for a record whose entries are not events of a run.
 ///
 /// # Errors
-/// The line was changed, is none, or needs a key.
+/// The line was changed, is not in this format, or needs a key.
 pub fn decode_line<'a>(previous: &str, line: &'a str, key: Option<&Key>) -> Result<DecodedLine<'a>, Refused> {
     let damaged = |why: String| Refused::Damaged(why);
     let parsed: Line = serde_json::from_str(line).map_err(|error| damaged(format!("not a journal line: {error}")))?;
@@ -105,7 +105,7 @@ pub fn decode_line<'a>(previous: &str, line: &'a str, key: Option<&Key>) -> Resu
             "the hash chain is broken: this line, or one before it, was changed{other}"
         )));
     }
-    // The link covers the entry; the rest of the line must be as it was written, too.
+    // The hash covers only the entry; the rest of the line must have the written form, too.
     if encode(previous, entry, key.filter(|_| keyed)).0 != line {
         return Err(damaged("the line is not as it was written".to_owned()));
     }
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Arbitrary text, and text with the look of a line whose link holds and whose entry is anything.
+    /// Arbitrary text, and text in the form of a line with a valid hash and an arbitrary entry.
     fn any_line() -> impl proptest::strategy::Strategy<Value = String> {
         use proptest::prelude::*;
         let json = r#"[\[{]("(seq|at|kind|type|warned|code)":([0-9]{1,3}|"[a-z0-9:TZ-]{0,30}"|\{\}|null),?){0,4}[\]}]"#;

@@ -1,4 +1,4 @@
-//! The door to the run directory: the append-only record of a run and what lies beside it. Knows no loop.
+//! Reads and writes run directories: the append-only journal of a run and the files beside it.
 
 pub mod artefacts;
 mod behind;
@@ -15,30 +15,30 @@ pub mod writer;
 pub use reader::{Journal, read, read_strictly};
 pub use writer::Writer;
 
-/// Why the run directory could not be used.
+/// Why a run directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Nothing there, or not a run directory: exit 8.
+    /// It does not exist or is not a run directory: exit code 8.
     #[error("no journal in {0}")]
     Missing(String),
-    /// Somebody else writes it: exit 8.
+    /// Another process holds its lock: exit code 8.
     #[error("another process holds the run in {0}")]
     Held(String),
-    /// It needs a key, or another one, or the key is none: exit 8.
+    /// The journal needs a key or another key, or the key is invalid: exit code 8.
     #[error("{0}")]
     Key(String),
-    /// A name on the way to it is a link that the tree holds: exit 8.
+    /// A component of its path is a symbolic link in the workspace: exit code 8.
     #[error(
         "{0} is a symbolic link inside the workspace, and nothing is read or written through one: remove it, or name another place"
     )]
     Link(String),
-    /// It was changed or cut: exit 8.
+    /// The journal was changed or truncated: exit code 8.
     #[error("the journal {path} is damaged at line {line}: {why}")]
     Damaged { path: String, line: usize, why: String },
-    /// The disk said no: exit 9.
+    /// An I/O error while writing: exit code 9.
     #[error("cannot write {path}: {source}")]
     Write { path: String, source: std::io::Error },
-    /// The disk said no: exit 8.
+    /// An I/O error while reading: exit code 8.
     #[error("cannot read {path}: {source}")]
     Read { path: String, source: std::io::Error },
 }

@@ -1,5 +1,5 @@
-//! Locks of the files that flags name for outputs, so that two runs never write the same one. The locks lie in the user's state
-//! directory: the files themselves are replaced by rename, which a lock on them would not survive.
+//! Locks output files named by flags, so that two runs never write the same file. The locks are in the user's state
+//! directory, because the outputs are replaced by rename, and a lock on a file does not survive that.
 
 use super::{JournalError, own, place};
 use crate::base::ids::sha256_hex;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 const LOCKS: &str = "locks";
 
-/// Lock files that are kept; beyond that, those that nobody holds go.
+/// Limit of lock files; beyond it, unheld ones are removed.
 const KEPT: usize = 1_000;
 
-/// How often a lock is tried whose file is removed meanwhile.
+/// Attempts to take a lock whose file is removed at the same time.
 const TRIES: usize = 16;
 
-/// Locks an output file for as long as the result lives.
+/// Locks an output file until the result is dropped.
 ///
 /// # Errors
-/// [`JournalError::Held`] when another run writes it; an error of writing when no lock can be made.
+/// [`JournalError::Held`] when another run writes it; [`JournalError::Write`] when no lock can be made.
 pub fn hold(output: &Path) -> Result<File, JournalError> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
@@ -44,7 +44,7 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
             Err(TryLockError::WouldBlock) => return Err(JournalError::Held(output.display().to_string())),
             Err(TryLockError::Error(source)) => return Err(failed(&path)(source)),
         }
-        // Somebody may have removed the file between opening and locking it; then the lock holds nobody off.
+        // The file may have been removed between opening and locking; the lock then excludes nobody.
         let is_same = |found: std::fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == found.ino());
         if std::fs::symlink_metadata(&path).is_ok_and(is_same) {
             return Ok(file);
@@ -53,7 +53,7 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
     Err(JournalError::Held(output.display().to_string()))
 }
 
-/// In the state directory; without one, in a directory of this user among the temporary files.
+/// In the state directory; without one, in a directory of this user in the temporary directory.
 fn directory() -> io::Result<PathBuf> {
     let base = match own::state() {
         Ok(state) => {
@@ -72,7 +72,7 @@ fn directory() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Removes locks that nobody holds when there are many.
+/// Removes unheld lock files when there are many.
 fn forget_unheld(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return;
@@ -85,7 +85,7 @@ fn forget_unheld(dir: &Path) {
         if let Ok(file) = File::open(&path)
             && file.try_lock().is_ok()
         {
-            // A lock that cannot be removed is only one file more.
+            // A lock file that cannot be removed does no harm.
             let _ = std::fs::remove_file(&path);
         }
     }

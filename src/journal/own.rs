@@ -1,4 +1,4 @@
-//! What this process knows of journals beside the run directory: the key of the chain, and the user's state directory. Set once.
+//! Process-wide settings of journals: the key of the hash chain, and the user's state directory. Set once.
 
 use super::JournalError;
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,9 +7,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The variable that holds the key of journals.
+/// The variable that holds the journal key.
 pub const KEY_VARIABLE: &str = "OVERNIGHT_JOURNAL_KEY";
-/// The shortest key, in bytes.
+/// Minimum length of the key, in bytes.
 pub const KEY_BYTES: usize = 16;
 
 /// A key that makes the hash chain of a journal an HMAC-SHA256.
@@ -23,10 +23,11 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// From the value of [`KEY_VARIABLE`].
+    /// Reads the key from the value of [`KEY_VARIABLE`].
     ///
     /// # Errors
-    /// One sentence: an empty or short value is a mistake (a secret that this job does not get), not "no key".
+    /// A sentence: an empty or short value is a mistake (a secret that this job does not get) and does not mean "no
+    /// key".
     pub fn new(value: &str) -> Result<Self, String> {
         if value.len() < KEY_BYTES {
             return Err(format!(
@@ -38,7 +39,7 @@ impl Key {
         Ok(Self(mac))
     }
 
-    /// HMAC-SHA256 over the pieces, one after the other, in lower-case hex.
+    /// HMAC-SHA256 over the concatenated pieces, in lower-case hex.
     pub fn mac(&self, pieces: &[&[u8]]) -> String {
         let mut mac = self.0.clone();
         for piece in pieces {
@@ -48,7 +49,7 @@ impl Key {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether this is the HMAC over the pieces; takes the same time wherever it differs.
+    /// Whether this is the HMAC over the pieces; compares in constant time.
     pub fn verifies(&self, pieces: &[&[u8]], hex: &str) -> bool {
         let mine = self.mac(pieces);
         let differing = mine.bytes().zip(hex.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -56,12 +57,12 @@ impl Key {
     }
 }
 
-/// What the environment of this process says.
+/// The settings from the environment of this process.
 #[derive(Debug)]
 pub struct Own {
-    /// The key, if one is set; an error when it is of no use.
+    /// The key, if one is set; an error when it is invalid.
     pub key: Result<Option<Key>, String>,
-    /// The state directory of this user, whether it exists or not; an error when none can be named.
+    /// The state directory of this user, whether it exists or not; an error when it cannot be determined.
     pub state: Result<PathBuf, String>,
 }
 
@@ -82,9 +83,9 @@ impl Own {
     }
 }
 
-/// Names them for this process. To be called once, early; without it there is neither.
+/// Sets them for this process. Must be called once, early; without a call there is no key and no state directory.
 pub fn use_own(own: Own) {
-    // A second caller means the same environment.
+    // A second call comes from the same environment.
     let _ = OWN.set(own);
 }
 
@@ -110,7 +111,7 @@ pub fn state() -> Result<&'static Path, String> {
 mod tests {
     use super::*;
 
-    /// A key of any length, as the standard's own examples have them.
+    /// A key of any length, for the test vectors of RFC 4231.
     fn raw(key: &[u8]) -> Key {
         Key(Hmac::<Sha256>::new_from_slice(key).unwrap())
     }

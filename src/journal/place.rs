@@ -1,4 +1,4 @@
-//! Ways to directories of ours: made one name after the other, and never through a link that the tree holds.
+//! Creates and checks directories component by component, without following symbolic links that the workspace contains.
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
 use std::io;
@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// The first name on the way to `path` that lies in `workspace` and is a symbolic link; `path` itself counts. Links above the
-/// workspace are the machine's and none of the tree's.
+/// The first component of `path` inside `workspace` that is a symbolic link; `path` itself counts. Links above the
+/// workspace belong to the machine, not to the tree.
 pub fn link_inside(workspace: &Path, path: &Path) -> Option<PathBuf> {
     let root = std::fs::canonicalize(workspace).ok()?;
     let path = std::path::absolute(path).ok()?;
@@ -15,7 +15,7 @@ pub fn link_inside(workspace: &Path, path: &Path) -> Option<PathBuf> {
     for part in path.components() {
         let inside = std::fs::canonicalize(&way).is_ok_and(|way| way.starts_with(&root));
         match part {
-            // What stands before `..` was looked at; where it leads is where the kernel goes, too.
+            // The component before `..` was checked; the kernel resolves `..` from there, too.
             Component::ParentDir => way = std::fs::canonicalize(&way).unwrap_or(way).join(".."),
             part => way.push(part),
         }
@@ -26,17 +26,18 @@ pub fn link_inside(workspace: &Path, path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Makes a directory with all that lead to it. Below `workspace` no link is followed, whatever happens there meanwhile.
+/// Creates a directory and its parents. Below `workspace` no link is followed, even if the tree changes at the same
+/// time.
 ///
 /// # Errors
-/// Those of the system; `ELOOP` or `ENOTDIR` for a link on the way.
+/// Errors of the system; `ELOOP` or `ENOTDIR` for a link in the path.
 pub fn make_dirs(workspace: &Path, dir: &Path) -> io::Result<()> {
     let root = std::fs::canonicalize(workspace)?;
     let (dir, asked) = (std::path::absolute(dir)?, std::path::absolute(workspace)?);
     let Ok(below) = dir.strip_prefix(&asked).or_else(|_| dir.strip_prefix(&root)) else {
         return std::fs::create_dir_all(&dir);
     };
-    // No link is followed, so the way back is by letters.
+    // No link is followed, so `..` can be resolved textually.
     let mut names = Vec::new();
     for part in below.components() {
         match part {
@@ -58,7 +59,7 @@ pub fn make_dirs(workspace: &Path, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file that is not there yet; one that is there stays, and a link is not followed.
+/// Writes a file that does not exist yet; an existing file stays, and a link is not followed.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match std::fs::File::create_new(path) {
         Ok(mut file) => io::Write::write_all(&mut file, bytes),
@@ -67,7 +68,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A directory that only this user may look into. One that is a link, or another user's, is refused.
+/// Creates a directory that only this user can access. A link, or a directory of another user, is refused.
 pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
     if let Some(parent) = dir.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
@@ -90,7 +91,7 @@ pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The path with links followed as far as it exists.
+/// The path with links resolved, as far as it exists.
 pub fn settled(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();

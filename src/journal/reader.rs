@@ -1,5 +1,5 @@
-//! Reads a journal back: checks the chain, forgives a torn last line, and knows from this user's state directory how far the
-//! journal had come. Writes nothing.
+//! Reads a journal: checks the chain, ignores a torn last line, and compares the journal with the head recorded in this
+//! user's state directory. Writes nothing.
 
 use super::format::{self, Refused};
 use super::own::{self, Key};
@@ -9,24 +9,24 @@ use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::path::Path;
 
-/// What a journal holds.
+/// The content of a journal.
 #[derive(Debug)]
 pub struct Journal {
     pub events: Vec<Event>,
-    /// The chain after the last whole line: its head.
+    /// The hash of the last complete line: the head of the chain.
     pub chain: String,
-    /// Bytes up to and with the last whole line.
+    /// Bytes up to and including the last complete line.
     pub whole_bytes: u64,
-    /// Whether a torn last line was left out.
+    /// Whether a torn last line was ignored.
     pub torn: bool,
-    /// Whether the chain is an HMAC; the key of this process fits then.
+    /// Whether the chain is an HMAC; it was checked with the key of this process.
     pub keyed: bool,
-    /// The link of each line.
+    /// The hash of each line.
     pub links: Vec<String>,
 }
 
 impl Journal {
-    /// The run, as its first event names it.
+    /// The run's id, from its first event.
     pub fn run(&self) -> Option<&RunId> {
         self.events.iter().find_map(|event| match &event.kind {
             EventKind::RunStarted(started) => Some(&started.run),
@@ -34,7 +34,7 @@ impl Journal {
         })
     }
 
-    /// Why this journal cannot be the one that had this head once; `None` when it can.
+    /// Why this journal cannot be the one that once had this head; `None` when it can.
     pub fn lacks(&self, head: &Head) -> Option<String> {
         let count = usize::try_from(head.events).unwrap_or(usize::MAX);
         let link = count.checked_sub(1).and_then(|last| self.links.get(last));
@@ -52,15 +52,15 @@ impl Journal {
     }
 }
 
-/// Reads the journal of a run directory. Refused where its chain does not hold, where it needs a key that this process does not
-/// have, or where this user's state directory knows that it once was longer or another one.
+/// Reads the journal of a run directory. An error when the chain is broken, when it needs a key that this process does
+/// not have, or when this user's state directory records that the journal was longer or different.
 pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     let mut journal = read_alone(dir, own::key()?)?;
     let Some(head) = journal.run().and_then(state::head) else {
         return Ok(journal);
     };
     if journal.lacks(&head).is_some() {
-        // A run that goes on may have written more between the two looks.
+        // A running session may have appended more between the two reads.
         journal = read_alone(dir, own::key()?)?;
     }
     if let Some(why) = journal.lacks(&head) {
@@ -73,7 +73,7 @@ pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     Ok(journal)
 }
 
-/// As [`read`], and a key that is set must have been set when the journal was written: for those who must not be deceived.
+/// As [`read`], but when a key is set, the journal must have been written with it: for commands that verify.
 pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
     let journal = read(dir)?;
     match own::key()? {
@@ -87,7 +87,7 @@ pub fn read_strictly(dir: &Path) -> Result<Journal, JournalError> {
     }
 }
 
-/// Reads a journal by what it says itself.
+/// Reads a journal without comparing it with the state directory.
 pub fn read_alone(dir: &Path, key: Option<&Key>) -> Result<Journal, JournalError> {
     let path = dir.join(writer::FILE);
     let bytes = std::fs::read(&path).map_err(|source| match source.kind() {

@@ -1,9 +1,9 @@
-//! The user's state directory: the head of every journal that this user's runs wrote, and the journals and stores of runs whose
-//! directory commands could reach. Nothing here is ever in reach of a command.
+//! The user's state directory: the head of every journal that this user's runs wrote, and the journals and stores of
+//! runs whose directory commands could reach. No command can reach this directory.
 //!
 //! ```text
 //! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH}
-//! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory that the outputs go to
+//! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
 use super::JournalError;
@@ -22,38 +22,38 @@ const HEADS: &str = "heads";
 const MOVED: &str = "runs";
 /// In `runs/RUN`: the path of the run directory.
 const PLACE: &str = "place";
-/// Heads that are kept; of more, the oldest go.
+/// Limit of heads that are kept; beyond it, the oldest are removed.
 const HEADS_KEPT: usize = 10_000;
-/// The longest file of ours that is read here, in bytes.
+/// Size limit of a state file that is read, in bytes.
 const SMALL: u64 = 16 << 10;
 
-/// How far a journal had come.
+/// The recorded length and hash of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub run: RunId,
-    /// Lines.
+    /// Number of lines.
     pub events: u64,
-    /// The link of the last one.
+    /// The hash of the last line.
     pub head: String,
-    /// Where the journal lay.
+    /// The directory of the journal.
     #[serde(default)]
     pub dir: String,
 }
 
-/// Whether a run's id can be the name of a file: a journal from elsewhere may say anything.
+/// Whether a run's id is usable as a file name: a journal from elsewhere may contain anything.
 pub fn is_plain(run: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     !run.is_empty() && run.len() <= 64 && run.bytes().all(plain)
 }
 
-/// The head of a run that this user wrote.
+/// The recorded head of a run.
 pub fn head(run: &RunId) -> Option<Head> {
     let path = own::state()
         .ok()?
         .join(HEADS)
         .join(is_plain(run.as_str()).then_some(run.as_str())?);
     let text = small(&path).ok()?;
-    // What stands behind the first line is the rest of a longer one.
+    // Bytes after the first line are left over from a longer one.
     let head: Head = serde_json::from_slice(text.split(|byte| *byte == b'\n').next()?).ok()?;
     (head.run == *run).then_some(head)
 }
@@ -68,7 +68,7 @@ fn small(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The file that tells the head of a run that goes on.
+/// The file that records the head of an active run.
 #[derive(Debug)]
 pub(super) struct HeadFile {
     file: File,
@@ -77,7 +77,7 @@ pub(super) struct HeadFile {
 }
 
 impl HeadFile {
-    /// Opens it, directories included. An error says why this machine will not know the run again.
+    /// Opens it and creates its directories. The error says why this machine will not recognise the run again.
     pub fn open(run: &RunId, journal: &Path) -> Result<Self, String> {
         if !is_plain(run.as_str()) {
             return Err(format!("{run} cannot be the name of a file"));
@@ -101,12 +101,12 @@ impl HeadFile {
         Ok(head)
     }
 
-    /// The journal lies in this directory from now on.
+    /// Sets the directory of the journal after a move.
     pub fn move_to(&mut self, journal: &Path) {
         self.dir = place::settled(journal).to_string_lossy().into_owned();
     }
 
-    /// The line that says how far the journal has come.
+    /// The line that records the current length of the journal.
     pub fn line(&self, events: u64, head: &str) -> Vec<u8> {
         let head = Head {
             run: self.run.clone(),
@@ -114,13 +114,14 @@ impl HeadFile {
             head: head.to_owned(),
             dir: self.dir.clone(),
         };
-        // Strings and a number: there is no way for this to fail.
+        // Strings and a number always serialize.
         let mut line = serde_json::to_vec(&head).unwrap_or_default();
         line.push(b'\n');
         line
     }
 
-    /// Writes it. To be called when the journal itself is on the disk that far, so that no loss of power makes it the longer one.
+    /// Writes the line. Call it only after the journal itself is synced this far, so that a power loss never leaves the
+    /// record ahead of the journal.
     pub fn write(&self, line: &[u8]) -> io::Result<()> {
         self.file.write_all_at(line, 0)
     }
@@ -130,7 +131,7 @@ impl HeadFile {
     }
 }
 
-/// Takes away the oldest heads where there are more than are kept.
+/// Removes the oldest heads beyond the limit.
 pub(super) fn tidy() {
     let Ok(dir) = own::state().map(|dir| dir.join(HEADS)) else {
         return;
@@ -146,21 +147,21 @@ pub(super) fn tidy() {
     names.sort();
     let surplus = names.len() - HEADS_KEPT;
     for name in names.into_iter().take(surplus) {
-        // One that stays is taken away by the next run.
+        // The next run removes what remains.
         let _ = std::fs::remove_file(dir.join(name));
     }
 }
 
-/// Forgets a run.
+/// Forgets the head of a run.
 pub(super) fn forget(run: &RunId) {
     if let (true, Ok(state)) = (is_plain(run.as_str()), own::state()) {
-        // Nothing depends on its being gone.
+        // A file that remains does no harm.
         let _ = std::fs::remove_file(state.join(HEADS).join(run.as_str()));
         let _ = std::fs::remove_dir_all(state.join(MOVED).join(run.as_str()));
     }
 }
 
-/// A directory below the state directory, made for this user only; a link on the way is refused.
+/// A directory below the state directory, created for this user only; a link in the path is refused.
 fn directory(name: &str) -> Result<PathBuf, String> {
     let state = own::state()?;
     let made = || -> io::Result<PathBuf> {
@@ -172,7 +173,7 @@ fn directory(name: &str) -> Result<PathBuf, String> {
     made().map_err(|error| format!("the state directory {}: {error}", state.display()))
 }
 
-/// Where journal and store of a run go that commands could reach in its own directory. Makes it.
+/// Creates the directory for the journal and store of a run that commands could reach in its own directory.
 pub fn directory_of(run: &RunId, out: &Path) -> Result<PathBuf, String> {
     if !is_plain(run.as_str()) {
         return Err(format!("{run} cannot be the name of a directory"));
@@ -186,7 +187,7 @@ pub fn directory_of(run: &RunId, out: &Path) -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// The run directory to which the outputs of a journal directory go, when it is one of ours.
+/// The run directory that receives the outputs of a journal directory, if the latter is in the state directory.
 pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
     let moved = own::state().ok()?.join(MOVED);
     if dir.parent() != Some(&moved) {
@@ -196,13 +197,14 @@ pub fn outputs_of(dir: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(text)))
 }
 
-/// Where the journal of this run lies, when it was moved out of reach.
+/// The directory of the journal of this run, if it was moved out of reach.
 pub fn moved_run(run: &str) -> Option<PathBuf> {
     let dir = own::state().ok()?.join(MOVED).join(is_plain(run).then_some(run)?);
     dir.join(super::writer::FILE).is_file().then_some(dir)
 }
 
-/// Where the journal of the run with this directory lies, when it was moved out of reach: the newest of several.
+/// The directory of the journal of the run with this run directory, if it was moved out of reach: the newest of
+/// several.
 pub fn moved_from(out: &Path) -> Option<PathBuf> {
     let out = place::settled(out);
     let mut found: Vec<PathBuf> = moved()
@@ -214,7 +216,7 @@ pub fn moved_from(out: &Path) -> Option<PathBuf> {
     found.pop()
 }
 
-/// All journals that were moved, each with its run directory.
+/// All moved journals, each with its run directory.
 pub fn moved() -> Vec<(PathBuf, PathBuf)> {
     let entries = own::state()
         .ok()
@@ -230,7 +232,7 @@ pub fn moved() -> Vec<(PathBuf, PathBuf)> {
         .collect()
 }
 
-/// Moves the entries of a run directory that no command may reach. Files that are open stay so: where a rename cannot be made
+/// Moves those entries of a run directory that no command may reach. Open files stay open; where a rename is impossible
 /// (another file system), the caller opens the copy.
 pub(super) fn move_entries(from: &Path, to: &Path) -> Result<(), JournalError> {
     for name in [super::writer::FILE, "blobs", "results", "git"] {
@@ -258,7 +260,7 @@ fn move_entry(old: &Path, new: &Path) -> io::Result<()> {
     }
 }
 
-/// Only directories and regular files: nothing else is ours.
+/// Only directories and regular files are created here, so nothing else is moved.
 fn copy(old: &Path, new: &Path) -> io::Result<()> {
     let data = std::fs::symlink_metadata(old)?;
     if data.is_dir() {

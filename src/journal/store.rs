@@ -1,4 +1,4 @@
-//! Where runs lie on the disk: naming, finding, listing and pruning run directories, and the lock of a workspace.
+//! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
 use super::{JournalError, place, reader, state, writer};
 use crate::base::event::{Event, EventKind};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 /// The directory of a workspace that holds its runs.
 pub const RUNS: &str = ".overnight/runs";
 
-/// A new run id from the clock and the kernel's randomness.
+/// A new run id, from the clock and the kernel's random numbers.
 pub fn new_run_id(now: Timestamp) -> RunId {
     let mut random = [0_u8; 3];
-    // A clash is caught when the directory is made, so a failed read only makes one less unlikely.
+    // Creating the directory detects a collision, so without random bytes one only becomes more likely.
     let _ = std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
     let stamp = now.strftime("%Y%m%d-%H%M%S");
     let [a, b, c] = random;
@@ -22,12 +22,12 @@ pub fn new_run_id(now: Timestamp) -> RunId {
 
 /// The default directory of a run.
 pub fn default_dir(workspace: &Path, run: &RunId) -> PathBuf {
-    // `.overnight/…` reads better than `./.overnight/…` and is the same.
+    // `.overnight/…` means the same as `./.overnight/…` and reads better.
     let workspace = workspace.strip_prefix(".").unwrap_or(workspace);
     workspace.join(RUNS).join(run.as_str())
 }
 
-/// Makes `.overnight` invisible to git, as every directory of ours in a tree is.
+/// Creates `.overnight` with a `.gitignore`, so that git ignores it.
 pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     let dir = workspace.join(".overnight");
     let file = dir.join(".gitignore");
@@ -40,7 +40,7 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
         })
 }
 
-/// Refuses a path on whose way the tree holds a link.
+/// Refuses a path with a symbolic link of the tree in it.
 pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     match place::link_inside(workspace, path) {
         Some(link) => Err(JournalError::Link(link.display().to_string())),
@@ -48,8 +48,8 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Where the journal of a run lies that is named by its directory or by its id in `workspace`. What this user's state directory
-/// knows goes before what lies in the tree, where commands may have written.
+/// The journal directory of a run, given by its directory or by its id in `workspace`. The state directory takes
+/// precedence over the tree, where commands may have written.
 pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     if let Some(moved) = state::moved_run(run) {
         return Ok(moved);
@@ -70,7 +70,7 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     known.ok_or_else(|| JournalError::Missing(run.to_owned()))
 }
 
-/// Moves the record of a run that nobody goes on with, and what lies beside it.
+/// Moves the journal of a run that is not active, and the private files beside it.
 pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
     let path = from.join(writer::FILE);
     let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
@@ -78,12 +78,12 @@ pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
     state::move_entries(from, to)
 }
 
-/// Whether this directory is a run's already.
+/// Whether this directory already holds a run.
 pub fn is_taken(dir: &Path) -> bool {
     dir.join(writer::FILE).exists() || state::moved_from(dir).is_some()
 }
 
-/// Holds a workspace for one run: a lock on the directory itself, so that nothing is written into it.
+/// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
 pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
     let dir = File::open(workspace).map_err(|source| JournalError::Read {
         path: workspace.display().to_string(),
@@ -93,15 +93,15 @@ pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
     Ok(dir)
 }
 
-/// A run as a listing shows it.
+/// A run in a listing.
 #[derive(Debug)]
 pub struct Listed {
     pub dir: PathBuf,
     pub run: RunId,
     pub started: Option<Timestamp>,
     pub recipe: String,
-    /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read, `keyed` when it
-    /// needs a key that is not set.
+    /// The verdict's word; `unfinished` without one, `damaged` when the journal cannot be read, `keyed` when it needs a
+    /// key that is not set.
     pub verdict: String,
 }
 
@@ -167,7 +167,7 @@ fn note(listed: &mut Listed, event: &Event) {
     }
 }
 
-/// Removes all but the newest `keep` runs that nobody holds. Returns the removed ones.
+/// Removes all but the newest `keep` runs that no process has locked. Returns the removed ones.
 pub fn prune(workspace: &Path, keep: usize) -> Result<Vec<RunId>, JournalError> {
     let runs = list(workspace)?;
     let surplus = runs.len().saturating_sub(keep);

@@ -1,4 +1,4 @@
-//! Appends events to `journal.jsonl`. The only writer of a run directory's record; decides nothing about the run.
+//! Appends events to `journal.jsonl`. The only writer of that file.
 
 use super::behind::Behind;
 use super::own::{self, Key};
@@ -11,33 +11,33 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file name of the record.
+/// The file name of the journal.
 pub const FILE: &str = "journal.jsonl";
-/// How often a lock is tried, and the pause after each try.
+/// Attempts to take a lock, and the pause between them.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// An open journal, locked against other writers as long as it lives.
+/// An open journal, locked against other writers until it is dropped.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: File,
     chain: String,
-    /// Lines.
+    /// Number of lines.
     events: u64,
     key: Option<&'static Key>,
-    /// Where this user's state directory tells the head.
+    /// The head file in this user's state directory.
     head: Option<HeadFile>,
-    /// Why it tells nothing.
+    /// Why there is no head file.
     headless: Option<String>,
     /// Whether something was appended since the last sync.
     dirty: bool,
-    /// Started when it is first asked.
+    /// Started on first use.
     behind: Option<Behind>,
 }
 
 impl Writer {
-    /// Makes the run directory and its journal, which appears whole with `first` in it, or not at all.
+    /// Creates the run directory and its journal with `first`; the journal appears complete or not at all.
     pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
         let path = dir.join(FILE);
         let wrap = |source| JournalError::Write {
@@ -99,12 +99,13 @@ impl Writer {
         }
     }
 
-    /// Why this machine will not know the journal again: its head could not be told to the state directory.
+    /// Why this machine will not recognise the journal again: its head could not be written to the state directory.
     pub fn headless(&self) -> Option<&str> {
         self.headless.as_deref()
     }
 
-    /// Opens a journal to go on with it. A torn last line (a crash in mid-write) is cut off; its events are returned.
+    /// Opens a journal to append to it. A torn last line (a crash during a write) is truncated; the events are
+    /// returned.
     pub fn reopen(dir: &Path) -> Result<(Self, Vec<Event>), JournalError> {
         let path = dir.join(FILE);
         let file = OpenOptions::new()
@@ -125,10 +126,10 @@ impl Writer {
         Ok((writer, journal.events))
     }
 
-    /// Goes on in another directory: the journal and all of the run's private files that lie beside it are moved there.
+    /// Moves the journal and the run's private files beside it to another directory, and continues there.
     pub fn move_to(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.sync()?;
-        // Started again for the file that is written from here on.
+        // A new thread is started for the file that is written from here on.
         self.behind = None;
         let from = self.path.parent().unwrap_or_else(|| Path::new(".")).to_owned();
         state::move_entries(&from, dir)?;
@@ -142,7 +143,8 @@ impl Writer {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&self.path);
         let file = file.map_err(|source| self.write_error(source))?;
-        // The lock is the open file's: after a rename it is held already, and a copy is nobody else's yet.
+        // The lock belongs to the open file: a renamed file is still locked, and nobody else can have locked a copy
+        // yet.
         let same = rustix::fs::fstat(&file).is_ok_and(|new| {
             rustix::fs::fstat(&self.file).is_ok_and(|old| (old.st_dev, old.st_ino) == (new.st_dev, new.st_ino))
         });
@@ -153,7 +155,7 @@ impl Writer {
         self.sync()
     }
 
-    /// Appends an event that is serialized already. It survives the process; `sync` makes it survive the machine.
+    /// Appends a serialized event. The line survives the process; after `sync` it survives a power loss.
     pub fn append(&mut self, entry: &str) -> Result<(), JournalError> {
         let (mut line, chain) = format::encode(&self.chain, entry, self.key);
         line.push('\n');
@@ -166,7 +168,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns when all that was appended is on the disk, and the state directory knows.
+    /// Returns when everything appended is on the disk and the head is in the state directory.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         let settled = self.behind.as_mut().map_or(Ok(()), Behind::settle);
         settled.map_err(|source| self.write_error(source))?;
@@ -184,15 +186,15 @@ impl Writer {
         head.map(|head| head.line(self.events, &self.chain)).unwrap_or_default()
     }
 
-    /// Takes away the heads of long ago. To be called once, at the end of a run.
+    /// Removes old heads. To be called once, at the end of a run.
     pub fn tidy(&self) {
         if self.head.is_some() {
             state::tidy();
         }
     }
 
-    /// Sees to it that all that was appended gets to the disk soon, and does not wait for it: for records after an effect,
-    /// where a loss is told as an interruption. A failure is told by the next sync of either kind.
+    /// Requests a sync without waiting for it, for events after an effect: if one is lost, the effect counts as
+    /// interrupted. The next call of either sync function reports a failure.
     pub fn sync_behind(&mut self) -> Result<(), JournalError> {
         if !self.dirty {
             return Ok(());
@@ -223,17 +225,17 @@ impl Writer {
     }
 }
 
-/// Nothing of ours is a link: a tree may bring a directory of our names with it.
+/// Refuses symbolic links: a tree may contain a directory with these names.
 fn refuse_links(dir: &Path) -> Result<(), JournalError> {
     let ours = [FILE, "journal.jsonl.new", "blobs", "results", "git"];
     let link = ours.iter().map(|name| dir.join(name)).find(|path| path.is_symlink());
     link.map_or(Ok(()), |link| Err(JournalError::Link(link.display().to_string())))
 }
 
-/// Holds a directory or a run for this process; the lock ends with the file.
+/// Locks a directory or a run for this process; closing the file releases the lock.
 ///
-/// A process that was killed in the moment of starting a child leaves the lock to that child until it has become the
-/// other program, so a lock that is held is tried again for a tenth of a second.
+/// A process that was killed while forking leaves the lock to the child until that has executed its program, so taking
+/// a held lock is retried for a tenth of a second.
 pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {

@@ -1,11 +1,12 @@
-//! Which addresses are public: what a checked name may resolve to. Resolves nothing and connects nowhere.
+//! Classifies IP addresses as public or not, for names that have been resolved. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address belongs to the public network.
+/// Whether an address is publicly routable.
 ///
-/// Loopback, private, link-local, shared (CGNAT), multicast, unspecified, documentation, benchmarking and reserved ranges do not; nor do
-/// IPv6 addresses that carry such an IPv4 address (mapped, compatible, NAT64, 6to4) or any through Teredo or a private NAT64 prefix.
+/// Loopback, private, link-local, shared (CGNAT), multicast, unspecified, documentation, benchmarking and reserved
+/// ranges are not; nor are IPv6 addresses that embed such an IPv4 address (mapped, compatible, NAT64, 6to4), and any
+/// Teredo or private NAT64 address.
 pub fn address_is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => v4(address),
@@ -39,7 +40,7 @@ fn v6(address: Ipv6Addr) -> bool {
         return v4(inner);
     }
     let [a, b, c, ..] = address.segments();
-    // Only 2000::/3 is handed out.
+    // IANA allocates global unicast addresses only from 2000::/3.
     let global = (a & 0xe000) == 0x2000;
     let teredo_or_special = a == 0x2001 && (b < 0x0200);
     let documentation = (a == 0x2001 && b == 0x0db8) || (a == 0x3fff && b < 0x1000);
@@ -47,7 +48,7 @@ fn v6(address: Ipv6Addr) -> bool {
     global && !teredo_or_special && !documentation && !as112
 }
 
-/// The IPv4 address that an IPv6 one stands for.
+/// The IPv4 address that an IPv6 address embeds.
 fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = address.segments();
     let low = |high: u16, low: u16| {

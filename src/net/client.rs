@@ -1,4 +1,4 @@
-//! One HTTP client for one service: lazily built, bounded in time and size, ended by cancellation. Knows no vendor.
+//! An HTTP client for one service: built lazily, bounded in time and size, and cancellable.
 
 use super::addresses::address_is_public;
 use super::wait::{Pause, bounded};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// Bounds of one exchange.
+/// Limits of one exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until a connection stands.
+    /// Time limit until a connection is established.
     pub connect: Duration,
-    /// From the request to the first byte of the answer's body. Models that think first need long.
+    /// Time limit from the request to the first byte of the response body. Models that reason first need long.
     pub first_byte: Duration,
-    /// Between two pieces of the body. A long tool call comes in one piece from some services.
+    /// Time limit between two chunks of the body. Some services send a long tool call in one chunk.
     pub silence: Duration,
-    /// Of a whole body.
+    /// Size limit of a whole body, in bytes.
     pub body: usize,
 }
 
@@ -42,21 +42,21 @@ pub struct Until<'a> {
     pub cancel: &'a CancellationToken,
 }
 
-/// Why an exchange came to nothing.
+/// Why an exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     #[error("ended from outside")]
     Ended(Pause),
-    /// No connection stands: refused, no such host, TLS.
+    /// No connection was established: refused, no such host, TLS.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// Nothing of an answer came in the time that was set for its first byte.
+    /// The first byte of a response did not arrive in time.
     #[error("no first byte of an answer within {}", seconds(*.0))]
     Late(Duration),
-    /// The connection broke or fell silent.
+    /// The connection was lost or idle for too long.
     #[error("{0}")]
     Broken(String),
-    /// The client or the request cannot be made at all: waiting does not help.
+    /// The client or the request cannot be built; waiting does not help.
     #[error("{0}")]
     Unusable(String),
 }
@@ -68,11 +68,11 @@ pub struct Client {
     built: OnceCell<reqwest::Client>,
 }
 
-/// A header of a request; the value may be a secret.
+/// A request header; its value may be a secret.
 #[derive(Clone, Copy)]
 pub enum Header<'a> {
     Plain(&'static str, &'a str),
-    /// Name, text before the secret, the secret.
+    /// Name, prefix before the secret, the secret.
     Secret(&'static str, &'static str, &'a SecretString),
 }
 
@@ -85,10 +85,10 @@ impl Client {
         }
     }
 
-    /// Sends `body` as JSON and waits for the head of the answer.
+    /// Sends `body` as JSON and waits for the response head.
     ///
     /// # Errors
-    /// [`Trouble`]. An answer with any status is not an error here; redirects are not followed.
+    /// [`Trouble`]. A response with any status is not an error here; redirects are not followed.
     pub async fn post(
         &self,
         url: &str,
@@ -99,7 +99,7 @@ impl Client {
         self.send(http::Method::POST, url, headers, Some(body), until).await
     }
 
-    /// Asks for `url` and waits for the head of the answer.
+    /// Requests `url` and waits for the response head.
     ///
     /// # Errors
     /// As [`Client::post`].
@@ -107,7 +107,7 @@ impl Client {
         self.send(http::Method::GET, url, &[], None, until).await
     }
 
-    /// Sends a request of any method, with a JSON body or none, and waits for the head of the answer.
+    /// Sends a request of any method, with or without a JSON body, and waits for the response head.
     ///
     /// # Errors
     /// As [`Client::post`].
@@ -166,7 +166,7 @@ impl Client {
     }
 }
 
-/// The head of an answer; its body is read piece by piece.
+/// The head of a response; its body is read chunk by chunk.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -177,15 +177,15 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header as text. `name` in lower case.
+    /// A header as text. `name` must be in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// The next piece of the body, `None` at its end.
+    /// The next chunk of the body, `None` at its end.
     ///
     /// # Errors
-    /// [`Trouble`]: a broken or silent connection, or a body over the limit.
+    /// [`Trouble`]: a lost or idle connection, or a body over the limit.
     pub async fn piece(&mut self, until: Until<'_>) -> Result<Option<Vec<u8>>, Trouble> {
         let first = self.first_byte.take();
         let patience = first.unwrap_or(self.limits.silence);
@@ -209,7 +209,7 @@ impl Answer {
         Ok(Some(piece.into()))
     }
 
-    /// The rest of the body as text, cut after `most` bytes. A body that breaks off gives what came of it.
+    /// The rest of the body as text, cut after `most` bytes. If the connection is lost, returns what was received.
     ///
     /// # Errors
     /// Only [`Trouble::Ended`].
@@ -226,12 +226,12 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// From now on, silence is borne only briefly: all that matters is here.
+    /// From now on the idle time limit is short: everything that matters has been received.
     pub fn hurry(&mut self) {
         self.limits.silence = self.limits.silence.min(Duration::from_secs(2));
     }
 
-    /// Reads what little is left, so that the connection can be used again. Gives up soon.
+    /// Reads the short rest of the body, so that the connection can be reused. Gives up soon.
     pub async fn drain(mut self, until: Until<'_>) {
         self.limits.silence = Duration::from_millis(100);
         self.first_byte = None;
@@ -303,7 +303,7 @@ fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, Trouble>
         .tls_backend_preconfigured(tls)
         .user_agent(concat!("overnight/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
-        // Compressed streams are held back by whoever compresses them.
+        // Compressed streams would be buffered by the compressing server.
         .no_gzip()
         .connect_timeout(limits.connect)
         .tcp_nodelay(true)
@@ -318,11 +318,11 @@ fn build(url: &reqwest::Url, limits: Limits) -> Result<reqwest::Client, Trouble>
     builder.build().map_err(|error| Trouble::Unusable(error.to_string()))
 }
 
-/// A client as the protocol library of MCP wants it: our TLS, no redirects, and no limit but the one on connecting, because
-/// its streams stay open. Reads the system's certificates.
+/// A client as the MCP library needs it: our TLS settings, no redirects, and no time limit except for connecting,
+/// because its streams stay open. Reads the system's certificates.
 ///
 /// # Errors
-/// [`Trouble::Unusable`]: the address is none, or not `http` or `https`.
+/// [`Trouble::Unusable`]: the address is not a URL, or is not `http` or `https`.
 pub fn plain(url: &str, connect: Duration) -> Result<reqwest::Client, Trouble> {
     let url = reqwest::Url::parse(url).map_err(|error| Trouble::Unusable(format!("bad address: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -335,10 +335,10 @@ pub fn plain(url: &str, connect: Duration) -> Result<reqwest::Client, Trouble> {
     build(&url, limits)
 }
 
-/// A base URL without slashes at its end.
+/// A base URL without trailing slashes.
 ///
 /// # Errors
-/// One sentence: not `http` or `https`, no host, credentials, a query or a fragment in it.
+/// A sentence that says what is wrong: not `http` or `https`, no host, or credentials, a query or a fragment in it.
 pub fn checked_base(text: &str) -> Result<String, String> {
     let url = reqwest::Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -353,13 +353,13 @@ pub fn checked_base(text: &str) -> Result<String, String> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// Whether a host name or address of a URL means this machine.
+/// Whether the host of a URL is this machine.
 pub fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether the host of a base URL is this machine or stands in a private network: an address that is not public, or a name
+/// Whether the host of a base URL is this machine or in a private network: an address that is not public, or a name
 /// without a dot, which no public server has.
 pub fn is_nearby(base: &str) -> bool {
     let url = reqwest::Url::parse(base).ok();
@@ -381,7 +381,7 @@ pub fn tls(system: bool) -> Result<ClientConfig, Trouble> {
     let mut roots = RootCertStore::empty();
     if system {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        // A machine without certificates is served by the bundled ones: its errors do not matter.
+        // On a machine without certificates the bundled roots suffice, so errors are ignored.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -1,4 +1,5 @@
-//! GET requests on behalf of a model: each hop judged, resolved once, checked and bounded. Reads no meaning into what comes.
+//! GET requests on behalf of a model: for each hop the URL is judged, the name is resolved once, the address is
+//! checked, and size and time are bounded.
 
 use super::addresses::address_is_public;
 use super::client::{Trouble, tls};
@@ -14,25 +15,25 @@ use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of a body that are taken.
+/// Size limit of a body, in bytes.
 pub const BODY_MOST: usize = 1 << 20;
-/// Bytes of a URL.
+/// Length limit of a URL, in bytes.
 const URL_MOST: usize = 2_048;
-/// Redirects that are followed.
+/// Limit of redirects.
 const HOPS: usize = 5;
-/// All of one fetch, redirects included.
+/// Time limit of one fetch, redirects included.
 const TIME: Duration = Duration::from_secs(20);
-/// Requests to one host within `SPAN`.
+/// Limit of requests to one host within `SPAN`.
 const PER_HOST: usize = 10;
 const SPAN: Duration = Duration::from_secs(60);
 
-/// Whether a URL may be asked for; one sentence when not.
+/// Judges a URL; the error is a sentence that says why it may not be requested.
 pub type Judge = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// The addresses of a host and port.
+/// Resolves a host and port to addresses.
 pub type Resolve = Arc<dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// How names become addresses, and which addresses are connected to.
+/// How names are resolved, and which addresses may be connected to.
 #[derive(Clone)]
 pub struct Reach {
     pub resolve: Resolve,
@@ -51,19 +52,19 @@ impl Default for Reach {
     }
 }
 
-/// What came back.
+/// A fetched document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Where it was found, after redirects.
+    /// The final URL, after redirects.
     pub url: String,
-    /// The header as it came; empty when there was none.
+    /// The `Content-Type` header; empty when there was none.
     pub content_type: String,
     pub body: Vec<u8>,
-    /// Whether the body went on after [`BODY_MOST`] bytes.
+    /// Whether the body was cut after [`BODY_MOST`] bytes.
     pub cut: bool,
 }
 
-/// Why nothing came back.
+/// Why a fetch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     #[error("the run is ending")]
@@ -72,10 +73,10 @@ pub enum FetchError {
     TimedOut,
     #[error("{host} was asked {PER_HOST} times within {} s; ask it again later", SPAN.as_secs())]
     RateLimited { host: String },
-    /// The URL, or one that it leads to, is not asked for.
+    /// The URL, or the target of a redirect, is refused.
     #[error("{0}")]
     Refused(String),
-    /// The service answered with this status.
+    /// The service responded with this status.
     #[error("{url} answered with HTTP status {status}")]
     Status { url: String, status: u16 },
     #[error("{0}")]
@@ -91,7 +92,7 @@ impl From<Pause> for FetchError {
     }
 }
 
-/// Fetches for one run: holds the count of requests for each host.
+/// Fetches for one run: counts the requests to each host.
 #[derive(Default)]
 pub struct Fetcher {
     reach: Reach,
@@ -100,7 +101,7 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// A fetcher with a resolver and a check of addresses of its own.
+    /// A fetcher with another resolver and address check.
     pub fn new(reach: Reach) -> Self {
         Self {
             reach,
@@ -108,10 +109,11 @@ impl Fetcher {
         }
     }
 
-    /// Fetches `url`, which the policy has allowed. `judge` is asked about each redirect; without one none is followed.
+    /// Fetches `url`, which the policy has allowed. `judge` decides about each redirect; without it no redirect is
+    /// followed.
     ///
     /// # Errors
-    /// [`FetchError`]; a status other than 2xx is one.
+    /// [`FetchError`]; a status other than 2xx is an error.
     pub async fn get(
         &self,
         url: &str,
@@ -139,7 +141,7 @@ impl Fetcher {
         Err(FetchError::Refused(format!("{url}: more than {HOPS} redirects")))
     }
 
-    /// One request, answered by a checked address or not made at all.
+    /// One request, sent only to a checked address.
     async fn ask(&self, url: &Url, here: bool) -> Result<Response, FetchError> {
         let host = url.host_str().unwrap_or_default().to_owned();
         let port = url.port_or_known_default().unwrap_or(443);
@@ -183,7 +185,7 @@ impl Fetcher {
         Ok(made.await?.clone())
     }
 
-    /// Counts a request to a host, if it has one left.
+    /// Counts a request to a host; an error when the host's limit is reached.
     fn count(&self, host: &str) -> Result<(), FetchError> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -200,7 +202,8 @@ impl Fetcher {
     }
 }
 
-/// A URL that may be asked for at all: http or https, a name for a host, no credentials. The fragment is dropped.
+/// Parses a URL and checks what holds for every request: http or https, a host name, no credentials. The fragment is
+/// dropped.
 fn parse(text: &str) -> Result<Url, FetchError> {
     let refused = |why: &str| FetchError::Refused(format!("{text}: {why}"));
     if text.len() > URL_MOST {
@@ -220,14 +223,14 @@ fn parse(text: &str) -> Result<Url, FetchError> {
     Ok(url)
 }
 
-/// Whether the policy names this very machine. A rule for every host stands for https on 443 only, so that `localhost`
-/// on another port, or by http, is only ever allowed by its name.
+/// Whether the policy names this very machine. A rule for every host covers https on port 443 only, so that `localhost`
+/// on another port, or by http, is only allowed by name.
 fn names_this_machine(url: &Url, judge: Option<&Judge>) -> bool {
     let by_name = url.host_str() == Some("localhost") && url.port_or_known_default() != Some(443);
     by_name && judge.is_some_and(|judge| judge(url.as_str()).is_ok())
 }
 
-/// Where a redirect leads, judged anew.
+/// The judged target of a redirect.
 fn next(from: &Url, response: &Response, judge: Option<&Judge>) -> Result<Url, FetchError> {
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     let location = location.ok_or_else(|| FetchError::Failed(format!("{from} redirects to nowhere")))?;

@@ -1,8 +1,9 @@
-//! A gate that many processes pass before a request: one shared rate, a common pause when a service asks for it, and a stop when a
-//! key was refused or a quota is spent. Its state is two small files in one directory, each changed under a lock.
+//! Coordinates the requests of many processes: one shared rate, a common pause when a service asks for it, and a stop
+//! when a key was refused or a quota is used up. The state is in small files in one directory, each changed under a
+//! lock.
 //!
-//! The supervisor of a batch makes the directory and names it to its runs in `OVERNIGHT_REQUEST_GATE`; without the variable there
-//! is no gate. Times are milliseconds since the epoch, by the clock that all processes of a machine share.
+//! The supervisor of a batch creates the directory and passes it to its runs in `OVERNIGHT_REQUEST_GATE`; without the
+//! variable there is no gate. Times are milliseconds since the epoch, by the machine's clock.
 
 use super::wait::{Pause, pause};
 use crate::base::ids::sha256_hex;
@@ -16,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The variable that names the directory.
 pub const VARIABLE: &str = "OVERNIGHT_REQUEST_GATE";
-/// The longest reason that is kept, in bytes.
+/// Length limit of a reason that is stored, in bytes.
 const REASON: usize = 1_000;
-/// How often somebody who waits looks again whether the gate was closed meanwhile.
+/// Interval at which a waiting process checks whether the gate was closed meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The gate of this process.
@@ -36,28 +37,28 @@ struct Rate {
     next: f64,
 }
 
-/// What is known of one service, in a file named after it.
+/// The state of one service, in a file named after it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceState {
     /// `VENDOR/NAME` of the model that was asked when the state was last changed.
     pub model: String,
-    /// No request before this time; 0 when it never asked for a pause.
+    /// No request before this time; 0 when no pause was requested.
     pub until: u64,
-    /// Why no request will succeed any more.
+    /// Why no further request can succeed.
     pub closed: Option<String>,
 }
 
 /// Why a request may not be sent.
 #[derive(Debug)]
 pub enum Barred {
-    /// The key was refused or the quota is spent: the reason that the service gave another run.
+    /// The key was refused or the quota is used up: the reason that the service gave another run.
     Closed(String),
-    /// The wait was ended.
+    /// The wait was cancelled.
     Ended(Pause),
 }
 
 impl RequestGate {
-    /// The gate that the environment names, read once.
+    /// The gate that the environment names; the variable is read once.
     pub fn of_process() -> Option<&'static Self> {
         static GATE: OnceLock<Option<RequestGate>> = OnceLock::new();
         let found = GATE.get_or_init(|| {
@@ -67,7 +68,7 @@ impl RequestGate {
         found.as_ref()
     }
 
-    /// Makes a gate in `dir`, open again, with at most one request every `interval`.
+    /// Creates an open gate in `dir`, with at most one request every `interval`.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -87,7 +88,7 @@ impl RequestGate {
     /// Waits for this process's turn to send a request to `service` (its base URL).
     ///
     /// # Errors
-    /// The service is closed, or the wait was ended. A gate whose files cannot be used bars nothing.
+    /// The service is closed, or the wait was cancelled. If the gate's files cannot be used, the request may be sent.
     pub async fn pass(&self, service: &str, deadline: Instant, cancel: &CancellationToken) -> Result<(), Barred> {
         let mut slot = None;
         loop {
@@ -111,7 +112,7 @@ impl RequestGate {
         }
     }
 
-    /// Takes the next free time of the shared rate.
+    /// Reserves the next free time of the shared rate.
     fn take_slot(&self, now: u64) -> io::Result<u64> {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds since the epoch have 41 bits")]
         let now = now as f64;
@@ -128,17 +129,17 @@ impl RequestGate {
         Ok(slot.ceil() as u64)
     }
 
-    /// Tells all that `service` asks for a pause of this length.
+    /// Records for all processes that `service` asks for a pause of this length.
     pub fn slow_down(&self, service: &str, model: &str, length: Duration) {
         let until = now_ms().saturating_add(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
-        // Whoever cannot tell others still waits itself.
+        // If the state cannot be written, at least this process waits.
         let _ = self.change(&Self::name(service), |state: &mut ServiceState| {
             model.clone_into(&mut state.model);
             state.until = state.until.max(until);
         });
     }
 
-    /// Tells all that no request to `service` will succeed any more.
+    /// Records for all processes that no request to `service` can succeed any more.
     pub fn close(&self, service: &str, model: &str, reason: &str) {
         let end = reason
             .char_indices()
@@ -150,7 +151,7 @@ impl RequestGate {
         });
     }
 
-    /// What is known of all services that asked for a pause or are closed.
+    /// The states of all services that asked for a pause or are closed.
     pub fn services(&self) -> Vec<ServiceState> {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -171,7 +172,7 @@ impl RequestGate {
         serde_json::from_str(&text).ok()
     }
 
-    /// Changes a file under its lock. One that a killed process left half written counts as new.
+    /// Changes a file under its lock. A file that a killed process left incomplete counts as new.
     fn change<T: Default + Serialize + serde::de::DeserializeOwned>(
         &self,
         name: &str,

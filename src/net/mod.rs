@@ -1,4 +1,4 @@
-//! The door to the network. The only room that opens a connection.
+//! Network access. The only room that opens connections.
 
 pub mod addresses;
 pub mod client;

@@ -1,4 +1,4 @@
-//! The way of spans to an OpenTelemetry collector, by OTLP over HTTP. Knows no run, and never decides how one ended.
+//! Sends spans to an OpenTelemetry collector by OTLP over HTTP.
 
 use super::client;
 use opentelemetry::{Key, KeyValue};
@@ -7,25 +7,25 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use std::time::Duration;
 
-/// Spans of one request: what the batch processors of the vendors' kits send, too.
+/// Spans in one request: the default of OpenTelemetry's batch span processor.
 const BATCH: usize = 512;
-/// Until a connection stands.
+/// Time limit until a connection is established.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Where a collector listens when no endpoint is named.
+/// The collector's address when no endpoint is set.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// How spans are written.
+/// The encoding of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Protobuf,
     Json,
 }
 
-/// Sends all spans, batch after batch, each tried again as OTLP prescribes. Endpoint, headers, compression and resource are
-/// those of the usual `OTEL_*` variables; `endpoint` is what they name, for the choice of a proxy.
+/// Sends all spans in batches, each with the retries that OTLP prescribes. Endpoint, headers, compression and resource
+/// come from the usual `OTEL_*` variables; `endpoint` repeats the endpoint to choose the proxy.
 ///
 /// # Errors
-/// One sentence: the configuration cannot be used, or the collector did not take a batch. What came before it was sent.
+/// A sentence: the configuration is invalid, or the collector did not accept a batch. Earlier batches were sent.
 pub async fn send(mut spans: Vec<SpanData>, encoding: Encoding, endpoint: Option<&str>) -> Result<(), String> {
     let client = client::plain(endpoint.unwrap_or(DEFAULT_ENDPOINT), CONNECT).map_err(|error| error.to_string())?;
     let mut exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -46,7 +46,7 @@ pub async fn send(mut spans: Vec<SpanData>, encoding: Encoding, endpoint: Option
     Ok(())
 }
 
-/// What the spans come from: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else our own name.
+/// The resource of the spans: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, by default this program's name.
 fn resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let builder = || Resource::builder().with_attribute(version.clone());

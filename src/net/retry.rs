@@ -1,37 +1,37 @@
-//! How long to wait before asking again, and when to stop asking. Pure: chance and clock are handed in.
+//! Decides how long to wait before a retry, and when to give up. Pure: random numbers and the clock are passed in.
 
 use std::time::{Duration, SystemTime};
 
-/// What failed, as far as waiting is concerned.
+/// The kind of failure, as far as waiting is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// No connection: the address may be wrong, so not for long.
+    /// No connection. The address may be wrong, so retries end soon.
     Connect,
-    /// The service is busy or ill.
+    /// The service is overloaded or failing.
     Service,
-    /// The service answered, but with something that cannot be used.
+    /// The service responded, but with something unusable.
     Answer,
 }
 
-/// Attempts and waits of one pace.
+/// Attempts and waits for one kind of failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
-    /// The first one included.
+    /// Attempts, the first one included.
     pub attempts: u32,
-    /// Doubled each time.
+    /// The first wait; it doubles each time.
     pub first: Duration,
     pub most: Duration,
 }
 
-/// All bounds together.
+/// All limits together.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     pub connect: Steps,
     pub service: Steps,
     pub answer: Steps,
-    /// A longer wait that the service asks for is not worth it.
+    /// Limit of a wait that the service asks for; a longer one ends the request.
     pub asked_most: Duration,
-    /// Of all waits of one request.
+    /// Limit of all waits of one request together.
     pub total: Duration,
 }
 
@@ -56,15 +56,15 @@ impl Default for Schedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Wait(Duration),
-    /// So many attempts were made.
+    /// The attempt limit was reached.
     Exhausted,
-    /// The service asks for more patience than we have.
+    /// The service asks for a longer wait than the limit.
     TooLong(Duration),
 }
 
 impl Schedule {
-    /// After `failed` attempts (at least one) and `waited` in all. `asked` is the wait that the service wants;
-    /// `chance` lies in 0..1 and spreads the wait: upwards by a fifth when it was asked for, by ±30 % otherwise.
+    /// Decides after `failed` attempts (at least one) that waited `waited` in all. `asked` is the wait that the service
+    /// requested; `chance`, in 0..1, spreads the wait: up by at most a fifth when it was requested, otherwise by ±30 %.
     pub fn next(&self, pace: Pace, failed: u32, asked: Option<Duration>, waited: Duration, chance: f64) -> Next {
         let steps = match pace {
             Pace::Connect => self.connect,
@@ -90,7 +90,7 @@ impl Schedule {
     }
 }
 
-/// The wait that the headers ask for: `retry-after-ms`, then `retry-after` in seconds or as a date.
+/// The wait from the headers: `retry-after-ms`, then `retry-after` in seconds or as a date.
 pub fn asked_by_headers<'a>(header: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Option<Duration> {
     let number = |text: &str| {
         text.trim()
@@ -106,14 +106,14 @@ pub fn asked_by_headers<'a>(header: impl Fn(&str) -> Option<&'a str>, now: Syste
         return Duration::try_from_secs_f64(seconds).ok();
     }
     let date = httpdate::parse_http_date(after.trim()).ok()?;
-    // The service's own clock, where it tells it, is the one its date was made with.
+    // The date is relative to the service's own clock, so its `date` header is used when present.
     let now = header("date")
         .and_then(|date| httpdate::parse_http_date(date).ok())
         .unwrap_or(now);
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// The wait that a sentence asks for: "retry in 40.02s", "try again in 6m0s", "retry after 20 seconds".
+/// The wait from an error message: "retry in 40.02s", "try again in 6m0s", "retry after 20 seconds".
 pub fn asked_by_text(text: &str) -> Option<Duration> {
     let lower = text.to_ascii_lowercase();
     ["retry in", "again in", "retry after", "again after", "wait for", "wait"]
@@ -124,7 +124,7 @@ pub fn asked_by_text(text: &str) -> Option<Duration> {
         })
 }
 
-/// A length of time at the beginning of `text`: `40s`, `1h2m3.5s`, `500ms`, `20 seconds`. A number needs a unit.
+/// A duration at the start of `text`: `40s`, `1h2m3.5s`, `500ms`, `20 seconds`. A number needs a unit.
 pub fn span(text: &str) -> Option<Duration> {
     let mut rest = text.trim_start();
     let mut total = None;
@@ -150,7 +150,7 @@ pub fn span(text: &str) -> Option<Duration> {
     }
 }
 
-/// A number in 0..1 that differs between processes and calls, so that many runs do not ask again at once.
+/// A number in 0..1 that differs between processes and calls, so that many runs do not retry at the same moment.
 pub fn chance() -> f64 {
     use std::hash::{BuildHasher, Hasher};
     let bits = std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11;

@@ -1,20 +1,20 @@
-//! Server-sent events from bytes: pure, bounded, indifferent to where the bytes were split.
+//! Decodes server-sent events from a byte stream. Pure and bounded; chunk boundaries do not matter.
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The `event:` field; empty when there was none.
+    /// The `event:` field; empty when absent.
     pub event: String,
     /// The `data:` fields joined by newlines.
     pub data: String,
 }
 
-/// A line or an event is longer than the limit.
+/// A line or an event exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is longer than {0} bytes")]
 pub struct TooLong(pub usize);
 
-/// Takes bytes, gives events.
+/// A decoder for a stream of bytes.
 #[derive(Debug)]
 pub struct Decoder {
     most: usize,
@@ -27,7 +27,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that holds back at most `most` bytes of one event.
+    /// A decoder that buffers at most `most` bytes of one event.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -40,10 +40,10 @@ impl Decoder {
         }
     }
 
-    /// Takes a piece; appends the events that it completes to `out`.
+    /// Takes a chunk and appends the completed events to `out`.
     ///
     /// # Errors
-    /// [`TooLong`]; the decoder is of no use afterwards.
+    /// [`TooLong`]; the decoder is unusable afterwards.
     pub fn push(&mut self, mut piece: &[u8], out: &mut Vec<Frame>) -> Result<(), TooLong> {
         if self.after_cr && !piece.is_empty() {
             self.after_cr = false;
@@ -65,7 +65,8 @@ impl Decoder {
         self.hold(piece)
     }
 
-    /// No more bytes follow: an event without its blank line is given too, so that the reader can judge it.
+    /// Call at the end of the stream. An event without its final blank line is returned too, so that the caller can
+    /// judge it.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -109,7 +110,7 @@ impl Decoder {
                 _ => {}
             }
         }
-        // The buffer is kept: most lines are of about the same length.
+        // The buffer is kept, because most lines have about the same length.
         self.line = taken;
         self.line.clear();
         Ok(())

@@ -1,4 +1,4 @@
-//! Waiting that can be ended: by the clock of the run or by cancellation. Decides no length.
+//! Waits that end early at the run's deadline or by cancellation.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use tokio_util::sync::CancellationToken;
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// The time is over.
+    /// The full time has passed.
     Over,
     /// The run's deadline came first.
     Deadline,
     Cancelled,
 }
 
-/// Waits for `length`, at most until `deadline`.
+/// Waits for `length`, but at most until `deadline`.
 pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationToken) -> Pause {
     match bounded(tokio::time::sleep(length), deadline, cancel).await {
         Ok(()) => Pause::Over,
@@ -22,7 +22,7 @@ pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationTok
     }
 }
 
-/// Runs `work`, at most until `deadline`. Never gives [`Pause::Over`].
+/// Runs `work`, but at most until `deadline`. Never returns [`Pause::Over`].
 pub async fn bounded<T>(
     work: impl Future<Output = T>,
     deadline: Instant,

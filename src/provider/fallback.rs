@@ -1,4 +1,4 @@
-//! Several models as one: when one fails for good, the next is asked. Knows no wire.
+//! A provider made of several models: when one fails permanently, the next is asked.
 
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
 use crate::base::message::Reply;
@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Models in the order in which they are asked. The one that answered last is asked first from then on,
-/// so that a run does not fall back anew on each turn.
+/// Models in the order in which they are asked. The last one that answered is asked first from then on, so that a run
+/// does not repeat the fallback on each turn.
 pub struct Fallback {
     models: Vec<Arc<dyn Provider>>,
     current: AtomicUsize,
@@ -15,7 +15,7 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// A list of at least one model.
+    /// A list with at least one model.
     pub fn new(models: Vec<Arc<dyn Provider>>) -> Self {
         Self {
             models,
@@ -50,7 +50,7 @@ impl Fallback {
     }
 }
 
-/// Whether another model may do better. A miss of a recording and a cancellation are about the run, not the model.
+/// Whether another model may succeed. A replay miss and a cancellation concern the run, not the model.
 fn helps(class: ProviderClass) -> bool {
     !matches!(class, ProviderClass::ReplayMiss | ProviderClass::Cancelled)
 }

@@ -1,4 +1,4 @@
-//! What a service's failure means: its class, whether asking again may help, and how long to wait. Pure.
+//! Classifies the errors of model services: the class, whether a retry may help, and how long to wait. Pure.
 
 use super::{ProviderClass, ProviderError};
 use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 pub struct Fault {
     pub class: ProviderClass,
     pub message: String,
-    /// `None`: asking again cannot help.
+    /// `None`: a retry cannot help.
     pub again: Option<Pace>,
     /// The wait that the service asks for.
     pub asked: Option<Duration>,
-    /// For a request that was too long: tokens of the model's window, where the service told.
+    /// For a request that was too long: the model's context window in tokens, if the service named it.
     pub window: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ impl Fault {
         }
     }
 
-    /// An answer that cannot be used; the next one may be better.
+    /// A response that cannot be used; a retry may give a better one.
     pub fn unusable(message: impl Into<String>) -> Self {
         Self {
             again: Some(Pace::Answer),
@@ -38,7 +38,7 @@ impl Fault {
         }
     }
 
-    /// A stream that ended before it said that it was complete.
+    /// A stream that ended before its completion marker.
     pub fn cut() -> Self {
         Self {
             again: Some(Pace::Service),
@@ -56,18 +56,18 @@ impl From<Fault> for ProviderError {
     }
 }
 
-/// What a service says of an error, from whatever shape it comes in.
+/// The fields of an error, whatever its JSON shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Said {
     status: Option<u16>,
     message: String,
-    /// `code`, `type`, `status` and reasons, joined by blanks, in lower case.
+    /// `code`, `type`, `status` and reasons, joined by spaces, in lower case.
     codes: String,
     asked: Option<Duration>,
     window: Option<u64>,
 }
 
-/// A fault from an answer whose status is not 200.
+/// The failure for a response whose status is not 200.
 pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &str, now: SystemTime) -> Fault {
     let mut said = read(body);
     let asked = asked_by_headers(&header, now).or(said.asked);
@@ -91,7 +91,7 @@ pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, bo
     fault
 }
 
-/// A fault from an error object inside a stream or inside an answer with status 200.
+/// The failure for an error object inside a stream or a response with status 200.
 pub fn from_stream(error: &Value) -> Fault {
     let said = read_value(error);
     let status = said.status.unwrap_or_else(|| status_of(&said.codes));
@@ -110,7 +110,7 @@ fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
         asked,
         window: None,
     };
-    // llama.cpp has told it with status 500, too; asking again would not help there either.
+    // llama.cpp has reported it with status 500, too; a retry would not help there either.
     if status >= 400 && status != 429 && has(OVERFLOW) || status == 413 {
         return Fault {
             window: said.window.or_else(|| window_of(&said.message)),
@@ -139,7 +139,7 @@ fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
     }
 }
 
-/// The history is longer than the model's window, in each vendor's words.
+/// Whether the history exceeds the model's context window, in each vendor's words.
 const OVERFLOW: &[&str] = &[
     "context_length_exceeded",
     "exceed_context_size",
@@ -161,9 +161,9 @@ const OVERFLOW: &[&str] = &[
     "cannot truncate prompt",
 ];
 
-/// What servers that one runs oneself say when tools are not switched on, and what their own documentation says to do:
-/// vLLM "Tool Calling" (`--enable-auto-tool-choice`), llama.cpp `tools/server/README.md` (`--jinja`), Ollama "Tool support"
-/// (a capability of the model). llama.cpp tells it with status 500.
+/// The messages of self-hosted servers whose tool calling is not enabled, and the remedy in their documentation: vLLM
+/// "Tool Calling" (`--enable-auto-tool-choice`), llama.cpp `tools/server/README.md` (`--jinja`), Ollama "Tool support"
+/// (a capability of the model). llama.cpp reports it with status 500.
 const SERVERS: &[(&str, &str)] = &[
     (
         "requires --enable-auto-tool-choice",
@@ -176,7 +176,7 @@ const SERVERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The window that an error names: the number that follows one of these words.
+/// The context window named in an error: the number that follows one of these phrases.
 fn window_of(message: &str) -> Option<u64> {
     // OpenAI and vLLM; LM Studio; llama.cpp and LM Studio; Gemini; Anthropic.
     const BEFORE: &[&str] = &[
@@ -217,7 +217,7 @@ const BAD_KEY: &[&str] = &[
     "unauthenticated",
     "permission_denied",
 ];
-/// A quota that no wait of ours brings back.
+/// A quota that does not recover within any acceptable wait.
 const OVER: &[&str] = &[
     "perday",
     "per day",
@@ -225,7 +225,7 @@ const OVER: &[&str] = &[
     "limit: 0",
     "insufficient_quota",
     "billing_hard_limit",
-    // A single request over the limit of a minute never fits.
+    // A single request above the per-minute limit can never succeed.
     "request too large",
 ];
 const BILLING: &[&str] = &[
@@ -247,7 +247,7 @@ const FILTERED: &[&str] = &[
 ];
 const BAD_CALL: &[&str] = &["tool_use_failed", "failed to parse tool call", "failed_generation"];
 
-/// The status that an error inside a stream stands for.
+/// The HTTP status that corresponds to an error inside a stream.
 fn status_of(codes: &str) -> u16 {
     let table: &[(&str, u16)] = &[
         ("overloaded", 529),
@@ -277,8 +277,8 @@ fn read(body: &str) -> Said {
     serde_json::from_str(body).map_or_else(|_| Said::default(), |value| read_value(&value))
 }
 
-/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list,
-/// and any of them again as JSON text inside `message`.
+/// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list, and any of them as
+/// JSON text inside `message`.
 fn read_value(value: &Value) -> Said {
     let mut value = value;
     while let Some(first) = value.as_array().and_then(|list| list.first()) {
@@ -357,7 +357,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// The beginning of a body that is no JSON, without its markup.
+/// The beginning of a body that is not JSON, without its markup.
 fn plain(body: &str) -> String {
     let mut out = String::new();
     let mut inside = false;

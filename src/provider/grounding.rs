@@ -1,4 +1,5 @@
-//! Searching through Gemini: one question grounded by the vendor's own web search. Part of no conversation, kept nowhere.
+//! Web search through Gemini: one question, answered with the vendor's Google Search grounding. Separate from the run's
+//! conversation.
 
 use super::fault::{self, Fault};
 use super::http::Service;
@@ -9,20 +10,20 @@ use crate::net::wait::{Pause, pause};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
-/// Bytes of an answer.
+/// Size limit of a response, in bytes.
 const ANSWER_MOST: usize = 4 << 20;
 
-/// An answer and what it rests on.
+/// An answer and its sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grounded {
     pub text: String,
     /// Title and URL.
     pub sources: Vec<(String, String)>,
-    /// Bytes of UTF-8 before a place in the text, and the indices of the sources it rests on.
+    /// For a position in the text (UTF-8 bytes): the indices of the sources that support it.
     pub supports: Vec<(usize, Vec<usize>)>,
 }
 
-/// The body of the request.
+/// The request body.
 pub fn request(query: &str) -> Value {
     json!({
         "contents": [{ "role": "user", "parts": [{ "text": query }] }],
@@ -30,7 +31,7 @@ pub fn request(query: &str) -> Value {
     })
 }
 
-/// What an answer says.
+/// Parses a response.
 pub fn read(answer: &Value) -> Grounded {
     let candidate = &answer["candidates"][0];
     let texts = candidate["content"]["parts"].as_array().into_iter().flatten();
@@ -57,10 +58,10 @@ pub fn read(answer: &Value) -> Grounded {
     }
 }
 
-/// Asks, and asks again as the service's schedule has it.
+/// Asks, with retries by the service's schedule.
 ///
 /// # Errors
-/// As a provider's: the class and one sentence.
+/// As for a provider: the class and one sentence.
 pub async fn search(
     service: &Service,
     client: &Client,

@@ -1,4 +1,5 @@
-//! A model behind HTTP, whatever its wire: asks, waits, asks again, and gives one whole reply or one typed failure.
+//! A model reached over HTTP, independent of its wire: sends requests, retries, and returns one complete reply or one
+//! typed failure.
 
 use super::fault::{self, Fault};
 use super::prefix::Prefix;
@@ -19,28 +20,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest single event of a stream.
+/// Size limit of a single event of a stream, in bytes.
 const EVENT_MOST: usize = 32 << 20;
-/// The longest error body that is looked at.
+/// Size limit of an error body that is read, in bytes.
 const ERROR_MOST: usize = 256 << 10;
 
-/// Which service, with which bounds.
+/// The address and limits of a service.
 #[derive(Debug)]
 pub struct Service {
     pub wire: Wire,
-    /// The name as the vendor knows it.
+    /// The model's name as the vendor knows it.
     pub model: String,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub base: String,
-    /// `None` for servers that want none.
+    /// `None` for servers that need none.
     pub key: Option<SecretString>,
-    /// The longest reply that is asked for, in tokens.
+    /// Limit of a reply, in tokens.
     pub max_output_tokens: Option<u64>,
     pub limits: Limits,
     pub schedule: Schedule,
 }
 
-/// A model behind a service.
+/// A model of a service.
 #[derive(Debug)]
 pub struct Http {
     info: ModelInfo,
@@ -48,7 +49,7 @@ pub struct Http {
     url: String,
     client: Client,
     prefix: Mutex<Prefix>,
-    /// Set once the service has refused its own form of a response schema.
+    /// Set once the service has rejected the vendor-specific form of a response schema.
     plain: AtomicBool,
 }
 
@@ -90,7 +91,7 @@ impl From<Trouble> for Failed {
 }
 
 impl Http {
-    /// A provider for a service. Connects to nothing yet.
+    /// A provider for a service. Opens no connection yet.
     pub fn new(service: Service) -> Self {
         let id = format!("{}/{}", service.wire.vendor(), service.model);
         Self {
@@ -108,7 +109,7 @@ impl Http {
         }
     }
 
-    /// Bytes of requests encoded so far, kept prefixes not counted again.
+    /// Bytes of requests encoded so far; reused prefixes are not counted again.
     pub fn encoded(&self) -> u64 {
         self.prefix.lock().unwrap_or_else(PoisonError::into_inner).encoded()
     }
@@ -154,7 +155,7 @@ impl Http {
         }
     }
 
-    /// The wait before the next attempt, or the end.
+    /// The wait before the next attempt, or the failure that ends the request.
     fn next(&self, fault: Fault, failed: u32, waited: Duration, deadline: Instant) -> Result<Wait, ProviderError> {
         let Some(pace) = fault.again else {
             self.share_end(&fault);
@@ -171,7 +172,7 @@ impl Http {
                 Err(self.told(fault, &wait))
             }
             Next::Wait(length) if Instant::now() + length >= deadline => {
-                // The service would answer later, and there is no later: the run's own limit ends it, now.
+                // The service asks for a wait past the run's deadline, so the run ends now.
                 let wait = format!(" (the run ends before the wait of {} s is over)", length.as_secs());
                 let class = ProviderClass::OutOfTime;
                 Err(self.told(Fault { class, ..fault }, &wait))
@@ -184,14 +185,14 @@ impl Http {
         }
     }
 
-    /// The other runs of a batch wait too when the service asks this one to slow down.
+    /// Tells the other runs of a batch to wait too, when the service asks this one to slow down.
     fn share_pause(&self, wait: &Wait) {
         if let Some(gate) = RequestGate::of_process().filter(|_| wait.class == ProviderClass::Quota) {
             gate.slow_down(&self.service.base, &self.info.id, wait.length);
         }
     }
 
-    /// The other runs of a batch need not ask when the key was refused or the quota is spent.
+    /// Tells the other runs of a batch to stop asking, when the key was refused or the quota is used up.
     fn share_end(&self, fault: &Fault) {
         let over = matches!(fault.class, ProviderClass::Auth | ProviderClass::Quota);
         if let Some(gate) = RequestGate::of_process().filter(|_| over) {
@@ -199,7 +200,7 @@ impl Http {
         }
     }
 
-    /// Waits until the batch that this run belongs to lets it send a request.
+    /// Waits until the request gate of a batch lets this run send a request.
     async fn pass_gate(&self, cx: &AskContext<'_>) -> Result<(), Failed> {
         let Some(gate) = RequestGate::of_process() else {
             return Ok(());
@@ -229,7 +230,7 @@ impl Http {
         }
     }
 
-    /// Whether the service refused the request only for the vendor's own form of a response schema.
+    /// Whether the service rejected the request only because of the vendor-specific response schema.
     fn refuses_schema(&self, request: &Request<'_>, fault: &Fault) -> bool {
         const NAMES: &[&str] = &[
             "response_format",
@@ -302,14 +303,14 @@ fn ended(end: Pause) -> ProviderError {
     ProviderError::new(ProviderClass::Cancelled, message)
 }
 
-/// What an answer's body is.
+/// The form of a response body.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Stream,
     Document,
 }
 
-/// Feeds the body into the decoder until it is complete.
+/// Feeds the body into the decoder until the response is complete.
 async fn read(
     answer: &mut Answer,
     decoder: &mut Decoder,
@@ -324,7 +325,7 @@ async fn read(
         let piece = match answer.piece(until).await {
             Ok(Some(piece)) => piece,
             Ok(None) => break,
-            // The answer is all there; only the end of the connection went wrong.
+            // The response is complete; only closing the connection failed.
             Err(Trouble::Broken(_)) if decoder.is_ended() => return Ok(()),
             Err(trouble) => return Err(trouble.into()),
         };
@@ -354,7 +355,7 @@ async fn read(
         Some(Form::Stream) => {
             let _ = events.finish(&mut frames);
             for frame in frames.drain(..) {
-                // A half event is the mark of a cut stream, not of a service that talks nonsense.
+                // An incomplete last event means a cut stream, not a malformed response.
                 decoder
                     .frame(&frame, &|delta| live(delta))
                     .map_err(|fault| match fault.class {
@@ -368,7 +369,7 @@ async fn read(
     Ok(())
 }
 
-/// The form that the content type tells; `None` when it tells nothing of use.
+/// The form according to the content type; `None` when that is inconclusive.
 fn declared(content_type: &str) -> Result<Option<Form>, Fault> {
     let kind = content_type.to_ascii_lowercase();
     if kind.contains("event-stream") {
@@ -384,7 +385,7 @@ fn declared(content_type: &str) -> Result<Option<Form>, Fault> {
     }
 }
 
-/// The form that the first bytes look like.
+/// The form according to the first bytes.
 fn sniffed(piece: &[u8]) -> Form {
     match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{' | b'[') => Form::Document,

@@ -1,4 +1,4 @@
-//! The model services. Asks and returns whole replies; never executes anything.
+//! Model services: providers send requests and return complete replies. They never execute anything.
 
 pub mod fallback;
 pub mod fault;
@@ -22,43 +22,45 @@ use tokio_util::sync::CancellationToken;
 
 /// A model that can be asked.
 pub trait Provider: Send + Sync {
-    /// What is known of the model before it is asked.
+    /// Properties of the model that are known before the first request.
     fn info(&self) -> &ModelInfo;
-    /// What a recording tells beside its replies; `None` where no recording is played again.
+    /// The recorded data beside the replies; `None` unless a recording is replayed.
     fn recorded(&self) -> Option<&replay::Recorded> {
         None
     }
-    /// What the reply to this request cost when it was recorded, in millionths of a US dollar.
+    /// The recorded cost of the reply to this request, in millionths of a US dollar.
     fn charged(&self, _turn: u64, _digest: &str) -> Option<u64> {
         Some(0)
     }
-    /// One whole reply. Retries by itself within `cx.deadline`; what it tells through `cx.live` is display only.
+    /// Returns one complete reply. Retries by itself within `cx.deadline`; what it sends to `cx.live` is for display
+    /// only.
     fn ask<'a>(&'a self, request: &'a Request<'a>, cx: AskContext<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>>;
 }
 
-/// What is known of a model.
+/// Properties of a model.
 #[derive(Clone, Debug)]
 pub struct ModelInfo {
     /// `PROVIDER/NAME`.
     pub id: String,
     /// Context window in tokens.
     pub window: Option<u64>,
-    /// Whether replies come from a record and cost nothing.
+    /// Whether replies come from a recording and cost nothing.
     pub recorded: bool,
-    /// Whether its server stands on this machine or in a private network: without a known price its replies cost nothing.
+    /// Whether its server is on this machine or in a private network; without a known price its replies then cost
+    /// nothing.
     pub nearby: bool,
 }
 
-/// What a user sets of the requests to a model.
+/// Settings of the requests that a user can choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestSettings {
-    /// The longest reply, in tokens; `None` leaves it to the service.
+    /// Limit of a reply, in tokens; `None` leaves it to the service.
     pub max_output_tokens: Option<u64>,
-    /// How long the first byte of an answer is awaited; `None` for [`open::FIRST_BYTE`] or [`open::FIRST_BYTE_NEARBY`].
+    /// Time limit for the first byte of a response; `None` for [`open::FIRST_BYTE`] or [`open::FIRST_BYTE_NEARBY`].
     pub first_byte_timeout: Option<std::time::Duration>,
 }
 
-/// One request. `messages` only ever grows at its end between two requests of a run, unless `epoch` changes.
+/// One request. Between two requests of a run, `messages` only grows at its end, unless `epoch` changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Number of this turn in the run, from 1.
@@ -66,35 +68,35 @@ pub struct Request<'a> {
     pub system: &'a str,
     pub tools: &'a [ToolSpec],
     pub messages: &'a [Message],
-    /// Counts rewritings of the history; a kept prefix of another epoch is worthless.
+    /// Number of times the history was rewritten; an encoded prefix of another epoch is invalid.
     pub epoch: u64,
-    /// JSON Schema that the final answer must fit.
+    /// JSON Schema of the final answer.
     pub response: Option<&'a Value>,
-    /// Only the final answer is wanted now. Servers that constrain an answer by a grammar cannot call tools then, so that a wire may
-    /// leave the tools out to be able to ask for the schema.
+    /// Only the final answer is wanted now. Servers that constrain output by a grammar cannot call tools at the same
+    /// time, so a wire may omit the tools to be able to send the schema.
     pub answer_only: bool,
-    /// SHA-256 over all of the above but `turn`, in hex.
+    /// SHA-256 over all fields above except `turn`, in hex.
     pub digest: &'a str,
 }
 
-/// How a request is made.
+/// Context of one request.
 #[derive(Clone, Copy)]
 pub struct AskContext<'a> {
     pub cancel: &'a CancellationToken,
-    /// When the run's wall clock ends.
+    /// Deadline of the run's wall clock.
     pub deadline: std::time::Instant,
     pub live: &'a (dyn Fn(Live) + Send + Sync),
-    /// Told of each retry: attempt, class, message, wait in milliseconds.
+    /// Called for each retry: attempt, class, message, wait in milliseconds.
     pub retried: &'a (dyn Fn(u32, &str, &str, u64) + Send + Sync),
 }
 
-/// Why no reply came. `class` names are used in outcomes.
+/// Why no reply came. Outcomes contain the `class` names.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{class}: {message}")]
 pub struct ProviderError {
     pub class: ProviderClass,
     pub message: String,
-    /// For [`ProviderClass::ContextOverflow`]: tokens of the model's window, where the service told.
+    /// For [`ProviderClass::ContextOverflow`]: the model's context window in tokens, if the service named it.
     pub window: Option<u64>,
 }
 
@@ -109,30 +111,30 @@ impl ProviderError {
     }
 }
 
-/// Classes of failure. All but the first three end a run with code 7.
+/// Classes of failure. All but the first three end a run with exit code 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderClass {
-    /// The recorded run has no such request: exit 1. The message holds the diff.
+    /// The recorded run has no such request: exit code 1. The message contains the diff.
     ReplayMiss,
-    /// The run was cancelled while it waited.
+    /// The run was cancelled during a wait.
     Cancelled,
-    /// The service asks for a wait that is longer than the time which the run has left: exit 6.
+    /// The service asks for a wait that is longer than the time left in the run: exit code 6.
     OutOfTime,
-    /// Key refused.
+    /// The key was refused.
     Auth,
-    /// Quota used up for longer than we wait.
+    /// The quota is used up for longer than the wait limit.
     Quota,
     /// Overloaded or failing after all retries.
     Unavailable,
-    /// Connection, time-out, stream cut, after all retries.
+    /// No connection, time-out or cut stream, after all retries.
     Transport,
-    /// The request is not accepted: unknown model, bad argument.
+    /// The request is not accepted: unknown model, invalid argument.
     Rejected,
-    /// The history is longer than the model's window.
+    /// The history exceeds the model's context window.
     ContextOverflow,
-    /// A safety block.
+    /// Blocked by a safety filter.
     Blocked,
-    /// Answers that cannot be used (empty, malformed), after all retries.
+    /// Unusable responses (empty, malformed), after all retries.
     Unusable,
 }
 
@@ -152,7 +154,7 @@ impl ProviderClass {
         Self::Unusable,
     ];
 
-    /// The name used in outcomes, for example `context_overflow`.
+    /// The name in outcomes, for example `context_overflow`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ReplayMiss => "replay_miss",

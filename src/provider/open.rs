@@ -1,4 +1,4 @@
-//! From a model's name to a provider: names, keys, base URLs. Asks nothing and connects to nothing.
+//! Creates a provider from a model's name: resolves key, base URL and settings. Opens no connection.
 
 use super::http::{Http, Service};
 use super::scripted::Scripted;
@@ -11,43 +11,43 @@ use secrecy::SecretString;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What opening a model needs from outside.
+/// Access to the environment and to files that opening a model needs.
 #[derive(Clone, Copy)]
 pub struct OpenWith<'a> {
-    /// A variable of the environment.
+    /// Reads a variable of the environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// `--base-url`, for the wires that reach a service.
+    /// `--base-url`, for models behind HTTP.
     pub base_url: Option<&'a str>,
-    /// The text of a script file, or one sentence why it cannot be read.
+    /// Reads the text of a script file, or returns a sentence that says why it cannot be read.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     pub limits: Limits,
     pub schedule: Schedule,
     pub settings: RequestSettings,
 }
 
-/// How long the first byte of an answer is awaited.
+/// Time limit for the first byte of a response.
 pub const FIRST_BYTE: Duration = Duration::from_secs(180);
-/// The same for a server on this machine or in a private network, which often reads the prompt on a slow processor.
+/// The same for a server on this machine or in a private network, which often processes the prompt slowly.
 pub const FIRST_BYTE_NEARBY: Duration = Duration::from_secs(600);
 
 /// Why a model cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The name is none that we know: a mistake in the command line or recipe.
+    /// The name is unknown: a mistake in the command line or recipe.
     #[error("{0}")]
     Name(String),
-    /// A key, an address or a file is missing or unusable: exit 8.
+    /// A key, an address or a file is missing or unusable: exit code 8.
     #[error("{0}")]
     Environment(String),
-    /// The script is not one: exit 3. The text is the rendered problems, `FILE:LINE:COLUMN: error[code]: …` each.
+    /// The script is invalid: exit code 3. The text is the rendered problems, each `FILE:LINE:COLUMN: error[code]: …`.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Opens `PROVIDER/NAME` or `script:FILE`. (`replay:RUN` needs a folded run: see `replay`.)
+/// Opens `PROVIDER/NAME` or `script:FILE`. (`replay:RUN` needs a folded journal: see `replay`.)
 ///
 /// # Errors
-/// [`OpenError`], with the variable, provider or file named.
+/// [`OpenError`], which names the variable, provider or file.
 pub fn open(model: &str, with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenError> {
     if let Some(file) = model.strip_prefix("script:") {
         let text = (with.read)(file).map_err(|why| OpenError::Environment(format!("script {file}: {why}")))?;
@@ -96,10 +96,10 @@ pub fn service(model: &str, with: &OpenWith<'_>) -> Result<Service, OpenError> {
     })
 }
 
-/// Opens several models as one: the later ones stand in when an earlier one fails for good.
+/// Opens several models as one provider: each later one is used when those before it fail permanently.
 ///
 /// # Errors
-/// As [`open`], for the first that cannot be opened. `base_url` is for the first only.
+/// As [`open`], for the first model that cannot be opened. `base_url` applies to the first only.
 pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result<Arc<dyn Provider>, OpenError> {
     let first = open(model, with)?;
     if fallback.is_empty() {
@@ -116,10 +116,10 @@ pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result
     Ok(Arc::new(super::fallback::Fallback::new(all)))
 }
 
-/// Whether this can name a model at all: `PROVIDER/NAME` of a known provider, `script:FILE` or `replay:RUN`. Looks at no key.
+/// Checks that this can name a model: `PROVIDER/NAME` of a known provider, `script:FILE` or `replay:RUN`. Needs no key.
 ///
 /// # Errors
-/// What is wrong with it, and what to write.
+/// A sentence: what is wrong, and what to write.
 pub fn check_name(model: &str) -> Result<(), String> {
     if model.starts_with("script:") || model.starts_with("replay:") {
         return Ok(());
@@ -147,7 +147,7 @@ fn unknown(model: &str) -> OpenError {
 
 struct Base {
     address: String,
-    /// Whether the user named it.
+    /// Whether the user chose it.
     named: bool,
 }
 
@@ -168,7 +168,7 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
         });
     };
     let address = checked_base(&url).map_err(|why| OpenError::Environment(format!("{place}: {why}")))?;
-    // Both forms are met in the wild; the vendor's own clients take the address without the version.
+    // Both forms are common; the vendor's own clients expect the address without the version.
     let version = wire.own_version().unwrap_or_default();
     let address = address.strip_suffix(version).unwrap_or(&address);
     Ok(Base {

@@ -1,4 +1,4 @@
-//! The kept prefix of a request: what was encoded once is never encoded again. Sends nothing.
+//! Reuses the encoded prefix of requests: messages that were encoded once are not encoded again.
 
 use super::Request;
 use super::wire::{Dialect, Wire};
@@ -12,16 +12,16 @@ pub struct Prefix {
     opened: Option<Opened>,
     head: Vec<u8>,
     messages: Vec<u8>,
-    /// How many messages `messages` holds, and the last of them.
+    /// Number of messages in `messages`, and the last of them.
     count: usize,
     last: Option<Message>,
     epoch: u64,
-    /// Ends of the encodings of messages that a wire may put a cache mark on.
+    /// Ends of the messages, where a wire may put a cache mark.
     marks: Vec<usize>,
     encoded: u64,
 }
 
-/// What the head was made from.
+/// The inputs of the head.
 #[derive(Debug, PartialEq)]
 struct Opened {
     system: String,
@@ -42,8 +42,8 @@ impl Opened {
 }
 
 impl Prefix {
-    /// The body of `request`. Encodes the messages that are new since the last call, or all of them when the
-    /// history is not the last one with something appended.
+    /// The body of `request`. Encodes only the messages that are new since the last call, or all of them when the
+    /// history is not the previous one with messages appended.
     pub fn body(&mut self, wire: Wire, dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
         if !self.opened.as_ref().is_some_and(|opened| opened.fits(dialect, request)) {
             self.head = wire.head(dialect, request);
@@ -75,7 +75,7 @@ impl Prefix {
         wire.join(&self.head, &self.messages, &self.marks)
     }
 
-    /// Bytes encoded so far. Grows by what is new, whatever the length of the history.
+    /// Bytes encoded so far. A turn adds only its new messages, however long the history is.
     pub fn encoded(&self) -> u64 {
         self.encoded
     }

@@ -1,4 +1,4 @@
-//! What models cost and how much they hold, from a table that a user can extend. Charges nobody.
+//! Prices and context windows of models, from a built-in table that users can extend. Pure.
 
 use crate::base::message::Usage;
 use serde::Deserialize;
@@ -8,30 +8,30 @@ use std::sync::LazyLock;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
-    /// `PROVIDER/NAME`. Also stands for that name with a date, `-preview…` or `-latest`; the longest name wins.
+    /// `PROVIDER/NAME`. Also matches that name with a date, `-preview…` or `-latest`; the longest matching name wins.
     pub model: String,
     /// Context window in tokens.
     pub window: Option<u64>,
-    /// The longest answer in tokens, for the wires that must name one.
+    /// Limit of a reply in tokens, for wires that must send one.
     pub answer: Option<u64>,
     pub price: Option<Price>,
     /// Prices of requests whose input is longer than `above`.
     pub long: Option<Long>,
 }
 
-/// US dollars for a million tokens.
+/// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     pub input: f64,
-    /// Read from the vendor's cache; `input` when not told.
+    /// Input read from the vendor's cache; the price of `input` when not set.
     pub cached: Option<f64>,
-    /// Written to the vendor's cache; `input` when not told.
+    /// Input written to the vendor's cache; the price of `input` when not set.
     pub cache_write: Option<f64>,
     pub output: f64,
 }
 
-/// A second price for long requests.
+/// Other prices for long requests.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Long {
@@ -48,28 +48,28 @@ pub struct Pricing {
 static TABLE: LazyLock<Vec<Known>> =
     LazyLock::new(|| serde_json::from_str(include_str!("pricing/models.json")).unwrap_or_default());
 
-/// What the built-in table knows of a model.
+/// The built-in table's row of a model.
 pub fn known(id: &str) -> Option<&'static Known> {
     find(&TABLE, id)
 }
 
 impl Pricing {
-    /// The built-in table, with rows that go before it. `json` is a list of rows as in the built-in table.
+    /// The built-in table, preceded by the rows in `json`, a list in the same format.
     ///
     /// # Errors
-    /// One sentence with the line and column in `json`.
+    /// A sentence with the line and column in `json`.
     pub fn with(json: &str) -> Result<Self, String> {
         serde_json::from_str(json)
             .map(|own| Self { own })
             .map_err(|error| error.to_string())
     }
 
-    /// What is known of `PROVIDER/NAME`.
+    /// The row of `PROVIDER/NAME`.
     pub fn known(&self, id: &str) -> Option<&Known> {
         find(&self.own, id).or_else(|| known(id))
     }
 
-    /// Millionths of a US dollar for one request, rounded up; `None` when no price is known.
+    /// The cost of one request in millionths of a US dollar, rounded up; `None` when the price is unknown.
     pub fn cost_micros(&self, id: &str, usage: &Usage) -> Option<u64> {
         let known = self.known(id)?;
         let long = known
@@ -94,14 +94,14 @@ impl Price {
             + usage.cached as f64 * self.cached.unwrap_or(self.input)
             + written as f64 * self.cache_write.unwrap_or(self.input)
             + usage.output as f64 * self.output;
-        // Sums such as 0.1 + 0.2 must not round up to the next millionth.
+        // Floating-point errors in sums such as 0.1 + 0.2 must not round up to the next millionth.
         (sum - 1e-6).ceil().max(0.0) as u64
     }
 }
 
-/// The row with the longest name that is `id`, but for a date or a word that means the same model.
+/// The row with the longest name that equals `id`, apart from a suffix that means the same model.
 fn find<'a>(rows: &'a [Known], id: &str) -> Option<&'a Known> {
-    // One vendor, two wires.
+    // The OpenAI vendor has two wires.
     let id = match id.strip_prefix("openai-responses/") {
         Some(name) => format!("openai/{name}"),
         None => id.to_owned(),
@@ -111,8 +111,8 @@ fn find<'a>(rows: &'a [Known], id: &str) -> Option<&'a Known> {
         .max_by_key(|row| row.model.len())
 }
 
-/// Whether what follows a model's name leaves it the same model: nothing, `-001`, `-20250514`, `-2025-08-07`,
-/// `-preview…`, `-latest`. A short number is a version: another model.
+/// Whether the suffix after a model's name means the same model: nothing, `-001`, `-20250514`, `-2025-08-07`,
+/// `-preview…`, `-latest`. A short number is a version, which is another model.
 fn is_variant(rest: &str) -> bool {
     let Some(word) = rest.strip_prefix(['-', '@']) else {
         return rest.is_empty();

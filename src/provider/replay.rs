@@ -1,5 +1,5 @@
-//! `replay:RUN`: the replies of a recorded run, given out only for the very requests that were recorded. Reads no file:
-//! whoever opens it folds the journal.
+//! `replay:RUN`: returns the replies of a recorded run, each only for exactly the recorded request. Pure: the caller
+//! folds the journal.
 
 use super::scripted::{readable, tell};
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
@@ -13,7 +13,7 @@ use similar::{ChangeTag, TextDiff};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The most lines of a difference that are shown, and the longest of them.
+/// Limits of a shown difference: its lines, and the length of each.
 const LINES: usize = 60;
 const COLUMNS: usize = 400;
 
@@ -21,46 +21,46 @@ const COLUMNS: usize = 400;
 #[derive(Clone, Debug)]
 pub struct RecordedTurn {
     pub turn: u64,
-    /// The digest of the request, as `Replied` tells it.
+    /// The digest of the request, as `Replied` holds it.
     pub asked: String,
     pub reply: Reply,
-    /// What the reply cost when it was given; `None` when no price was known.
+    /// The cost of the reply when it was recorded; `None` when no price was known.
     pub cost_micros: Option<u64>,
 }
 
-/// What a recording tells beside its replies.
+/// The recorded data beside the replies.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     /// The model that was asked, `PROVIDER/NAME`.
     pub model: String,
-    /// What each call gave.
+    /// The result of each call.
     pub results: BTreeMap<CallId, ToolOutput>,
-    /// Tokens of that model's window.
+    /// The context window of that model, in tokens.
     pub window: Option<u64>,
-    /// Digests of requests that the service had refused for their length, with the window that it told.
+    /// Digests of requests that the service had refused for their length, with the window that it named.
     pub overflows: BTreeMap<String, Option<u64>>,
-    /// What the commands of steps printed.
+    /// Output of the commands of steps.
     pub steps: BTreeMap<StepId, String>,
     /// Checks by step, attempt and name.
     pub checks: BTreeMap<(StepId, u32, String), CheckResult>,
-    /// Whether output of commands, checks and servers must be the recorded one, too.
+    /// Whether output of commands, checks and servers must equal the recorded one, too.
     pub strict: bool,
-    /// The directory of whole results.
+    /// The directory of full results.
     pub kept: PathBuf,
-    /// What MCP servers gave as prompts of steps.
+    /// Prompts that MCP servers gave for steps.
     pub prompts: Vec<GivenPrompt>,
 }
 
-/// A recorded request, made again from the journal when a difference must be shown.
+/// A recorded request, rebuilt from the journal when a difference must be shown.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     pub system: String,
     pub messages: Vec<Message>,
-    /// `None` where the journal does not tell the declarations.
+    /// `None` where the journal does not contain the declarations.
     pub tools: Option<Vec<ToolSpec>>,
 }
 
-/// Gives the recorded request of a turn. Asked only when a request differs.
+/// Returns the recorded request of a turn. Called only when a request differs.
 pub type Recall = Box<dyn Fn(u64) -> Option<RecordedRequest> + Send + Sync>;
 
 /// The replies of a recorded run.
@@ -72,8 +72,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// A provider for a recording. `id` is the model as the user named it (`replay:RUN`); several recordings of one
-    /// turn (a run that was resumed) are told apart by their digests.
+    /// A provider for a recording. `id` is the model as the user named it (`replay:RUN`). Several recordings of one
+    /// turn (in a resumed run) are distinguished by their digests.
     pub fn new(id: &str, turns: Vec<RecordedTurn>, recorded: Recorded, recall: Recall) -> Self {
         Self {
             info: ModelInfo {
@@ -194,7 +194,7 @@ fn diff_messages(old: Option<&Message>, new: Option<&Message>) -> String {
     if before != after {
         return diff(&before, &after);
     }
-    // What differs is nothing that people read, for example a signature: the whole is shown.
+    // The difference is in no text that people read, for example in a signature, so everything is shown.
     let whole = |message: Option<&Message>| {
         message
             .and_then(|message| serde_json::to_string_pretty(message).ok())
@@ -211,7 +211,7 @@ fn declarations(tools: &[ToolSpec]) -> String {
     lines.join("\n")
 }
 
-/// Changed lines with two lines around them: `-` recorded, `+` new. Bounded in lines and columns.
+/// Changed lines with two lines of context: `-` recorded, `+` new. Limited in lines and columns.
 pub fn diff(old: &str, new: &str) -> String {
     let diff = TextDiff::from_lines(old, new);
     let mut out = Vec::new();

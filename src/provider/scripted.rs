@@ -1,4 +1,4 @@
-//! `script:FILE`: replies written by hand, given out in order. Reads no file: the text is handed in.
+//! `script:FILE`: returns hand-written replies in order. Pure: the caller reads the file.
 //!
 //! ```yaml
 //! replies:
@@ -20,7 +20,7 @@
 //! | `calls` | a list of `{ tool, args }`; `args` is a mapping and may be left out |
 //! | `usage` | `input`, `cached`, `cache_write`, `output`, `reasoning`; all 0 by default |
 //! | `stop` | `end`, `calls`, `length` or `refused`; by default what `calls` suggests |
-//! | `error` | `{ class, message }`: the provider fails so, with a class of [`ProviderClass`] |
+//! | `error` | `{ class, message }`: the provider fails with this class of [`ProviderClass`] |
 //! | `expect` | a text that must occur in the last message; if it does not, the turn is a replay miss |
 //! | `delay_ms` | how long the reply takes |
 
@@ -34,7 +34,7 @@ use crate::net::wait::{Pause, pause};
 use futures_util::future::BoxFuture;
 use std::time::Duration;
 
-/// A model that says what a file says.
+/// A model whose replies come from a script.
 #[derive(Debug)]
 pub struct Scripted {
     info: ModelInfo,
@@ -50,10 +50,10 @@ struct Line {
 }
 
 impl Scripted {
-    /// Reads a script. `id` is the model as the user named it (`script:FILE`).
+    /// Parses a script. `id` is the model as the user named it (`script:FILE`).
     ///
     /// # Errors
-    /// Every problem with its place: unknown keys, wrong types, duplicate keys, a reply without content.
+    /// Every problem with its position: unknown keys, wrong types, duplicate keys, a reply without content.
     pub fn parse(id: &str, files: &Files, file: FileId) -> Result<Self, Vec<Diagnostic>> {
         Ok(Self {
             info: ModelInfo {
@@ -103,7 +103,7 @@ impl Provider for Scripted {
     }
 }
 
-/// Shows a reply that is whole from the beginning.
+/// Sends a complete reply to the live display.
 pub(super) fn tell(reply: &Reply, live: &(dyn Fn(Live) + Send + Sync)) {
     for part in &reply.parts {
         match part {

@@ -1,13 +1,13 @@
-//! The model of a run that asks none: its steps are commands. Needs no key and no network.
+//! The model of a run whose steps are all commands: it is never asked, and needs no key and no network.
 
 use super::{AskContext, ModelInfo, Provider, ProviderClass, ProviderError, Request};
 use crate::base::message::Reply;
 use futures_util::future::BoxFuture;
 
-/// Its name in journal and outputs.
+/// Its name in the journal and outputs.
 pub const NAME: &str = "none";
 
-/// Nobody.
+/// A provider that is never asked.
 #[derive(Debug)]
 pub struct Unasked(ModelInfo);
 

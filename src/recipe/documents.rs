@@ -1,4 +1,5 @@
-//! The other files that a recipe names, schemas and settings, and the input against its schema. The caller reads them.
+//! Validates the other files that a recipe names (schemas and settings), and the input against its schema. The caller
+//! reads the files.
 
 use super::import;
 use super::model::{Recipe, SchemaSpec, Work};
@@ -7,19 +8,19 @@ use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, Files, Span, Spanned};
 use serde_json::Value;
 
-/// What a file named in a recipe is for; the caller decides where to look and what to refuse.
+/// The purpose of a file named in a recipe; the caller decides where to look and what to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A JSON Schema; relative to the recipe's directory.
     Schema,
-    /// A `settings.json`; relative to the recipe's directory, else to the workspace.
+    /// A `settings.json`; relative to the recipe's directory, or else to the workspace.
     Settings,
 }
 
 /// Reads a file that the recipe names; an error is a sentence for people.
 pub type Read<'a> = &'a dyn Fn(Wanted, &str) -> Result<String, String>;
 
-/// The files that a recipe names beside its policy, and what they are for.
+/// The files that a recipe names beside its policy, with their purposes.
 pub fn named(recipe: &Recipe) -> Vec<(Wanted, &Spanned<String>)> {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
@@ -31,14 +32,14 @@ pub fn named(recipe: &Recipe) -> Vec<(Wanted, &Spanned<String>)> {
     schemas.chain(settings).collect()
 }
 
-/// What the recipe's other files hold.
+/// The content of the recipe's other files.
 pub(super) struct Documents {
     pub input: Option<Value>,
     pub response: Option<Value>,
     pub imported: import::Imported,
 }
 
-/// Reads and checks them all.
+/// Reads and validates all of them.
 pub(super) fn load(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> Documents {
     let input = recipe.input.as_ref().and_then(|input| input.schema.as_ref());
     let response = recipe.response.as_ref().map(|response| &response.schema);
@@ -51,7 +52,7 @@ pub(super) fn load(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> 
     documents
 }
 
-/// Whether a value is a JSON Schema that answers can be held against.
+/// Checks that a value is a JSON Schema that answers can be validated against.
 ///
 /// # Errors
 /// What is wrong with it, in one sentence.
@@ -130,7 +131,7 @@ fn settings(recipe: &Recipe, read: Read<'_>, problems: &mut Problems) -> import:
     }
 }
 
-/// Whether each server whose prompt a step uses is one of the recipe's.
+/// Checks that each server whose prompt a step uses is declared in the recipe.
 fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems) {
     let written = recipe.tools.mcp_servers.iter().map(|server| server.name.value.as_str());
     let known: Vec<&str> = written.chain(imported.mcp_servers.keys().map(String::as_str)).collect();
@@ -148,7 +149,7 @@ fn prompts(recipe: &Recipe, imported: &import::Imported, problems: &mut Problems
     }
 }
 
-/// Whether the input is there when it must be, and fits its schema.
+/// Checks that required input was given and is valid against its schema.
 pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option<&Value>, problems: &mut Problems) {
     match (&recipe.input, input) {
         (None, Some(_)) => {
@@ -187,7 +188,7 @@ pub(super) fn check_input(recipe: &Recipe, input: Option<&Value>, schema: Option
     }
 }
 
-/// Messages quote what they speak of; that may be long.
+/// Shortens a validation message: it quotes values, which may be long.
 fn bounded(message: &str) -> String {
     match message.char_indices().nth(300) {
         Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),
@@ -195,7 +196,7 @@ fn bounded(message: &str) -> String {
     }
 }
 
-/// The error of a recipe that expects a change and is run without `--policy`. `None` when it expects none.
+/// The error for a recipe that expects a change and is run without `--policy`. `None` when it expects none.
 pub fn policy_needed(recipe: &Recipe) -> Option<Diagnostic> {
     let of_steps = recipe.steps.iter().find(|step| step.expect == Some(Expect::Change));
     let at = match recipe.expect {

@@ -1,7 +1,8 @@
-//! Reads a custom command of Gemini CLI (TOML with `prompt` and `description`) as a recipe. Opens no file.
+//! Converts a custom command of Gemini CLI (TOML with `prompt` and `description`) to a recipe.
 //!
-//! `{{args}}` is the parameter `args`, quoted for the shell inside `!{…}` as it is there; each `!{command}` is a step before the prompt,
-//! which has its output in that place; `@{path}` is a reference to a file. What else looks like a template is text.
+//! `{{args}}` becomes the parameter `args`, quoted for the shell inside `!{…}` as Gemini CLI does; each `!{command}`
+//! becomes a step before the prompt, which gets its output in that place; `@{path}` becomes a file reference.
+//! Everything else that looks like a template is text.
 
 use super::model::{BudgetSpec, Kind, Parameter, Recipe, Step, ToolsSpec, Work};
 use super::plan::{Expect, OnDeny};
@@ -9,9 +10,9 @@ use crate::diag::{Diagnostic, FileId, Files, Span, Spanned};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The end of such a file's name.
+/// The file name's extension.
 pub(super) const EXTENSION: &str = ".toml";
-/// What stands for the arguments there.
+/// The placeholder for the arguments.
 const ARGS: &str = "{{args}}";
 
 #[derive(Deserialize)]
@@ -22,7 +23,7 @@ struct CommandFile {
     description: String,
 }
 
-/// The recipe in a file of `files`, named after the file.
+/// The recipe for a file of `files`, named after the file.
 ///
 /// # Errors
 /// Every problem of the file.
@@ -62,7 +63,7 @@ pub(super) fn read(files: &Files, file: FileId) -> Result<Recipe, Vec<Diagnostic
                     Work::Run {
                         command: at(shell(&command)),
                         timeout_ms: None,
-                        // The output of a command that fails is told there, too.
+                        // Gemini CLI shows the output of a failing command, too.
                         allow_failure: true,
                     },
                 ));
@@ -122,7 +123,7 @@ fn step(id: Spanned<String>, work: Work) -> Step {
     }
 }
 
-/// The file's name without its end, in letters of a recipe's name.
+/// The file name without its extension, with only the characters of a recipe name.
 fn name(file: &str) -> String {
     let stem = file.rsplit('/').next().unwrap_or(file);
     let stem = stem.strip_suffix(EXTENSION).unwrap_or(stem);
@@ -149,7 +150,7 @@ enum Piece {
     File(String),
 }
 
-/// The parts of a prompt. The error says what cannot be read.
+/// Splits a prompt into parts. The error says what cannot be parsed.
 fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     let mut found = Vec::new();
     let mut plain = String::new();
@@ -190,7 +191,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     Ok(found)
 }
 
-/// What stands before the brace that closes, and what stands behind it.
+/// The text before and the text after the closing brace.
 fn balanced(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
@@ -204,14 +205,14 @@ fn balanced(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Text whose braces are no template.
+/// Escapes braces in text, so that they are no template.
 pub(super) fn literal(text: &str) -> String {
     let text = text.replace("{{", "\u{e0f0}").replace("{%", "\u{e0f1}");
     text.replace('\u{e0f0}', "{{ \"{{\" }}")
         .replace('\u{e0f1}', "{{ \"{%\" }}")
 }
 
-/// A command with its arguments as a value; all other braces are the shell's or a program's.
+/// A command with its arguments as a value; all other braces belong to the shell or a program.
 fn shell(command: &str) -> String {
     let parts: Vec<String> = command.split(ARGS).map(raw).collect();
     parts.join("{{ args }}")

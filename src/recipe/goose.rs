@@ -1,8 +1,8 @@
-//! Reads a goose recipe (format 1.0.0) as one of ours. What cannot be kept is an error that names it; what changes nothing in a run
-//! without a person is left away in silence, and what a run may miss is a warning. Opens no file.
+//! Converts a goose recipe (format 1.0.0). What cannot be converted is an error that names it; what has no effect in a
+//! run without a person is ignored, and what the run may lack is a warning.
 //!
-//! Its parameters, prompt, instructions, response schema, checks, servers and model are kept. The texts are parsed first and filled in
-//! afterwards, so that a value can never change the document, as it can there.
+//! Parameters, prompt, instructions, response schema, checks, servers and model are converted. The texts are parsed
+//! first and filled in afterwards, so that a value can never change the document; in goose it can.
 
 use super::model::{
     BudgetSpec, CheckKind, CheckSpec, Kind, Parameter, Recipe, ResponseSpec, SchemaSpec, ServerSpec, Step, ToolsSpec,
@@ -15,15 +15,15 @@ use crate::diag::reader::{self, Problems};
 use crate::diag::{Diagnostic, Node, Reader, Shape, Span, Spanned};
 use serde_json::Value;
 
-/// Keys that say nothing about a run without a person.
+/// Keys without effect in a run without a person.
 const IGNORED: [&str; 6] = ["version", "author", "activities", "id", "tags", "name"];
-/// Extensions whose work our own tools do.
+/// Extensions whose functions the built-in tools have.
 const COVERED: [&str; 5] = ["developer", "todo", "analyze", "code_execution", "skills"];
-/// Seconds that a check may take there.
+/// Limit of a check's time in goose, in seconds.
 const CHECK_SECONDS: u64 = 300;
 
-/// The map that makes a document a goose recipe, where it is one: with a `title`, and without what only ours has. The desktop
-/// application nests it under `recipe`.
+/// The map of a goose recipe, if the document is one: it has a `title` and no key that only recipes of `overnight`
+/// have. The desktop application nests the map under `recipe`.
 pub(super) fn of(root: &Node) -> Option<&Node> {
     let own = root.get("steps").is_some();
     let is_one = |node: &Node| {
@@ -36,7 +36,7 @@ pub(super) fn of(root: &Node) -> Option<&Node> {
     }
 }
 
-/// Reads it.
+/// Converts it.
 pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     let mut reader = Reader::open(root, "the goose recipe", problems)?;
     let head = reader.head();
@@ -67,7 +67,7 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     for key in IGNORED {
         reader.node(key);
     }
-    // Their files hold keys that goose itself does not know; ours are strict.
+    // Files in the wild contain keys that goose itself does not know; `overnight` is strict only about its own recipes.
     if let Shape::Map(entries) = &root.shape {
         for entry in entries {
             if KEYS.contains(&entry.key.as_str()) || IGNORED.contains(&entry.key.as_str()) {
@@ -118,7 +118,7 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Recipe> {
     })
 }
 
-/// The keys that are read.
+/// The keys that are converted.
 const KEYS: [&str; 10] = [
     "title",
     "description",
@@ -140,7 +140,7 @@ fn is_empty(node: &Node) -> bool {
     node.is_null() || matches!(&node.shape, Shape::List(items) if items.is_empty())
 }
 
-/// A title as a name of ours.
+/// A title as a recipe name.
 fn slug(title: &str) -> String {
     let mut name = String::new();
     for c in title.chars().flat_map(char::to_lowercase) {
@@ -155,7 +155,7 @@ fn slug(title: &str) -> String {
     if name.is_empty() { "goose".to_owned() } else { name }
 }
 
-/// Instructions and prompt, one below the other.
+/// Instructions and prompt, joined with a blank line.
 fn text(
     instructions: Option<Spanned<String>>,
     prompt: Option<Spanned<String>>,
@@ -177,7 +177,7 @@ fn text(
     Some(at(text.span, literal(&text.value)))
 }
 
-/// Braces around several words, which goose takes as text, as text.
+/// Escapes braces around several words, which goose takes as text.
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -236,7 +236,7 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
     }
     let word = input.as_ref().map_or("string", |word| word.value.as_str());
     let kind = match word {
-        // A date is a text there too.
+        // goose treats a date as a string, too.
         "string" | "date" => Kind::String,
         "number" => Kind::Number,
         "boolean" => Kind::Boolean,
@@ -259,7 +259,8 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
         .collect();
     let default = match (default, requirement.as_str()) {
         (Some(node), _) => given(node, kind, &choices, &name.value, problems),
-        // There, an optional one without a default is an error when it is used; nothing is what it means.
+        // In goose an optional parameter without a default is an error when it is used; an empty value is the
+        // intention.
         (None, "optional") if kind == Kind::String => Some(Value::String(String::new())),
         _ => None,
     };
@@ -272,7 +273,7 @@ fn parameter(node: &Node, problems: &mut Problems) -> Option<Parameter> {
     })
 }
 
-/// A default, which goose always writes as text, whatever it is.
+/// A default value, which goose always writes as a string, converted to the parameter's type.
 fn given(node: &Node, kind: Kind, choices: &[Value], name: &str, problems: &mut Problems) -> Option<Value> {
     match kind {
         Kind::String | Kind::Enum => {
@@ -356,7 +357,7 @@ fn extension(node: &Node, tools: &mut ToolsSpec, memory: &mut bool, problems: &m
 
 fn server(name: &Spanned<String>, reader: &mut Reader<'_>, problems: &mut Problems) -> ServerSpec {
     let mut env = reader.text_map("envs", problems).unwrap_or_default();
-    // Names of variables that are passed on.
+    // Names of environment variables that are passed on.
     for key in reader.texts("env_keys", problems).unwrap_or_default() {
         env.push((key.value.clone(), at(key.span, format!("${{{}}}", key.value))));
     }

@@ -1,23 +1,24 @@
-//! Takes discovery and MCP servers from the text of a `settings.json`, in its current and its older shape. Reads no file.
+//! Imports discovery commands and MCP servers from the text of a `settings.json`, in its current and its older format.
+//! Pure.
 
 use super::parse::is_server_name;
 use super::plan::{ClientCredentials, Discovery, McpServer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What was found, and what was left away.
+/// The imported settings, and what was ignored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Imported {
     pub discovery: Option<Discovery>,
     pub mcp_servers: BTreeMap<String, McpServer>,
-    /// Sentences about keys that have no effect here.
+    /// Sentences about keys that have no effect in `overnight`.
     pub warnings: Vec<String>,
 }
 
-/// Reads a `settings.json`; comments are allowed in it.
+/// Parses a `settings.json`, which may contain comments.
 ///
 /// # Errors
-/// The text is no JSON object.
+/// The text is not a JSON object.
 pub fn settings(text: &str) -> Result<Imported, String> {
     let root: Value = serde_json::from_str(&without_comments(text)).map_err(|error| format!("not JSON: {error}"))?;
     let root = root.as_object().ok_or("not a JSON object")?;
@@ -91,7 +92,7 @@ fn discovery(root: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<Di
     }
 }
 
-/// A name that `server__tool` can be told apart with.
+/// A server name with which `server__tool` is unambiguous.
 fn sound_name(name: &str, warnings: &mut Vec<String>) -> String {
     if is_server_name(name) {
         return name.to_owned();
@@ -163,7 +164,7 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
     })
 }
 
-/// `tool(arguments)` is written for a narrower permission, which is the policy's part.
+/// Removes the arguments of `tool(arguments)`: a narrower permission is the policy's part.
 fn bare_tool(tool: String) -> String {
     tool.split('(').next().unwrap_or_default().to_owned()
 }
@@ -187,7 +188,7 @@ fn oauth(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<Clien
     }
 }
 
-/// The text with `//` and `/* */` comments as blanks, so that places in error messages stay.
+/// The text with `//` and `/* */` comments replaced by spaces, so that positions in error messages stay the same.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

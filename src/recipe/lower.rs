@@ -1,4 +1,5 @@
-//! Makes the plan of a recipe: values, limits, schemas and imports filled in, every template tried. Files are read by the caller.
+//! Builds the plan of a recipe: fills in values, limits, schemas and imports, and renders every template once as a
+//! trial. Pure: the caller reads the files.
 
 mod trial;
 
@@ -19,16 +20,16 @@ use crate::diag::{self, Diagnostic, Files, Node, Spanned};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Turns of a run, unless recipe or flag say otherwise.
+/// Default limit of turns of a run.
 pub const TURNS: u64 = 200;
-/// Tokens of a run.
+/// Default limit of tokens of a run.
 pub const TOKENS: u64 = 2_000_000;
-/// Wall clock of a run, in milliseconds.
+/// Default limit of a run's wall clock, in milliseconds.
 pub const WALL_MS: u64 = 30 * 60_000;
-/// Time of one command, in milliseconds.
+/// Default time limit of one command, in milliseconds.
 pub const COMMAND_MS: u64 = 10 * 60_000;
 
-/// What the command line gives to a recipe.
+/// Values from the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Given<'a> {
     /// `NAME=VALUE`, as typed.
@@ -38,22 +39,22 @@ pub struct Given<'a> {
     /// The JSON of `--input`.
     pub input: Option<&'a Value>,
     pub overrides: Overrides,
-    /// The plan is only looked at: where a required value was not given, its place in the texts stays as written.
+    /// The plan is only displayed: a required value that is missing stays in the texts as its placeholder.
     pub sketch: bool,
 }
 
-/// Flags that replace a figure of the recipe.
+/// Flags that replace limits of the recipe.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub model: Option<String>,
     pub model_settings: ModelSettings,
-    /// When set, only these tools, in place of the recipe's `tools.include`.
+    /// When set, only these tools; replaces the recipe's `tools.include`.
     pub tools: Option<Vec<String>>,
-    /// Each figure that is set replaces the recipe's.
+    /// Each limit that is set replaces the recipe's.
     pub budget: Budget,
 }
 
-/// The plan of a recipe. Warnings are added to `warnings`.
+/// Builds the plan of a recipe. Warnings are added to `warnings`.
 ///
 /// # Errors
 /// Every problem of values, input, schemas, imports and templates.
@@ -129,7 +130,7 @@ pub fn lower(
     diag::settle(Some(plan), problems, warnings)
 }
 
-/// Every problem that can be told without values: the recipe's files are read, nothing is filled in.
+/// Checks for every problem that is independent of values: reads the recipe's files, fills in nothing.
 pub fn check(recipe: &Recipe, read: Read<'_>) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     documents::load(recipe, read, &mut problems);
@@ -137,7 +138,7 @@ pub fn check(recipe: &Recipe, read: Read<'_>) -> Vec<Diagnostic> {
     problems
 }
 
-/// The `deliver` block as it is written: its texts are rendered when there is an answer to speak of.
+/// The `deliver` block as written: its texts are rendered at delivery, when there is an answer.
 fn deliver_plan(spec: &DeliverSpec) -> DeliverPlan {
     let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone());
     let texts = |texts: &[Spanned<String>]| texts.iter().map(|text| text.value.clone()).collect();
@@ -164,10 +165,11 @@ fn set_models(plan: &mut Plan, models: impl Iterator<Item = String>, overrides: 
 }
 
 impl Plan {
-    /// A run from `-p`: one step named `prompt`. The text is no template; `input`, if any, is shown below it as JSON.
+    /// The plan of a run from `-p`: one step named `prompt`. The text is not a template; `input`, if any, is appended
+    /// as JSON.
     pub fn from_prompt(text: &str, input: Option<Value>, overrides: &Overrides) -> Plan {
         let template = match input {
-            // `raw`: the words were typed by the user, and may refer to files.
+            // `raw`: the user typed these words, so they may refer to files.
             None => "{{ prompt | raw }}",
             Some(_) => "{{ prompt | raw }}\n\nInput, as JSON:\n{{ input | tojson }}",
         };
@@ -212,7 +214,7 @@ impl Plan {
         plan
     }
 
-    /// The names that this plan's templates may use, given what earlier steps gave.
+    /// The variables for this plan's templates, given the results of earlier steps.
     pub fn scope<'a>(&'a self, steps: &'a StepOutputs) -> Scope<'a> {
         Scope {
             values: &self.values,
@@ -254,7 +256,7 @@ fn overridden(budget: Budget, flags: &Budget) -> Budget {
     }
 }
 
-/// Texts of the plan that are rendered now: they cannot speak of steps.
+/// Renders texts of the plan that cannot refer to steps.
 struct Render<'a> {
     files: &'a Files,
     scope: Scope<'a>,
@@ -269,7 +271,7 @@ impl Render<'_> {
         })
     }
 
-    /// A path that must still lie in the workspace after its values were put in.
+    /// Checks that a path with its values filled in is still inside the workspace.
     fn path(&mut self, text: &Spanned<String>) -> String {
         let path = self.text(text);
         let plain = path.strip_prefix('@').unwrap_or(&path);

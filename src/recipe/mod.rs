@@ -1,4 +1,4 @@
-//! The recipe file, from text to a resolved plan. Pure: reads no file, asks no clock.
+//! The recipe file, from text to a resolved plan. Pure: no I/O, no clock.
 //!
 //! `parse` → [`Recipe`] → `lower` (with values) → [`Plan`]. Templates are rendered after parsing, so that a value can
 //! never change the document: prompts with [`template::render`], commands with [`template::render_command`], which

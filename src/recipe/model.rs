@@ -1,4 +1,4 @@
-//! A recipe as it was written, with places. Holds no values and no defaults of the run.
+//! The data model of a recipe as written, with source positions and without defaults.
 
 use super::plan::{Expect, OnDeny};
 use crate::diag::{Node, Span, Spanned};
@@ -12,24 +12,24 @@ pub struct Recipe {
     pub description: String,
     pub parameters: Vec<Parameter>,
     pub input: Option<InputSpec>,
-    /// The model and those that follow when it fails for good.
+    /// The model, and the models that follow when it fails permanently.
     pub models: Vec<Spanned<String>>,
     pub model_settings: super::plan::ModelSettings,
     /// Path of a policy, relative to the recipe's directory, `builtin:NAME` or `git:REF:PATH`.
     pub policy: Option<Spanned<String>>,
     pub on_deny: OnDeny,
     pub expect: Expect,
-    /// Where `expect` is written, when it is.
+    /// Position of `expect`, when it is written.
     pub expect_at: Option<Span>,
     pub skip_if_green: bool,
     pub budget: BudgetSpec,
-    /// Context files, relative to the workspace; `@` is still there.
+    /// Context files, relative to the workspace, still with `@`.
     pub context: Vec<Spanned<String>>,
-    /// Those of them that must be there.
+    /// Those of them that are required.
     pub required_context: Vec<Spanned<String>>,
     /// Skill files or folders, relative to the workspace.
     pub skills: Vec<Spanned<String>>,
-    /// Whether saved memory goes into the context.
+    /// Whether saved memory is added to the context.
     pub memory: bool,
     /// `isolate.keep`: directories relative to the workspace.
     pub isolate_keep: Vec<Spanned<String>>,
@@ -37,7 +37,7 @@ pub struct Recipe {
     pub steps: Vec<Step>,
     pub response: Option<ResponseSpec>,
     pub deliver: Option<DeliverSpec>,
-    /// The place of the file's first key.
+    /// Position of the file's first key.
     pub head: Span,
 }
 
@@ -47,9 +47,9 @@ pub struct Parameter {
     pub name: Spanned<String>,
     pub kind: Kind,
     pub description: String,
-    /// `None`: a value must be given.
+    /// `None`: a value is required.
     pub default: Option<Value>,
-    /// When not empty, the only values allowed.
+    /// Unless empty, the only allowed values.
     pub choices: Vec<Value>,
 }
 
@@ -60,16 +60,16 @@ pub enum Kind {
     Number,
     Integer,
     Boolean,
-    /// Text out of `choices`.
+    /// One of the texts in `choices`.
     Enum,
     /// A path inside the workspace.
     Path,
-    /// A list of texts.
+    /// A list of strings.
     List,
 }
 
 impl Kind {
-    /// The words that a recipe uses.
+    /// The type names in recipes.
     pub const WORDS: [(&'static str, Kind); 7] = [
         ("string", Kind::String),
         ("number", Kind::Number),
@@ -80,7 +80,7 @@ impl Kind {
         ("list", Kind::List),
     ];
 
-    /// The word that a recipe uses.
+    /// The type name in recipes.
     pub fn as_str(self) -> &'static str {
         Self::WORDS
             .iter()
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// JSON that the run takes from `--input`.
+/// The JSON input that a run gets from `--input`.
 #[derive(Clone, Debug)]
 pub struct InputSpec {
     pub schema: Option<SchemaSpec>,
@@ -104,7 +104,7 @@ pub enum SchemaSpec {
 }
 
 impl SchemaSpec {
-    /// Where it is written or named.
+    /// Position of the schema or its path.
     pub fn span(&self) -> Span {
         match self {
             Self::Inline(node) => node.span.point(),
@@ -135,7 +135,7 @@ pub struct ToolsSpec {
     pub settings: Option<Spanned<String>>,
 }
 
-/// An MCP server; texts may be templates.
+/// An MCP server; its texts may be templates.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
     pub name: Spanned<String>,
@@ -169,16 +169,16 @@ pub struct Step {
     pub budget: Option<BudgetSpec>,
 }
 
-/// What a step does; texts are templates.
+/// The action of a step; its texts are templates.
 #[derive(Clone, Debug)]
 pub enum Work {
     Prompt(Spanned<String>),
-    /// A prompt of an MCP server. Its arguments cannot speak of steps.
+    /// A prompt of an MCP server. Its arguments cannot refer to steps.
     Mcp {
         server: Spanned<String>,
         name: Spanned<String>,
         arguments: Vec<(String, Spanned<String>)>,
-        /// What is said below it.
+        /// Text that is appended to it.
         text: Option<Spanned<String>>,
     },
     Run {
@@ -188,14 +188,14 @@ pub enum Work {
     },
 }
 
-/// A check; texts are templates.
+/// A check; its texts are templates.
 #[derive(Clone, Debug)]
 pub struct CheckSpec {
     pub name: Spanned<String>,
     pub what: CheckKind,
 }
 
-/// What is checked.
+/// The kinds of checks.
 #[derive(Clone, Debug)]
 pub enum CheckKind {
     Run {
@@ -214,7 +214,7 @@ pub enum CheckKind {
     },
 }
 
-/// How a change is offered by `overnight deliver`; texts are templates.
+/// How `overnight deliver` presents a change; the texts are templates.
 #[derive(Clone, Debug, Default)]
 pub struct DeliverSpec {
     pub title: Option<Spanned<String>>,
@@ -227,7 +227,7 @@ pub struct DeliverSpec {
     pub draft: bool,
 }
 
-/// What the final answer must be.
+/// The required form of the final answer.
 #[derive(Clone, Debug)]
 pub struct ResponseSpec {
     pub schema: SchemaSpec,

@@ -1,4 +1,4 @@
-//! The static check of templates: every name they use is declared, and every value in a command can be quoted.
+//! Checks templates statically: every name is declared, and every value in a command can be quoted.
 
 use super::model::{CheckKind, Recipe, Work};
 use super::template::{self, Name, TemplateError};
@@ -6,7 +6,7 @@ use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, Files, Spanned, did_you_mean};
 use std::collections::BTreeSet;
 
-/// What the texts of `deliver` may speak of besides parameters and input.
+/// Variables of `deliver` texts besides parameters and input.
 pub const DELIVERY_NAMES: [&str; 6] = ["answer", "result", "summary", "recipe", "job", "digest"];
 
 struct Check<'a> {
@@ -17,7 +17,7 @@ struct Check<'a> {
     problems: &'a mut Problems,
 }
 
-/// Adds a problem for each wrong name in the recipe's templates, a warning for each parameter that nothing uses.
+/// Adds a problem for each unknown name in the recipe's templates, and a warning for each unused parameter.
 pub(super) fn check(files: &Files, recipe: &Recipe, problems: &mut Problems) {
     let mut check = Check {
         files,
@@ -103,7 +103,7 @@ impl Check<'_> {
         }
     }
 
-    /// An argument of a server's prompt: it is asked for before the first step.
+    /// An argument of a server's prompt: it is rendered before the first step.
     fn argument(&mut self, text: &Spanned<String>) {
         let names = template::names(&text.value).unwrap_or_default();
         let of_step = |name: &&Name| name.path.first().is_some_and(|first| first == "steps");
@@ -167,7 +167,7 @@ impl Check<'_> {
     }
 }
 
-/// A template's error at its place in the file.
+/// Converts a template's error to its position in the file.
 pub(super) fn problem(files: &Files, text: &Spanned<String>, error: TemplateError) -> Diagnostic {
     let span = error.range.map_or(text.span, |range| text.locate(files, range));
     Diagnostic::error("template", span, error.message).help(error.help)

@@ -1,4 +1,4 @@
-//! Parameters: reads given values by their declared types, fills in defaults, tells every problem. Opens no file.
+//! Parameters: parses given values by their declared types, fills in defaults, and reports every problem. Pure.
 
 use super::model::{Kind, Parameter};
 use crate::diag::reader::{self, Problems};
@@ -6,20 +6,20 @@ use crate::diag::{Diagnostic, Entry, Node, Shape, Span, did_you_mean};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Words that the template language or the run itself uses.
+/// Names reserved for the template language or the run itself.
 const TAKEN: [&str; 17] = [
     "input", "steps", "loop", "self", "true", "false", "none", "True", "False", "None", "and", "or", "not", "in", "is",
     "if", "else",
 ];
 
-/// Whether a parameter may be called so.
+/// Whether a name is allowed for a parameter.
 pub fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !TAKEN.contains(&name)
 }
 
-/// Whether a path is relative and has no `..`, so that it lies in the workspace, links aside.
+/// Whether a path is relative and without `..`, so that it is inside the workspace (symbolic links are not considered).
 pub fn stays_inside(path: &str) -> bool {
     !path.is_empty()
         && !path.starts_with(['/', '~', '\\'])
@@ -27,7 +27,7 @@ pub fn stays_inside(path: &str) -> bool {
         && path.split(['/', '\\']).all(|part| part != "..")
 }
 
-/// A value of a YAML or JSON file, by its declared type.
+/// Parses a YAML or JSON value by its declared type.
 pub fn read_node(node: &Node, kind: Kind, choices: &[Value], name: &str, problems: &mut Problems) -> Option<Value> {
     let read = match (&node.shape, kind) {
         (Shape::List(items), Kind::List) => {
@@ -53,10 +53,10 @@ pub fn read_node(node: &Node, kind: Kind, choices: &[Value], name: &str, problem
     .ok()
 }
 
-/// A value given as text, by its declared type. A list is written `[a, b]` as JSON, or `a,b`.
+/// Parses a value given as text by its declared type. A list is written `[a, b]` as JSON, or `a,b`.
 ///
 /// # Errors
-/// Why the text is no such value.
+/// A sentence that says why the text is not such a value.
 pub fn read_text(text: &str, kind: Kind, choices: &[Value]) -> Result<Value, String> {
     let value = match kind {
         Kind::String | Kind::Enum => Value::String(text.to_owned()),
@@ -140,9 +140,10 @@ pub fn show(value: &Value) -> String {
     }
 }
 
-/// The values of all parameters: flags (`name=value`, in order) before the file's map before defaults.
+/// The values of all parameters. Flags (`name=value`, in order) take precedence over the file's map, and that over
+/// defaults.
 ///
-/// A list may be given by several flags. Every problem is added; the map then lacks that parameter.
+/// A list may be given by several flags. Every problem is added to the list; the map then lacks that parameter.
 pub fn resolve(
     parameters: &[Parameter],
     flags: &[String],
@@ -213,7 +214,7 @@ fn find<'a>(parameters: &'a [Parameter], name: &str) -> Option<&'a Parameter> {
     parameters.iter().find(|parameter| parameter.name.value == name)
 }
 
-/// A second flag of the same name adds to a list; anything else was given twice by mistake.
+/// A second flag of the same name appends to a list; for any other type it is a mistake.
 fn extend(values: &mut BTreeMap<String, Value>, name: &str, value: Value, problems: &mut Problems) {
     match (values.get_mut(name), value) {
         (Some(Value::Array(items)), Value::Array(more)) => items.extend(more),

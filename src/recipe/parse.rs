@@ -1,4 +1,4 @@
-//! Reads a recipe file into its model and tells every problem at once. Fills in no values; opens no other file.
+//! Parses a recipe file and reports all its problems at once. Pure: opens no other file.
 
 mod prompts;
 mod steps;
@@ -13,9 +13,9 @@ use crate::diag::reader::{self, Problems};
 use crate::diag::{self, Diagnostic, FileId, Files, Node, Reader, Shape, Span, Spanned};
 use std::collections::BTreeMap;
 
-/// How often an answer that does not fit its schema is sent back, unless the recipe says otherwise.
+/// Default limit of how often an answer that does not match its schema is sent back.
 pub const RESPONSE_RETRIES: u32 = 2;
-/// The most that `retry.max` may say.
+/// Highest allowed `retry.max`.
 const MAX_RETRIES: u64 = 100;
 
 pub(super) const EXPECT: [(&str, Expect); 3] = [
@@ -27,7 +27,7 @@ pub(super) const EXPECT: [(&str, Expect); 3] = [
 /// The recipe in a file of `files`. Warnings are added to `warnings`.
 ///
 /// # Errors
-/// Every problem of the file, in its order.
+/// Every problem of the file, in file order.
 pub fn parse(files: &Files, file: FileId, warnings: &mut Vec<Diagnostic>) -> Result<Recipe, Vec<Diagnostic>> {
     if files.name(file).ends_with(super::gemini_command::EXTENSION) {
         let recipe = super::gemini_command::read(files, file)?;
@@ -124,7 +124,7 @@ fn deliver(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<DeliverSp
     Some(spec)
 }
 
-/// What only shows when all steps are known.
+/// Checks that need all steps.
 fn whole(steps: &[Step], skip_at: Option<Span>, response_at: Option<Span>, problems: &mut Problems) {
     if let (Some(span), true) = (skip_at, steps.iter().all(|step| step.checks.is_empty())) {
         let problem = Diagnostic::error(
@@ -149,7 +149,7 @@ fn text_or_empty(reader: &mut Reader<'_>, key: &'static str, problems: &mut Prob
     reader.text(key, problems).map(|text| text.value).unwrap_or_default()
 }
 
-/// Names of recipes and steps: letters, digits, `-`, `_`, `.`; at most 64; not beginning with a sign.
+/// Names of recipes and steps: letters, digits, `-`, `_`, `.`; at most 64 characters; the first is a letter or digit.
 pub(super) fn named(name: &Spanned<String>, key: &str, problems: &mut Problems) -> bool {
     let of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     let sound = name.value.starts_with(char::is_alphanumeric)
@@ -163,7 +163,7 @@ pub(super) fn named(name: &Spanned<String>, key: &str, problems: &mut Problems) 
     sound
 }
 
-/// Only paths that stay in the workspace.
+/// Accepts only paths inside the workspace.
 fn inside(paths: Option<Vec<Spanned<String>>>, problems: &mut Problems) -> Vec<Spanned<String>> {
     let paths = paths.unwrap_or_default();
     for path in &paths {
@@ -177,7 +177,7 @@ fn inside(paths: Option<Vec<Spanned<String>>>, problems: &mut Problems) -> Vec<S
     paths
 }
 
-/// The `context` list: paths, or `{ path: PATH, required: true }`. Gives all of them, and those that must be there.
+/// The `context` list: paths, or `{ path: PATH, required: true }`. Returns all paths, and the required ones.
 fn context(reader: &mut Reader<'_>, problems: &mut Problems) -> (Vec<Spanned<String>>, Vec<Spanned<String>>) {
     let (mut all, mut required) = (Vec::new(), Vec::new());
     for node in reader.items("context", problems).unwrap_or_default() {
@@ -391,7 +391,7 @@ fn budget(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<BudgetSpec
     })
 }
 
-/// Millionths of a dollar.
+/// Millionths of a US dollar.
 pub fn micros(dollars: f64) -> u64 {
     // A cost below 0 or beyond `u64` saturates in the cast.
     (dollars * 1_000_000.0).round() as u64

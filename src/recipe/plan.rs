@@ -1,4 +1,4 @@
-//! The plan: a recipe with every value filled in, as it is run, journaled and resumed. Knows no YAML.
+//! The plan: a recipe with every value filled in, in the form that is run, journaled and resumed.
 
 use crate::base::budget::Budget;
 use crate::base::ids::StepId;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What a run will do. Serialized into the journal; its SHA-256 names it.
+/// What a run will do. Serialized into the journal and identified by its SHA-256.
 ///
-/// A prompt (`template::render`) and the commands of steps and checks (`template::render_command`) are templates until
-/// their turn comes, because they may speak of earlier steps; [`Plan::scope`] has the names. All else is filled in.
+/// A prompt (`template::render`) and the commands of steps and checks (`template::render_command`) stay templates until
+/// they are used, because they may refer to earlier steps; [`Plan::scope`] has their variables. All else is filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub name: String,
@@ -19,46 +19,46 @@ pub struct Plan {
     /// Limits of the whole run, defaults filled in.
     pub budget: Budget,
     pub on_deny: OnDeny,
-    /// What the whole run is expected to do. A step's own `expect` is judged for that step besides.
+    /// The change that the whole run is expected to make. A step's own `expect` is judged for that step as well.
     pub expect: Expect,
-    /// Skill files or folders to read with them: paths relative to the workspace.
+    /// Skill files or folders that are added to the context: paths relative to the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
-    /// Whether saved memory is read with them.
+    /// Whether saved memory is added to the context.
     #[serde(default)]
     pub memory: bool,
     /// Context files to read before the first request, in order: paths relative to the workspace, `@` removed.
     pub context: Vec<String>,
-    /// Those of them without which the run does not begin.
+    /// The required ones: without them the run does not begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_context: Vec<String>,
     pub tools: ToolPlan,
     /// JSON Schema of the final answer.
     pub response: Option<Value>,
-    /// How often an answer that does not fit is sent back.
+    /// How often an answer that does not match is sent back.
     pub response_retries: u32,
-    /// The model the recipe asks for, as written; a flag wins.
+    /// The recipe's model, as written; a flag takes precedence.
     pub model: Option<String>,
-    /// Further models, in order, when one fails for good.
+    /// Further models, in order, for when one fails permanently.
     #[serde(default)]
     pub fallback: Vec<String>,
     /// Settings of the requests to the models.
     #[serde(default, skip_serializing_if = "ModelSettings::is_default")]
     pub model_settings: ModelSettings,
-    /// The parameters with their values, for people and for rendering step templates.
+    /// The parameters with their values, for display and for rendering step templates.
     pub values: BTreeMap<String, Value>,
     /// JSON from `--input`.
     pub input: Option<Value>,
-    /// Directories that git ignores and that `--isolate` brings along, relative to the workspace.
+    /// Ignored directories that `--isolate` copies or layers, relative to the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub isolate_keep: Vec<String>,
-    /// How `overnight deliver` offers the change.
+    /// How `overnight deliver` presents the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver: Option<DeliverPlan>,
 }
 
-/// How a change is offered: the recipe's `deliver` block. Texts are templates over `answer`, `result`, `summary` and the parameters,
-/// rendered when the run is delivered.
+/// How a change is presented: the recipe's `deliver` block. Texts are templates over `answer`, `result`, `summary` and
+/// the parameters, rendered at delivery.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeliverPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +88,7 @@ impl Plan {
             .any(|step| matches!(step.work, StepWork::Prompt { .. }))
     }
 
-    /// SHA-256 of the plan's JSON in lower-case hex: the plan's name in the journal.
+    /// SHA-256 of the plan's JSON in lower-case hex: the plan's identity in the journal.
     pub fn digest(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         let hash = Sha256::digest(&json);
@@ -96,13 +96,13 @@ impl Plan {
     }
 }
 
-/// What a recipe or a flag sets of the requests to a model.
+/// Request settings from a recipe or a flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSettings {
-    /// The longest reply, in tokens; `None` leaves it to the service.
+    /// Limit of a reply, in tokens; `None` leaves it to the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
-    /// How long the first byte of an answer is awaited, in milliseconds.
+    /// Time limit for the first byte of a response, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_timeout_ms: Option<u64>,
 }
@@ -113,7 +113,7 @@ impl ModelSettings {
         *self == Self::default()
     }
 
-    /// These settings where `flags` sets none.
+    /// These settings, overridden by those set in `flags`.
     #[must_use]
     pub fn overridden(self, flags: ModelSettings) -> Self {
         Self {
@@ -123,15 +123,16 @@ impl ModelSettings {
     }
 }
 
-/// A step: a prompt for the model, or a plain command.
+/// A step: a prompt for the model, or a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanStep {
     pub id: StepId,
     pub work: StepWork,
     pub checks: Vec<Check>,
-    /// How often failing checks go back to the model.
+    /// How often failing checks are sent back to the model.
     pub retries: u32,
-    /// Whether a further attempt begins with the task and what the checks found, without what was said in the attempt before.
+    /// Whether a further attempt starts a new conversation with the task and the failed checks, without the earlier
+    /// attempt's messages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fresh: bool,
     pub expect: Expect,
@@ -140,12 +141,12 @@ pub struct PlanStep {
     pub budget: Option<Budget>,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepWork {
     Prompt {
-        /// Stands below what the server gives, where there is both; may then be empty.
+        /// Appended to the server's prompt, if there is one; may then be empty.
         template: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPrompt>,
@@ -157,11 +158,11 @@ pub enum StepWork {
     },
 }
 
-/// A prompt of an MCP server, asked for before the first step.
+/// A prompt of an MCP server, requested before the first step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpPrompt {
     pub server: String,
-    /// As the server names it.
+    /// The server's name for the prompt.
     pub name: String,
     pub arguments: BTreeMap<String, String>,
 }
@@ -173,19 +174,19 @@ pub struct Check {
     pub what: CheckWhat,
 }
 
-/// What is checked.
+/// The kinds of checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckWhat {
-    /// A command that must end with 0.
+    /// A command that must exit with 0.
     Run { command: String, timeout_ms: u64 },
-    /// The run's changes so far.
+    /// Limits on the run's changes so far.
     Changed(Changed),
-    /// A file that must be there (`exists`), and may have to hold a text.
+    /// A file that must exist (`exists`), and may have to contain a text.
     File { path: String, contains: Option<String> },
 }
 
-/// Bounds on the run's changes.
+/// Limits on the run's changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changed {
     /// Globs; every changed path must match one.
@@ -197,18 +198,18 @@ pub struct Changed {
     pub max_lines: Option<u64>,
 }
 
-/// What a denial does to the run.
+/// The effect of a denial on the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDeny {
-    /// The model is told and goes on.
+    /// The model gets the denial and continues.
     #[default]
     Tell,
-    /// The run ends with code 4.
+    /// The run ends with exit code 4.
     Stop,
 }
 
-/// What the run is expected to do to the tree.
+/// The change to the tree that is expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expect {
@@ -218,7 +219,7 @@ pub enum Expect {
     Any,
 }
 
-/// Which tools there are.
+/// The available tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolPlan {
     /// When set, only these.
@@ -226,25 +227,25 @@ pub struct ToolPlan {
     pub exclude: Vec<String>,
     pub mcp_servers: BTreeMap<String, McpServer>,
     pub discovery: Option<Discovery>,
-    /// The recipe's own ignore patterns, in `.gitignore` form.
+    /// The recipe's additional ignore patterns, in `.gitignore` format.
     pub ignore: Vec<String>,
 }
 
 impl ToolPlan {
-    /// Whether programs are started to get the tools: a discovery, or a server on this machine.
+    /// Whether programs must be started to get the tools: a discovery command, or a server on this machine.
     pub fn starts_programs(&self) -> bool {
         self.discovery.is_some() || self.mcp_servers.values().any(|server| server.command.is_some())
     }
 }
 
-/// A discovery command and the command that calls what it found.
+/// A discovery command, and the command that calls discovered tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Discovery {
     pub command: String,
     pub call: String,
 }
 
-/// One MCP server as the recipe names it. Exactly one of `command` and `url` is set.
+/// An MCP server of the recipe. Exactly one of `command` and `url` is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct McpServer {
     pub command: Option<String>,
@@ -252,9 +253,9 @@ pub struct McpServer {
     pub env: BTreeMap<String, String>,
     pub cwd: Option<String>,
     pub url: Option<String>,
-    /// `http` or `sse`; `None` lets the answer decide.
+    /// `http` or `sse`; `None` detects it from the response.
     pub transport: Option<String>,
-    /// Values may hold `$NAME` or `${NAME}` of the environment; expanded when the server is started.
+    /// Values may contain `$NAME` or `${NAME}` of the environment; expanded when the server is started.
     pub headers: BTreeMap<String, String>,
     pub required: bool,
     pub timeout_ms: Option<u64>,
@@ -262,20 +263,20 @@ pub struct McpServer {
     pub exclude_tools: Vec<String>,
     /// Hosts that a stdio server may reach.
     pub network: Vec<String>,
-    /// Whether a stdio server may write the workspace; otherwise it is read-only for it.
+    /// Whether a stdio server may write the workspace; otherwise it gets it read-only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writes_tree: bool,
     /// OAuth client credentials, when set.
     pub oauth: Option<ClientCredentials>,
 }
 
-/// OAuth client credentials; values may hold `$NAME`. Exactly one of `client_secret` and `private_key` is set.
+/// OAuth client credentials; values may contain `$NAME`. Exactly one of `client_secret` and `private_key` is set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientCredentials {
     pub client_id: String,
     #[serde(default)]
     pub client_secret: Option<String>,
-    /// In PEM form; signs what is said in place of a password.
+    /// Private key in PEM format; signs the client assertion that replaces a secret (RFC 7523).
     #[serde(default)]
     pub private_key: Option<String>,
     pub scopes: Vec<String>,

@@ -1,20 +1,20 @@
-//! Puts values into shell text so that each stays one word, whatever it holds. Runs nothing and judges nothing.
+//! Inserts values into shell text so that each stays one word, whatever it contains. Pure.
 //!
-//! A template is rendered with a mark in the place of each value; here the text around the marks is read as a shell
-//! reads it, and each value is quoted for the place where it stands: bare, in `'…'`, or in `"…"`.
+//! A template is rendered with a marker in the place of each value. This module then tracks the shell's quoting around
+//! the markers, and quotes each value for its context: unquoted, in `'…'`, or in `"…"`.
 
 use super::template::TemplateError;
 use std::fmt::Write as _;
 
-/// The mark: this, the number of the value, [`CLOSE`]. Private-use characters, refused in templates.
+/// A marker: this character, the number of the value, [`CLOSE`]. Private-use characters, refused in templates.
 pub(super) const OPEN: char = '\u{f5a0}';
 pub(super) const CLOSE: char = '\u{f5a1}';
 
-/// A value that goes into a command.
+/// A value for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     One(String),
-    /// Several words where it stands bare; joined by blanks inside quotes.
+    /// Several words when unquoted; joined by spaces inside quotes.
     Many(Vec<String>),
 }
 
@@ -24,14 +24,14 @@ enum Place {
     Single,
     Double,
     Comment,
-    /// Behind something that only a whole shell parser can follow.
+    /// After a construct that only a full shell parser can follow.
     Lost(&'static str),
 }
 
-/// The text with each mark replaced by its value, quoted.
+/// The text with each marker replaced by its quoted value.
 ///
 /// # Errors
-/// A value in a comment, or behind a substitution or here-document, where no quoting is sure to hold.
+/// A value in a comment, or after a substitution or here-document, where no quoting is known to be safe.
 pub(super) fn fill(text: &str, words: &[Word]) -> Result<String, TemplateError> {
     let mut out = String::with_capacity(text.len());
     let mut place = Place::Bare;
@@ -62,7 +62,7 @@ pub(super) fn fill(text: &str, words: &[Word]) -> Result<String, TemplateError> 
     Ok(out)
 }
 
-/// Where the shell is after a character.
+/// The quoting state of the shell after a character.
 fn step(place: Place, before: char, character: char, next: Option<char>) -> Place {
     match (place, character) {
         (Place::Lost(_), _) => place,
@@ -127,7 +127,7 @@ fn nul() -> TemplateError {
     TemplateError::shell("a value holds a NUL byte, which no command can take")
 }
 
-/// One word for a POSIX shell; left as it is when no character could mean anything.
+/// Quotes one word for a POSIX shell; unchanged when no character is special.
 fn bare(text: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     if !text.is_empty() && text.chars().all(harmless) {
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Quote removal for the small commands of the property: the last word's value.
+    /// Quote removal for the simple commands of the property test: returns the last word's value.
     fn posix_words(command: &str) -> Vec<String> {
         let command = match command.strip_prefix("x=") {
             Some(rest) => rest.trim_end_matches("; printf %s \"$x\""),

@@ -1,4 +1,4 @@
-//! A plan as people read it before a run: steps, checks, limits, tools. Runs nothing.
+//! Renders a plan for people before a run: steps, checks, limits, tools. Pure.
 
 use super::plan::{Check, CheckWhat, Expect, McpServer, OnDeny, Plan, PlanStep, StepWork};
 use super::template::{self, StepOutputs};
@@ -7,7 +7,7 @@ use crate::diag::units::show_duration;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The plan as text. Outputs of steps, which are not there yet, are shown as `{{ steps.ID.output }}`.
+/// The plan as text. Outputs of steps do not exist yet and are shown as `{{ steps.ID.output }}`.
 pub fn text(plan: &Plan) -> String {
     let mut out = format!("recipe {}\n", plan.name);
     if !plan.description.is_empty() {
@@ -69,7 +69,7 @@ pub fn text(plan: &Plan) -> String {
     out
 }
 
-/// The plan as JSON: as it is journaled, and `rendered`, the text of each step.
+/// The plan as JSON: as it is journaled, plus `rendered` with the text of each step.
 pub fn json(plan: &Plan) -> Value {
     let steps: Vec<Value> = plan
         .steps
@@ -84,10 +84,10 @@ pub fn json(plan: &Plan) -> Value {
     value
 }
 
-/// A step's texts with all values but the outputs of steps.
+/// A step's texts with all values except the outputs of steps.
 struct Rendered {
     work: String,
-    /// For each check: its command, or what it looks at.
+    /// For each check: its command, or its subject.
     checks: Vec<String>,
 }
 
@@ -234,7 +234,7 @@ fn list(out: &mut String, name: &str, items: &[String]) {
     }
 }
 
-/// `  name: value`; further lines of the value are set in below it.
+/// `  name: value`; further lines of the value are indented below it.
 fn line(out: &mut String, name: &str, value: &str) {
     let colon = if name.ends_with('=') { "" } else { ":" };
     if value.contains('\n') {

@@ -1,7 +1,7 @@
-//! Templates: `{{ name }}`, `{{ input.title }}`, `{{ steps.ID.output }}`, `{% if %}` and `{% for %}`. Reads no file.
+//! Templates: `{{ name }}`, `{{ input.title }}`, `{{ steps.ID.output }}`, `{% if %}` and `{% for %}`. Pure.
 //!
-//! What is undefined is an error. In commands ([`render_command`]) every value is quoted for the shell, unless the
-//! author writes `{{ name | raw }}`. A template cannot include another, and its work and its length are bounded.
+//! An undefined name is an error. In commands ([`render_command`]) every value is quoted for the shell, unless the
+//! author writes `{{ name | raw }}`. A template cannot include another one; rendering time and length are limited.
 
 mod author;
 
@@ -17,15 +17,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Instructions that one rendering may take.
+/// Limit of instructions that one rendering may execute.
 const FUEL: u64 = 500_000;
-/// Bytes that one rendering may give.
+/// Limit of the rendered text, in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What earlier steps gave, by their id.
+/// The results of earlier steps, by step id.
 pub type StepOutputs = BTreeMap<String, String>;
 
-/// The names that a template may use.
+/// The variables of a template.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     pub values: &'a BTreeMap<String, Value>,
@@ -38,7 +38,7 @@ pub struct Scope<'a> {
 #[error("{message}")]
 pub struct TemplateError {
     pub message: String,
-    /// Bytes of the template.
+    /// Byte range in the template.
     pub range: Option<Range<usize>>,
     pub help: &'static str,
 }
@@ -79,7 +79,7 @@ impl TemplateError {
 /// Renders a prompt or another text.
 ///
 /// # Errors
-/// Bad syntax, an undefined name, an unknown filter, too much work or text.
+/// Invalid syntax, an undefined name, an unknown filter, or a limit of work or length.
 pub fn render(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
@@ -87,10 +87,10 @@ pub fn render(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
     run(&env, text, scope)
 }
 
-/// Renders a shell command: every value is one quoted word, a list several, unless it is piped through `raw`.
+/// Renders a shell command: every value becomes one quoted word, a list several, unless it is piped through `raw`.
 ///
 /// # Errors
-/// As [`render`]; also a value that stands where no quoting holds (behind `$(`, in a here-document, in a comment).
+/// As [`render`]; also a value in a place where no quoting is safe (after `$(`, in a here-document, in a comment).
 pub fn render_command(text: &str, scope: &Scope<'_>) -> Result<String, TemplateError> {
     if text.contains([OPEN, CLOSE]) {
         return Err(TemplateError::shell("the command holds a private-use character"));
@@ -116,7 +116,7 @@ pub fn render_command(text: &str, scope: &Scope<'_>) -> Result<String, TemplateE
     shell::fill(&marked, &words)
 }
 
-/// Text that the author vouches for: it goes into a command as it is, and counts as the author's in a prompt.
+/// Text that the author trusts: it is inserted into a command unquoted, and counts as the author's text in a prompt.
 #[derive(Debug)]
 struct Raw(String);
 
@@ -134,7 +134,7 @@ fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder()
         .keep_trailing_newline(true)
-        // `{#` stands in shell (`${#list}`) and Markdown; a comment is rarely wanted.
+        // `{#` occurs in shell (`${#list}`) and Markdown; template comments are rarely needed.
         .comment_delimiters("{#--", "--#}")
         .trim_blocks(true)
         .lstrip_blocks(true)
@@ -178,7 +178,7 @@ fn context(scope: &Scope<'_>) -> minijinja::Value {
     minijinja::Value::from_pairs(names)
 }
 
-/// A value as people read it: text as it is, lists and maps as JSON.
+/// A value as people read it: strings unquoted, lists and maps as JSON.
 fn plain(value: &minijinja::Value) -> String {
     match value.kind() {
         ValueKind::Seq | ValueKind::Map | ValueKind::None | ValueKind::Iterable => {
@@ -201,7 +201,7 @@ fn word(value: &minijinja::Value, earlier: &[Word]) -> Word {
     }
 }
 
-/// A value that was itself made by a `{% set %}` block holds marks; here they become what they stand for.
+/// Replaces the markers inside a value that a `{% set %}` block made by the marked values.
 fn unmark(text: &str, earlier: &[Word]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -225,7 +225,7 @@ fn write(out: &mut Output<'_>, text: &str) -> Result<(), Error> {
     out.write_str(text).map_err(Error::from)
 }
 
-/// Takes [`MAX_BYTES`] and then fails.
+/// A writer that accepts [`MAX_BYTES`] and then fails.
 struct Bounded(Vec<u8>);
 
 impl std::io::Write for Bounded {
@@ -242,19 +242,19 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// A name that a template uses and does not define itself.
+/// A name that a template uses without defining it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The parts between the dots: `["steps", "lint", "output"]`.
     pub path: Vec<String>,
-    /// Bytes of its first use.
+    /// Byte range of its first use.
     pub range: Range<usize>,
 }
 
 /// All names that a template uses, in the order of their first use.
 ///
 /// # Errors
-/// Bad syntax.
+/// Invalid syntax.
 pub fn names(text: &str) -> Result<Vec<Name>, TemplateError> {
     let env = environment();
     let template = env
@@ -278,10 +278,10 @@ pub fn names(text: &str) -> Result<Vec<Name>, TemplateError> {
     Ok(found)
 }
 
-/// Whether filters, tests and functions exist, as far as can be told without values.
+/// Checks that filters, tests and functions exist, as far as that is independent of values.
 ///
 /// # Errors
-/// Names the unknown word.
+/// Names the unknown filter, test or function.
 pub fn check_words(text: &str) -> Result<(), TemplateError> {
     let mut env = environment();
     env.set_undefined_behavior(UndefinedBehavior::Chainable);
@@ -299,7 +299,7 @@ pub fn check_words(text: &str) -> Result<(), TemplateError> {
     }
 }
 
-/// Whether every value of a command stands where it can be quoted, as far as can be told without values.
+/// Checks that every value of a command is in a place where it can be quoted, as far as that is independent of values.
 ///
 /// # Errors
 /// As [`render_command`] for the place of a value.
@@ -329,7 +329,7 @@ fn is_raw(expression: &str) -> bool {
         .is_some_and(|(_, filter)| filter.trim() == "raw")
 }
 
-/// The bytes inside `{{ … }}` and `{% … %}`.
+/// The byte ranges inside `{{ … }}` and `{% … %}`.
 fn tags(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -364,7 +364,7 @@ fn first_use(text: &str, path: &str) -> Option<Range<usize>> {
     })
 }
 
-/// The ids in `steps["ID"]`, for ids that are no names. `None` when there is none.
+/// The ids in `steps["ID"]`, for ids that are not identifiers. `None` when there are none.
 fn subscripts(text: &str) -> Option<Vec<Name>> {
     let mut found = Vec::new();
     for tag in tags(text) {

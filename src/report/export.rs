@@ -1,11 +1,11 @@
-//! Names of the outputs that `overnight report RUN --format` makes again, and the way to each. Reads and writes no file.
+//! The output formats of `overnight report RUN --format`, and the function that renders each. Pure.
 
 use super::result::Ending;
 use super::summary::RunSummary;
 use super::transcript::Declared;
 use super::{findings, github, html, junit, markdown, result, suspension, transcript};
 
-/// An output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Html,
@@ -16,7 +16,7 @@ pub enum Format {
     Result,
     /// For the reviewer of a suspended run: JSON.
     Suspension,
-    /// The same as Markdown.
+    /// For the reviewer of a suspended run: Markdown.
     Review,
     /// GitHub workflow commands.
     Github,
@@ -51,7 +51,7 @@ impl Format {
         Format::Checkstyle,
     ];
 
-    /// The name on the command line.
+    /// The value of the command-line option.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Html => "html",
@@ -71,12 +71,12 @@ impl Format {
         }
     }
 
-    /// The format of this name.
+    /// The format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.as_str() == name)
     }
 
-    /// The file of the run directory that holds it, where there is one.
+    /// The file in the run directory that holds this output, if there is one.
     pub fn file(self) -> Option<&'static str> {
         match self {
             Format::Html => Some("report.html"),
@@ -97,16 +97,16 @@ impl Format {
     }
 }
 
-/// What the outputs need beside the events.
+/// Inputs of the outputs besides the events.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
     pub ending: &'a Ending,
     pub declared: Declared<'a>,
-    /// The bytes of the patch blob, where the run changed anything.
+    /// The bytes of the patch blob, if the run changed anything.
     pub patch: Option<&'a [u8]>,
 }
 
-/// The bytes of one output. A run that changed nothing has an empty patch.
+/// Renders one output. A run that changed nothing has an empty patch.
 ///
 /// # Errors
 /// When the XML writer fails.

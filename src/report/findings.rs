@@ -1,15 +1,15 @@
-//! Findings of a run as the tools of reviewers take them: SARIF 2.1.0, reviewdog's rdjson, GitLab code quality, checkstyle. Reads no
-//! file.
+//! Renders the findings of a run for code review tools: SARIF 2.1.0, reviewdog's rdjson, GitLab code quality,
+//! Checkstyle. Pure.
 //!
-//! A finding stands in `findings` of the validated answer, or of a step's output that is JSON:
+//! Findings are in the key `findings` of the validated answer, or of a step's output that is JSON:
 //!
 //! ```text
 //! { path, line, end_line?, column?, end_column?, rule, level: error | warning | note, message,
 //!   fix?: { description, edits: [{ line, end_line, text }] } }
 //! ```
 //!
-//! Lines and columns count from 1; `end_line` is the last line, `end_column` the one behind the last character. An edit replaces whole
-//! lines. Paths are relative to the workspace.
+//! Lines and columns count from 1; `end_line` is inclusive, `end_column` is exclusive. An edit replaces whole lines.
+//! Paths are relative to the workspace.
 
 use super::summary::RunSummary;
 use super::text;
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Findings that are taken of one run. GitHub takes 25,000 results of a SARIF run, and shows 5,000.
+/// Limit of findings of one run. GitHub accepts 25,000 results in a SARIF run, and shows 5,000.
 const MOST: usize = 5_000;
-/// Bytes of a message.
+/// Limit of a message, in bytes.
 const MESSAGE: usize = 8_000;
-/// Entries that are wrong and named.
+/// Limit of invalid entries that are named.
 const NAMED: usize = 20;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {
@@ -36,7 +36,7 @@ pub enum FindingLevel {
 }
 
 impl FindingLevel {
-    /// The word of the findings format and of SARIF.
+    /// The word in the findings format and in SARIF.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -65,7 +65,7 @@ pub struct Finding {
     pub fix: Option<SuggestedFix>,
 }
 
-/// What would mend it.
+/// A suggested fix.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuggestedFix {
@@ -74,7 +74,7 @@ pub struct SuggestedFix {
     pub edits: Vec<LineEdit>,
 }
 
-/// Whole lines and what takes their place.
+/// A range of whole lines and their replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineEdit {
@@ -84,7 +84,7 @@ pub struct LineEdit {
     pub text: String,
 }
 
-/// The findings of a run, most important first, and one sentence for each entry that is none.
+/// The valid findings of a run, most severe first, and one sentence for each invalid entry.
 pub fn collect(sum: &RunSummary<'_>) -> (Vec<Finding>, Vec<String>) {
     let mut found = Vec::new();
     let mut problems = Vec::new();
@@ -146,7 +146,7 @@ fn read(entry: &Value) -> Result<Finding, String> {
     if finding.message.trim().is_empty() || finding.rule.trim().is_empty() {
         return Err("`message` and `rule` must say something".to_owned());
     }
-    // The end of a line is none of it.
+    // The newline is not part of the line.
     if finding.column.is_none() {
         finding.end_column = None;
     }
@@ -167,7 +167,7 @@ fn read(entry: &Value) -> Result<Finding, String> {
     Ok(finding)
 }
 
-/// A digest that stays when lines move: of rule, path and message, and which of its likes it is.
+/// A fingerprint that stays when lines move: over rule, path, message, and the index among equal findings.
 fn fingerprints(findings: &[Finding]) -> Vec<String> {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let one = |finding: &Finding| {
@@ -199,7 +199,7 @@ fn uri(path: &str) -> String {
     out
 }
 
-/// SARIF 2.1.0, as code scanning of GitHub and others take it.
+/// SARIF 2.1.0, as GitHub code scanning and other tools accept it.
 pub fn sarif(sum: &RunSummary<'_>) -> String {
     let (findings, problems) = collect(sum);
     let mut rules: Vec<&str> = findings.iter().map(|finding| finding.rule.as_str()).collect();

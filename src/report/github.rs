@@ -1,13 +1,13 @@
-//! Annotations for GitHub: workflow commands that name what went wrong. At most ten, the most telling first.
+//! Annotations for GitHub: workflow commands that name what went wrong. At most ten, the most important first.
 
 use super::findings::{self, Finding, FindingLevel};
 use super::result::{self, Ending};
 use super::summary::RunSummary;
 use super::text;
 
-/// GitHub shows ten of a kind for a step.
+/// GitHub shows ten annotations of each level for a step.
 const LIMIT: usize = 10;
-/// GitHub takes 64 kB of annotations of a step.
+/// GitHub accepts 64 kB of annotations for a step.
 const BYTES: usize = 64 * 1024;
 
 /// The lines to print, each with its newline; empty for a run that passed without a warning.
@@ -50,7 +50,7 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let of_run = lines.len();
     let found = findings::collect(sum).0;
     lines.extend(found.iter().map(finding));
-    // The last place says how much is not shown.
+    // The last slot says how many are not shown.
     if lines.len() > LIMIT && found.len() > LIMIT.saturating_sub(of_run) {
         let kept = LIMIT - 1;
         let more = lines.len() - kept;
@@ -67,7 +67,7 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
     lines.concat()
 }
 
-/// A finding at its place.
+/// The annotation of a finding at its position.
 fn finding(finding: &Finding) -> String {
     let kind = match finding.level {
         FindingLevel::Error => "error",
@@ -93,7 +93,7 @@ fn finding(finding: &Finding) -> String {
     )
 }
 
-/// One command. `place` is `FILE:LINE` where a rule is known by that.
+/// One workflow command. `place` is `FILE:LINE` when a rule's position is known.
 fn command(kind: &str, place: Option<&str>, title: &str, message: &str) -> String {
     let place = place.and_then(|place| place.rsplit_once(':'));
     let place =

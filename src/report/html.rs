@@ -1,5 +1,4 @@
-//! `report.html`: one page that needs nothing else: no script, no font, no image, nothing fetched. All foreign text is
-//! escaped and nothing of it is taken as markup.
+//! `report.html`: one self-contained page without scripts, fonts, images or requests. All text from outside is escaped.
 
 mod diff;
 mod timeline;
@@ -19,7 +18,7 @@ const STYLE: &str = include_str!("html/style.css");
 /// The whole page. `patch` is the text of `changes.patch`, where there is one.
 pub fn page(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> String {
     let title = format!("{}: {}", text::line(sum.recipe(), 80), sum.outcome.verdict.as_str());
-    // Only this very style sheet may apply; scripts, images and connections may not exist at all.
+    // The content security policy allows only this style sheet; scripts, images and connections are forbidden.
     let digest = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
     let csp = format!("default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'");
     let page = html! {
@@ -50,7 +49,7 @@ pub fn page(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> Stri
     page.into_string()
 }
 
-/// The class by which a verdict is coloured.
+/// The CSS class for a verdict's colour.
 fn colour(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Passed | Verdict::NoChange => "good",
@@ -59,7 +58,7 @@ fn colour(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Text of others, without what a screen must not be told.
+/// Removes control characters from text from outside; the HTML template escapes the markup.
 fn safe(foreign: &str) -> String {
     text::plain(foreign).into_owned()
 }
@@ -129,7 +128,7 @@ fn base(sum: &RunSummary<'_>) -> String {
     }
 }
 
-/// What a person must look at first: calls that wait, calls that were denied, warnings, servers that are missing.
+/// The section that a person must see first: waiting calls, denied calls, warnings, missing servers.
 fn attention(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
     let (waiting, denied) = (result::suspended(sum, ending), result::denied(sum));
     let warnings = result::warnings(sum);
@@ -182,7 +181,7 @@ fn ruled_out(call: &RuledOut) -> Markup {
     }
 }
 
-/// The most changes that are listed.
+/// Limit of changes that are listed.
 const UNRULED: usize = 200;
 
 /// Changes that no rule allows.
@@ -202,7 +201,7 @@ fn unruled(sum: &RunSummary<'_>) -> Markup {
     }
 }
 
-/// Arguments of a call: short ones beside their names, long texts as they are.
+/// Arguments of a call: short ones beside their names, long texts as blocks.
 fn args(args: &Value) -> Markup {
     let Some(fields) = args.as_object() else {
         return html! { pre { (indented(args)) } };
@@ -220,7 +219,7 @@ fn args(args: &Value) -> Markup {
     }
 }
 
-/// JSON for reading, bounded.
+/// JSON indented for reading, limited in length.
 fn indented(value: &Value) -> String {
     safe(&text::excerpt(&format!("{value:#}"), 8 * 1024))
 }

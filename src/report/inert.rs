@@ -1,26 +1,27 @@
-//! Text of others made inert for where it is shown: no line of it is a command to a CI runner, and no character of it moves a
-//! terminal. Knows no layout.
+//! Makes text from outside safe to print: no line of it is a command to a CI runner, and no character of it controls a
+//! terminal.
 //!
-//! A command is broken by a zero-width space (U+200B) inside its mark, so that people read the same text and no runner knows it:
-//! `:​:set-output`, `#​#vso[`. Control characters are shown by their pictures (`␛`, `␍`), the others by their code (`<U+009B>`).
+//! A command is broken by a zero-width space (U+200B) inside its marker, which people do not see: `:​:set-output`,
+//! `#​#vso[`. Control characters are shown as control pictures (`␛`, `␍`), others by their code (`<U+009B>`).
 
 use std::borrow::Cow;
 
-/// What breaks a mark.
+/// The character that breaks a marker.
 const BREAK: char = '\u{200b}';
 
-/// Marks that count anywhere in a line, in lower case, each with the place of the break.
+/// Markers that count anywhere in a line, in lower case, each with the position of the break.
 const ANYWHERE: [(&str, usize); 5] = [
-    // GitHub's older form, and Azure's formatting commands.
+    // GitHub's older syntax, and Azure's formatting commands.
     ("##[", 1),
     ("##vso[", 1),
     ("##teamcity[", 1),
-    // GitLab: counted with the carriage return and the escape that follow, which are shown as pictures already.
+    // GitLab's sections: the carriage return and the escape that belong to them are already shown as pictures.
     ("section_start:", 7),
     ("section_end:", 7),
 ];
 
-/// `text` as it can be shown on a terminal or in the log of a CI job. Line ends stay; `\r\n` counts as one.
+/// `text` made safe for a terminal or the log of a CI job. Newlines stay; `\r
+/// ` counts as one.
 pub fn inert(text: &str) -> Cow<'_, str> {
     match shown(text) {
         Cow::Borrowed(text) => broken(text),
@@ -28,7 +29,7 @@ pub fn inert(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Control characters, reordering marks and invisible tags by something that can be seen.
+/// Replaces control characters, bidirectional marks and invisible tag characters by visible text.
 fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| picture(c).is_some()) {
         return Cow::Borrowed(text);
@@ -45,13 +46,13 @@ fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What is shown for a character that is not shown itself; `None` for one that is.
+/// The visible text for a character that is not printed itself; `None` for one that is.
 fn picture(c: char) -> Option<String> {
     match c {
         '\n' | '\t' => None,
         '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).map(String::from),
         '\u{7f}' => Some("\u{2421}".to_owned()),
-        // Line ends to some readers, and the marks that reorder what is read.
+        // Some readers treat these as newlines; the others change the reading direction.
         '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             Some(format!("<U+{:04X}>", u32::from(c)))
         }
@@ -59,7 +60,7 @@ fn picture(c: char) -> Option<String> {
     }
 }
 
-/// The same with every mark of a command broken, line by line.
+/// The same, with every command marker broken, line by line.
 pub(crate) fn broken(text: &str) -> Cow<'_, str> {
     if !text.contains("::") && !text.contains("##") && !has_section(text) {
         return Cow::Borrowed(text);
@@ -84,7 +85,7 @@ fn has_section(text: &str) -> bool {
     text.to_ascii_lowercase().contains("section_")
 }
 
-/// What a runner may trim from the beginning of a line: blanks of any kind, and what cannot be seen.
+/// Characters that a runner may trim from the beginning of a line: white space and invisible characters.
 fn is_trimmed(c: char) -> bool {
     c.is_whitespace()
         || c.is_control()
@@ -113,7 +114,7 @@ fn marks(line: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// `fixtures/report/inert.txt`: pairs of lines, in the escapes of JSON: what a model wrote, what is shown.
+    /// `fixtures/report/inert.txt`: pairs of lines with JSON escapes: the model's text, the printed text.
     #[test]
     fn the_table_of_cases_holds() {
         let table = include_str!("../../fixtures/report/inert.txt");
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// What the runners themselves look for, after their own trimming, in any line of what is shown.
+    /// What the runners recognise, after their own trimming, in any printed line.
     fn is_command(text: &str) -> bool {
         text.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).any(|line| {
             let lower = line.to_lowercase();

@@ -1,8 +1,8 @@
-//! `junit.xml`: a suite for each step of the plan, properties, totals. The cases themselves are made in `cases`.
+//! `junit.xml`: one suite for each step of the plan, properties, totals. The cases are built in `cases`.
 //!
-//! A run that passed has no failure and no error in it; any other has at least one, or a skipped approval when it is
-//! suspended. A denial that ended the run or failed its verdict is a failure of type `policy.denied`; any other, and a change
-//! that no rule allows, is a property of its suite.
+//! A run that passed has no failure and no error in it; any other has at least one, or a skipped approval if it is
+//! suspended. A denial that ended the run or failed its verdict is a failure of type `policy.denied`; any other denial,
+//! and a change that no rule allows, is a property of its suite.
 
 mod cases;
 
@@ -14,10 +14,10 @@ use cases::{Trouble, Writer};
 use quick_junit::{NonSuccessKind, Property, Report, SerializeError, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
-/// The report of a run that has a journal, as XML.
+/// The report of a run with a journal, as XML.
 ///
 /// # Errors
-/// When the XML writer fails, which it does not for any text.
+/// When the XML writer fails, which no input causes.
 pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeError> {
     let mut report = Report::new(text::line(sum.recipe(), 200));
     report.set_time(Duration::from_millis(sum.duration_ms()));
@@ -41,8 +41,8 @@ pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeErr
     report.to_string().map(without_total)
 }
 
-/// The report of a run that never came to a journal: one suite named after the recipe (`run` where that is empty)
-/// whose case `completed` is an error.
+/// The report of a run that ended before it had a journal: one suite named after the recipe (`run` when that is empty)
+/// with an error in the case `completed`.
 ///
 /// # Errors
 /// As [`xml`].
@@ -63,7 +63,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
     report.to_string().map(without_total)
 }
 
-/// Without the total of skipped cases, which the schema of Jenkins (`junit-10.xsd`) has for a suite and not for all of them.
+/// Removes the total of skipped cases: Jenkins' schema (`junit-10.xsd`) has it for a suite, but not for all suites.
 fn without_total(mut xml: String) -> String {
     let Some(from) = xml.find("<testsuites ") else {
         return xml;
@@ -78,7 +78,7 @@ fn without_total(mut xml: String) -> String {
     xml
 }
 
-/// The suite of one step, begun or not.
+/// The suite of one step, started or not.
 fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
     let index = sum.steps.iter().position(|step| step.id == id);
     let step = index.and_then(|i| sum.steps.get(i));
@@ -100,7 +100,7 @@ fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str) -> TestSuite {
     suite
 }
 
-/// In the form that JUnit readers parse everywhere: an offset, not `Z`.
+/// An offset instead of `Z`, which all JUnit readers parse.
 fn rfc3339(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }
@@ -153,10 +153,10 @@ fn property(suite: &mut TestSuite, name: &str, value: &str) {
     suite.add_property(Property::new(text::line(name, 200), text::line(value, 500)));
 }
 
-/// The most unruled changes that are properties.
+/// Limit of unruled changes that become properties.
 const UNRULED: usize = 50;
 
-/// Changes that were put back or left out of the patch.
+/// Properties for changes that were reverted or left out of the patch.
 fn unruled(sum: &RunSummary<'_>, suite: &mut TestSuite) {
     for unruled in sum.unruled.iter().take(UNRULED) {
         let how = match (unruled.left, unruled.restored) {
@@ -180,7 +180,7 @@ fn unruled(sum: &RunSummary<'_>, suite: &mut TestSuite) {
     }
 }
 
-/// Warnings and servers that are missing go to the suite's error output.
+/// Warnings and missing servers as the suite's error output.
 fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
     let mut lines = Vec::new();
     for warning in &sum.warnings {
@@ -201,7 +201,7 @@ fn warn(sum: &RunSummary<'_>, suite: &mut TestSuite) {
     }
 }
 
-/// A run that did not pass must not look as if it had: where no case says so, the case `completed` of the suite `at`
+/// A run that did not pass must not look like one that did: if no case says so, the case `completed` of the suite `at`
 /// does.
 fn own_up(sum: &RunSummary<'_>, suites: &mut [TestSuite], at: usize) {
     let waits =

@@ -1,4 +1,5 @@
-//! `summary.md` for step summaries and comments. Text of others is escaped: no markup, no mention, no workflow command.
+//! `summary.md` for CI step summaries and comments. Text from outside is escaped: no markup, no mention, no workflow
+//! command.
 
 use super::result::{self, Ending, RuledOut, RunResult, StepReport};
 use super::summary::RunSummary;
@@ -7,9 +8,9 @@ use crate::base::event::FileChange;
 use crate::base::outcome::Verdict;
 use std::fmt::Write;
 
-/// The most that the file holds, in bytes.
+/// Size limit of the file, in bytes.
 pub const LIMIT: usize = 64 * 1024;
-/// The most that any list shows.
+/// Limit of items in a list.
 const ENTRIES: usize = 50;
 
 /// The whole file, at most [`LIMIT`] bytes.
@@ -33,7 +34,7 @@ pub fn summary(sum: &RunSummary<'_>, ending: &Ending) -> String {
     bounded(out)
 }
 
-/// The file of a run that never came to a journal.
+/// The file for a run that ended before it had a journal.
 pub fn unstarted(result: &RunResult) -> String {
     bounded(head(result))
 }
@@ -163,7 +164,7 @@ fn rulings(result: &RunResult) -> String {
     out
 }
 
-/// The program that was denied at its exec, and what had run before.
+/// The program that was denied at its exec, and the programs that had run before.
 fn program(call: &RuledOut) -> String {
     let Some(ran) = &call.ran else {
         return String::new();
@@ -214,7 +215,7 @@ fn change(file: &FileChange) -> String {
     )
 }
 
-/// As a quotation, so that no line of it begins a block or a command.
+/// A block quote, so that no line of the text starts a block or a command.
 fn answer(answer: &str) -> String {
     if answer.trim().is_empty() {
         return String::new();
@@ -262,7 +263,7 @@ fn bounded(mut out: String) -> String {
     out
 }
 
-/// `foreign` with every mark of Markdown made literal, mentions and references to issues broken.
+/// `foreign` with every Markdown character escaped, and mentions and issue references broken.
 pub(crate) fn escaped(foreign: &str) -> String {
     let mut out = String::with_capacity(foreign.len() + 16);
     for c in text::defused(foreign).chars() {
@@ -270,7 +271,7 @@ pub(crate) fn escaped(foreign: &str) -> String {
             '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&' | '#' | '|' | '~' | '!' | '$' => {
                 out.push('\\');
                 out.push(c);
-                // Forges look for references in what is shown, where the backslash is gone.
+                // Forges search the rendered text for references, where the backslash is gone.
                 if matches!(c, '#' | '!') {
                     out.push('\u{200b}');
                 }
@@ -282,7 +283,7 @@ pub(crate) fn escaped(foreign: &str) -> String {
     out
 }
 
-/// `foreign` as a code span of one line.
+/// `foreign` as a code span on one line.
 pub(crate) fn code(foreign: &str) -> String {
     let line = text::line(foreign, 200);
     if line.is_empty() {
@@ -294,7 +295,7 @@ pub(crate) fn code(foreign: &str) -> String {
     format!("{fence}{pad}{line}{pad}{fence}")
 }
 
-/// A code span for a table, where a bar ends the cell even in code.
+/// A code span for a table cell, where a bar ends the cell even inside code.
 fn cell(foreign: &str) -> String {
     code(foreign).replace('|', "\\|")
 }

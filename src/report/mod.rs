@@ -1,4 +1,4 @@
-//! Outputs: folds over the events of a run, and sinks that are fed while it goes on. Cannot influence a run.
+//! Outputs: folds over the events of a run, and sinks that receive events during the run. They cannot influence it.
 
 pub mod export;
 pub mod findings;

@@ -1,4 +1,4 @@
-//! Progress for people on the error stream: a line for each event worth one. The live bar is in `live`.
+//! Progress for people on stderr: lines for the events that matter. The live bar is in `live`.
 
 mod live;
 
@@ -14,22 +14,22 @@ use crate::base::ruling::{Decision, Ruling};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// How much is told.
+/// The level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Warnings, and the end of a run that did not pass.
+    /// Only warnings, and the end of a run that did not pass.
     Quiet,
     #[default]
     Normal,
-    /// Also the text of the model, rulings that allow, and figures of each turn.
+    /// Also the model's text, rulings that allow, and the usage of each turn.
     Verbose,
 }
 
-/// Turns events into lines. Remembers only what later lines need to name.
+/// Turns events into lines. Keeps only what later lines need to name.
 #[derive(Debug, Default)]
 pub struct Lines {
     level: Level,
-    /// What each open call does, in a line.
+    /// The title of each open call.
     titles: HashMap<CallId, String>,
     tokens: u64,
     cost_micros: u64,
@@ -45,7 +45,7 @@ impl Lines {
         }
     }
 
-    /// The lines that an event is worth, without line ends. Each is one harmless line.
+    /// The lines for an event, without newlines. Control characters are removed.
     pub fn of(&mut self, event: &Event) -> Vec<String> {
         let normal = self.level >= Level::Normal;
         match &event.kind {
@@ -85,7 +85,7 @@ impl Lines {
         }
     }
 
-    /// Lines that `--quiet` leaves out.
+    /// Lines that `--quiet` omits.
     fn normal(&mut self, kind: &EventKind) -> Vec<String> {
         match kind {
             EventKind::RunStarted(head) => begin(head),
@@ -130,7 +130,7 @@ impl Lines {
         }
     }
 
-    /// Calls, checks, and how they end.
+    /// Lines for calls, checks, and their ends.
     fn course(&mut self, kind: &EventKind) -> Vec<String> {
         match kind {
             EventKind::CallFinished {
@@ -263,7 +263,7 @@ impl Lines {
         let why = if why.is_empty() { why } else { format!(": {why}") };
         let partial = if outcome.partial { " (partial)" } else { "" };
         let end = format!("{}{partial}{why} [{}]", outcome.verdict.as_str(), self.figures());
-        // What a script reads last stands last.
+        // The line that scripts parse comes last.
         difference.into_iter().chain([end]).collect()
     }
 
@@ -283,10 +283,10 @@ impl Lines {
     }
 }
 
-/// Lines of a difference that are shown; the rest stands in the record.
+/// Limit of lines of a difference; the rest is in the journal.
 const DIFFERENCE_LINES: usize = 16;
 
-/// A message and the difference below it, a line each: signs and indentation stay.
+/// A message with the difference below it, one line each, with signs and indentation kept.
 fn with_difference(message: &str) -> Vec<String> {
     let mut lines = message.lines();
     let mut out = vec![text::line(lines.next().unwrap_or_default(), 400)];
@@ -324,14 +324,14 @@ fn ruled(ruling: &Ruling) -> String {
     format!("{word} by {rule} [{code}] {}", text::line(&ruling.reason, 240))
 }
 
-/// Writes the lines as they come, for logs and pipes. An error stream that went away does not stop the run.
+/// Writes the lines as they come, for logs and pipes. A closed stderr does not stop the run.
 pub struct Plain<W> {
     lines: Lines,
     out: W,
 }
 
 impl<W: Write + Send> Plain<W> {
-    /// To `out`.
+    /// Writes to `out`.
     pub fn new(out: W, level: Level) -> Self {
         Self {
             lines: Lines::new(level),
@@ -348,7 +348,7 @@ impl<W: Write + Send> Plain<W> {
 impl<W: Write + Send> Sink for Plain<W> {
     fn on_event(&mut self, event: &Event) -> io::Result<()> {
         for line in self.lines.of(event) {
-            // A log that cannot be written is not worth the run.
+            // A failing log must not end the run.
             let _ = writeln!(self.out, "overnight: {line}");
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! `result.json`: the object that scripts read, also printed by `--format json`. Knows no exit code but the one it is given.
+//! `result.json`: builds the object that scripts read and `--format json` prints.
 
 mod shape;
 
@@ -17,20 +17,19 @@ use std::collections::BTreeMap;
 /// The value of `schema`.
 pub const SCHEMA: &str = "overnight/result/v1";
 
-/// What the fold cannot know: the end of the process and where its files are.
+/// Facts that are not in the events: the exit code of the process and the paths of its files.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
     pub exit_code: i32,
-    /// Name of an artefact (`patch`, `junit`, `transcript`, …) to its path as scripts should use it; `directory` is the
-    /// run directory.
+    /// From the name of an artefact (`patch`, `junit`, `transcript`, …) to its path; `directory` is the run directory.
     pub artefacts: BTreeMap<String, String>,
-    /// SHA-256 of the files of the run, by their names in the run directory.
+    /// SHA-256 of the run's files, by their names in the run directory.
     pub digests: BTreeMap<String, String>,
-    /// How far the journal has come.
+    /// Length and head of the journal.
     pub journal: Option<JournalHead>,
 }
 
-/// The result of a run that has a journal.
+/// The result of a run with a journal.
 pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
     let (added, removed) = sum.changed_lines();
     let changed = sum.patch.filter(|patch| patch.blob.is_some());
@@ -87,7 +86,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
     }
 }
 
-/// The result of a run that never came to a journal. `recipe` may be empty.
+/// The result of a run that ended before it had a journal. `recipe` may be empty.
 pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending) -> RunResult {
     RunResult {
         schema: SCHEMA.to_owned(),
@@ -130,7 +129,7 @@ pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending)
     }
 }
 
-/// What `--format text` prints: the validated JSON where the recipe asks for it, else the final answer. Ends with a
+/// The output of `--format text`: the validated JSON if the recipe asks for it, otherwise the final answer. Ends with a
 /// newline unless it is empty.
 pub fn text(result: &RunResult) -> String {
     let mut text = match &result.output {
@@ -156,12 +155,12 @@ impl RunResult {
 
     /// The object.
     pub fn to_value(&self) -> Value {
-        // All keys are strings and all numbers finite, so this has no way to fail.
+        // Keys are strings and numbers are finite, so serializing cannot fail.
         serde_json::to_value(self).unwrap_or(Value::Null)
     }
 }
 
-/// Calls that were ruled out, in order.
+/// Denied calls, in order.
 pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
     let one = |(call, denial): (&CallSummary<'_>, Denial<'_>)| RuledOut {
         call: call.call.id.to_string(),
@@ -181,7 +180,7 @@ pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
     sum.denied().map(one).collect()
 }
 
-/// Where a program was to run; `.` for the workspace itself.
+/// The working directory of a program; `.` for the workspace itself.
 fn place(exec: &JudgedExec) -> String {
     match exec.cwd.as_str() {
         "" => ".".to_owned(),
@@ -189,7 +188,7 @@ fn place(exec: &JudgedExec) -> String {
     }
 }
 
-/// The most programs that are listed as run before a denial.
+/// Limit of programs that are listed as run before a denial.
 const RAN: usize = 100;
 
 fn ran(call: &CallSummary<'_>) -> Vec<Ran> {
@@ -226,8 +225,8 @@ pub(crate) fn suspended(sum: &RunSummary<'_>, ending: &Ending) -> Vec<Waiting> {
     sum.suspended().map(one).collect()
 }
 
-/// What an approval is about, in one digest: the run, the call, its tool, its arguments as they would be used, and the policies
-/// that held it. Whoever approves names it, so that nobody can put another call in its place.
+/// The digest that an approval names: over the run, the call, its tool, its effective arguments, and the policies that
+/// suspended it. So no other call can be put in its place.
 pub fn approval_digest(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     let policies: Vec<String> = policies(sum).into_iter().map(|policy| policy.digest).collect();
     let about = serde_json::json!({
@@ -241,10 +240,10 @@ pub fn approval_digest(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     sha256_hex(&[about.to_string().as_bytes()])
 }
 
-/// Hex digits of a digest that a command line names.
+/// Hexadecimal digits of a digest in a command line.
 pub const DIGEST_SHOWN: usize = 12;
 
-/// The command line that approves a call; `run` is its name for a shell.
+/// The command line that approves a call; `run` is the run's name, quoted for a shell.
 pub(crate) fn approve(sum: &RunSummary<'_>, call: &CallSummary<'_>, run: &str) -> String {
     let digest = approval_digest(sum, call);
     let shown = digest.get(..DIGEST_SHOWN).unwrap_or_default();
@@ -338,7 +337,7 @@ fn policies(sum: &RunSummary<'_>) -> Vec<PolicyName> {
     policies.iter().map(one).collect()
 }
 
-/// The run's warnings, and one for each MCP server that did not come up.
+/// The run's warnings, and one for each MCP server that did not start.
 pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
     let told = sum.warnings.iter().map(|warning| Notice {
         code: warning.code.to_owned(),
@@ -352,7 +351,7 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<Notice> {
     told.chain(missing).collect()
 }
 
-/// How a command line names the run: its directory where that is known, quoted for a shell, else its id.
+/// The run's name for a command line: its directory if known, quoted for a shell, otherwise its id.
 pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let Some(directory) = ending.artefacts.get("directory") else {
         return sum.run().to_owned();
@@ -364,7 +363,7 @@ pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
     format!("'{}'", directory.replace('\'', r"'\''"))
 }
 
-/// Dollars from millionths.
+/// US dollars from millionths.
 pub(crate) fn usd(micros: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "exact up to nine billion dollars")]
     let micros = micros as f64;

@@ -1,7 +1,7 @@
-//! `--format stream-json`: one event a line while the run goes on, the result object last. Writes where it is told to.
+//! `--format stream-json`: one event per line during the run, the result object last.
 //!
-//! A line is an event of the journal as it is, with `type` in place of `event`: `{"type":"run_started","seq":0,"at":…}`.
-//! The first line is `{"type":"stream","schema":"overnight/stream/v1"}`. Live text is not part of the stream.
+//! A line is a journal event with `type` in place of `event`: `{"type":"run_started","seq":0,"at":…}`. The first line
+//! is `{"type":"stream","schema":"overnight/stream/v1"}`. Live text is not part of the stream.
 
 use super::result::RunResult;
 use crate::base::event::{Event, Sink};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// The value of `schema` in the first line.
 pub const SCHEMA: &str = "overnight/stream/v1";
 
-/// A sink that writes one JSON object a line. A reader that went away does not stop the run.
+/// A sink that writes one JSON object per line. A closed pipe does not stop the run.
 pub struct Stream<W> {
     out: W,
     begun: bool,
@@ -19,7 +19,7 @@ pub struct Stream<W> {
 }
 
 impl<W: Write + Send> Stream<W> {
-    /// To `out`, which is flushed after each line.
+    /// Writes to `out`, which is flushed after each line.
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -28,10 +28,10 @@ impl<W: Write + Send> Stream<W> {
         }
     }
 
-    /// Writes the last line: the result object with `"type":"result"`. Call it once, also when there was no event.
+    /// Writes the last line: the result object with `"type":"result"`. Call it once, even if there was no event.
     ///
     /// # Errors
-    /// Any error of the writer but a broken pipe.
+    /// Write errors other than a broken pipe.
     pub fn last(&mut self, result: &RunResult) -> io::Result<()> {
         self.begin()?;
         self.line(&last(result))
@@ -72,7 +72,7 @@ impl<W: Write + Send> Sink for Stream<W> {
     }
 }
 
-/// The last line of the stream: the result object, tagged, with a newline.
+/// The last line of the stream: the result object with its type, and a newline.
 pub fn last(result: &RunResult) -> String {
     let mut object = Map::new();
     object.insert("type".to_owned(), Value::from("result"));

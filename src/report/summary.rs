@@ -1,4 +1,4 @@
-//! What a run was, in one structure that borrows from its events. All other outputs read this; it writes nothing.
+//! `RunSummary`: the whole run in one structure that borrows from its events. All other outputs read it.
 
 mod calls;
 mod fold;
@@ -14,17 +14,17 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A whole run. Made by [`RunSummary::fold`]; one pass, no copies of texts.
+/// A whole run. Built by [`RunSummary::fold`] in one pass, without copying texts.
 #[derive(Clone, Debug)]
 pub struct RunSummary<'a> {
     /// `None` only for an empty journal.
     pub head: Option<&'a RunStarted>,
     pub started: Option<Timestamp>,
-    /// When the last event happened.
+    /// Time of the last event.
     pub ended: Option<Timestamp>,
-    /// Whether the run came to its end. A run that was killed did not.
+    /// Whether the run reached its end. A killed run did not.
     pub finished: bool,
-    /// How it ended; for a killed run the verdict is `incomplete`.
+    /// The outcome; for a killed run the verdict is `incomplete`.
     pub outcome: Outcome,
     /// `PROVIDER/NAME`, the one after the last resume.
     pub model: &'a str,
@@ -34,20 +34,20 @@ pub struct RunSummary<'a> {
     /// Whether the tree differed from the base commit at the start.
     pub dirty: bool,
     pub equipped: Option<&'a Equipped>,
-    /// The steps that were begun, in order.
+    /// The started steps, in order.
     pub steps: Vec<StepSummary<'a>>,
     pub turns: Vec<TurnSummary<'a>>,
-    /// All calls in the order of asking.
+    /// All calls, in the order in which the model made them.
     pub calls: Vec<CallSummary<'a>>,
     /// The validated JSON answer.
     pub output: Option<&'a Value>,
     pub patch: Option<&'a PatchTaken>,
-    /// Changes that no rule allows, as they stand at the end.
+    /// Changes that no rule allows, in their final state.
     pub unruled: Vec<Cow<'a, Unruled>>,
-    /// Further changes that the sandbox undid and that are not listed.
+    /// Number of further changes that the sandbox reverted and that are not listed.
     pub undone_omitted: u64,
     pub warnings: Vec<Warning<'a>>,
-    /// How often the run was resumed.
+    /// Number of resumes.
     pub resumed: u32,
     pub usage: Usage,
     /// Input and output tokens together, searches included.
@@ -55,28 +55,28 @@ pub struct RunSummary<'a> {
     pub cost_micros: u64,
     /// Whether a price was unknown, so that the cost is too low.
     pub unpriced: bool,
-    /// Requests for summaries, besides `turns`.
+    /// Requests for history summaries, in addition to `turns`.
     pub summaries: u64,
 }
 
-/// One step that was begun.
+/// One started step.
 #[derive(Clone, Debug)]
 pub struct StepSummary<'a> {
     pub id: &'a str,
     /// The command of a step without a model.
     pub run: Option<&'a str>,
     pub started: Timestamp,
-    /// When its last event happened.
+    /// Time of its last event.
     pub ended: Timestamp,
-    /// Attempts begun.
+    /// Number of started attempts.
     pub attempts: u32,
     /// What happened, in order.
     pub moments: Vec<Moment<'a>>,
     /// All checks of all attempts, in order.
     pub checks: Vec<CheckRun<'a>>,
-    /// All judgements of the final answer: whether it fits, and what is wrong with it.
+    /// All validations of the final answer: whether it matches the schema, and what is wrong with it.
     pub judged: Vec<(bool, &'a [String])>,
-    /// `None` while it goes on or when it was cut off.
+    /// `None` while the step is active or if it was cut off.
     pub result: Option<&'a StepResult>,
     pub turns: u64,
     pub usage: Usage,
@@ -88,12 +88,12 @@ pub struct StepSummary<'a> {
 pub struct CheckRun<'a> {
     pub at: Timestamp,
     pub attempt: u32,
-    /// Made before the model was asked (`skip_if_green`): its failure is what the run is for.
+    /// Made before the model was asked (`skip_if_green`); it is expected to fail.
     pub before: bool,
     pub result: &'a CheckResult,
 }
 
-/// One thing in the course of a step.
+/// One entry of a step's timeline.
 #[derive(Clone, Debug)]
 pub enum Moment<'a> {
     Attempt {
@@ -137,7 +137,7 @@ pub enum Moment<'a> {
     },
 }
 
-/// One reply of the model and the calls that it asked for.
+/// One reply of the model and its calls.
 #[derive(Clone, Debug)]
 pub struct TurnSummary<'a> {
     pub n: u64,
@@ -167,23 +167,23 @@ impl<'a> RunSummary<'a> {
         self.head.map_or("run", |head| head.recipe.as_str())
     }
 
-    /// Whether the replies are recorded ones.
+    /// Whether the replies came from a recording.
     pub fn recorded(&self) -> bool {
         self.head.is_some_and(|head| head.recorded)
     }
 
-    /// The model whose words these are: the recorded one where a recording was played again.
+    /// The model that wrote the replies: the recorded one for a replay.
     pub fn speaker(&self) -> &'a str {
         let replayed = self.head.and_then(|head| head.replays.as_deref());
         replayed.unwrap_or(self.model)
     }
 
-    /// Whether the replies were written by hand and never had a price.
+    /// Whether the replies come from a script and never had a price.
     pub(super) fn invented(&self) -> bool {
         self.head.is_some_and(|head| head.recorded && head.replays.is_none())
     }
 
-    /// From the first event to the last, in milliseconds. Waiting for a person counts.
+    /// Milliseconds from the first event to the last, including waits for a person.
     pub fn duration_ms(&self) -> u64 {
         self.started.zip(self.ended).map_or(0, |(from, to)| between(from, to))
     }
@@ -193,7 +193,7 @@ impl<'a> RunSummary<'a> {
         self.calls.get(turn.calls.clone()).unwrap_or_default()
     }
 
-    /// Calls that were ruled out, each with why.
+    /// Denied calls, each with the reason.
     pub fn denied(&self) -> impl Iterator<Item = (&CallSummary<'a>, Denial<'a>)> {
         self.calls.iter().filter_map(|call| Some((call, call.denial()?)))
     }
@@ -214,12 +214,12 @@ impl<'a> RunSummary<'a> {
         }
     }
 
-    /// Changes that no rule allows and that are not listed.
+    /// Number of changes that no rule allows and that are not listed.
     pub fn unruled_omitted(&self) -> u64 {
         self.patch.map_or(0, |patch| patch.unruled_omitted) + self.undone_omitted
     }
 
-    /// Changes that were put back or left out of the patch, in a sentence; empty when there are none.
+    /// A sentence about reverted changes and changes left out of the patch; empty when there are none.
     pub fn unruled_line(&self) -> String {
         let names = |wanted: &dyn Fn(&Unruled) -> bool| {
             let all: Vec<&str> = self
@@ -260,7 +260,7 @@ impl<'a> RunSummary<'a> {
         self.equipped.map_or(&[], |equipped| &equipped.servers)
     }
 
-    /// `passed`, `failed`, `skipped`; for a step that was begun and not ended `suspended` or `interrupted`.
+    /// `passed`, `failed`, `skipped`; for a step that was started but did not end `suspended` or `interrupted`.
     pub fn status_of(&self, step: &StepSummary<'a>) -> &'static str {
         match step.result.map(|result| result.status) {
             Some(StepStatus::Passed) => "passed",
@@ -274,7 +274,7 @@ impl<'a> RunSummary<'a> {
         }
     }
 
-    /// Ids of all steps of the plan, begun or not.
+    /// Ids of all steps of the plan, started or not.
     pub fn planned(&self) -> Vec<&'a str> {
         let steps = self.head.and_then(|head| head.plan.get("steps")?.as_array());
         let ids = steps.into_iter().flatten().filter_map(|step| step.get("id")?.as_str());
@@ -287,15 +287,15 @@ impl<'a> RunSummary<'a> {
         all
     }
 
-    /// Whether the plan asks for an answer of a given shape.
+    /// Whether the plan asks for an answer with a schema.
     pub fn wants_output(&self) -> bool {
         self.head
             .and_then(|head| head.plan.get("response"))
             .is_some_and(|schema| !schema.is_null())
     }
 
-    /// The final answer of the last step that the model worked on: its last reply that asked for nothing more, else its
-    /// last text. Without any, the last step's output. Empty when there is none.
+    /// The final answer of the last step with a model: its last reply without calls, or else its last text. Without
+    /// any, the last step's output. May be empty.
     pub fn answer(&self) -> String {
         let step = self.steps.iter().rev().find(|step| step.turns > 0);
         let turns = step.into_iter().flat_map(|step| step.moments.iter().rev());
@@ -325,13 +325,13 @@ impl<'a> RunSummary<'a> {
 }
 
 impl<'a> StepSummary<'a> {
-    /// From its first event to its last, in milliseconds.
+    /// Milliseconds from its first event to its last.
     pub fn duration_ms(&self) -> u64 {
         between(self.started, self.ended)
     }
 
-    /// Each check by name with its runs that count, in the order of first appearance. Runs before the model was asked
-    /// count only where there are no others.
+    /// Each check by name with the runs that count, in the order of first appearance. Runs before the model was asked
+    /// count only if there are no others.
     pub fn checks_by_name(&self) -> Vec<(&'a str, Vec<CheckRun<'a>>)> {
         let mut groups: Vec<(&str, Vec<CheckRun<'_>>)> = Vec::new();
         for run in &self.checks {

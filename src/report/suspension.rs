@@ -1,4 +1,5 @@
-//! What a reviewer needs to answer a suspended run: each call with its arguments, its diff, the rule, and how to answer.
+//! Renders what a reviewer needs to answer a suspended run: each call with its arguments, its diff, the rule, and the
+//! commands to answer with.
 
 use super::markdown::{code, escaped};
 use super::result::{self, Ending};
@@ -11,7 +12,7 @@ use std::fmt::Write;
 /// The value of `schema`.
 pub const SCHEMA: &str = "overnight/suspension/v1";
 
-/// For programs: `schema`, `run`, `recipe`, `model` and `calls[]`, empty when nothing waits.
+/// For programs: `schema`, `run`, `recipe`, `model` and `calls[]`, empty when no call waits.
 pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
     let run = result::resume_name(sum, ending);
     let one = |call: &CallSummary<'_>| {
@@ -44,7 +45,7 @@ pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
     })
 }
 
-/// For people, as Markdown in which no text of others is markup.
+/// For people, as Markdown; text from outside is never markup.
 pub fn markdown(sum: &RunSummary<'_>, ending: &Ending) -> String {
     let run = result::resume_name(sum, ending);
     let waiting = sum.suspended().count();
@@ -94,7 +95,7 @@ fn preview<'a>(call: &CallSummary<'a>) -> Option<&'a crate::base::call::FileDiff
     call.decided().and_then(|decided: &Decided| decided.preview.as_ref())
 }
 
-/// What the model said when it asked for the call.
+/// The model's text in the reply that made the call.
 fn said(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     let asked = |turn: &&super::summary::TurnSummary<'_>| {
         let mut calls = turn.reply.calls();
@@ -104,7 +105,7 @@ fn said(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     turn.map(|turn| turn.reply.text()).unwrap_or_default()
 }
 
-/// A fenced block that its content cannot end, without lines that CI takes for commands.
+/// A fenced block that its content cannot close, without lines that CI systems take for commands.
 fn fenced(out: &mut String, language: &str, content: &str) {
     let content = text::excerpt(content, 32 * 1024);
     let content = text::plain(&content);

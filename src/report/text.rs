@@ -1,11 +1,11 @@
-//! Makes foreign text harmless and short: control codes, length, workflow commands. Knows no output's layout.
+//! Makes text from outside safe and short: control codes, length, workflow commands.
 
 use crate::base::call::ExitInfo;
 use std::borrow::Cow;
 
-/// `text` without terminal sequences, control characters (newline and tab stay) and marks that reorder what is read.
+/// `text` without terminal sequences, control characters (newline and tab stay) and bidirectional marks.
 ///
-/// A carriage return counts as the end of a line.
+/// A carriage return counts as a newline.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| c == '\r' || is_unwanted(c)) {
         return Cow::Borrowed(text);
@@ -27,13 +27,13 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Controls, the reading-direction overrides, and the two code points that XML forbids.
+/// Control characters, bidirectional overrides, and the two code points that XML forbids.
 fn is_unwanted(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Passes over what follows an escape character. A sequence that never ends takes one line at most.
+/// Skips the rest of an escape sequence. A sequence that never ends skips at most one line.
 fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
         Some('[') => {
@@ -70,9 +70,9 @@ fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// `text` as one harmless line of at most `max` characters; a cut is shown by `…`.
+/// `text` as one safe line of at most `max` characters; `…` marks a cut.
 pub(crate) fn line(text: &str, max: usize) -> String {
-    // Far more than `max` characters can hold; spares the rest of a huge text.
+    // More bytes than `max` characters can take; avoids scanning the rest of a huge text.
     let start = head(text, max.saturating_mul(8).max(256));
     let clean = plain(start);
     let words: Vec<&str> = clean.split_whitespace().collect();
@@ -99,7 +99,7 @@ pub(crate) fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// `text`, or its beginning and its end with a line between that says how much is missing.
+/// `text`, or its beginning and end with a line in between that says how much is omitted.
 pub(crate) fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
     if text.len() <= bytes {
         return Cow::Borrowed(text);
@@ -109,7 +109,7 @@ pub(crate) fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{first}\n… {missing} bytes left out …\n{last}"))
 }
 
-/// Breaks the marks by which CI systems take commands out of a log; see [`inert`](super::inert).
+/// Breaks the markers of CI commands in a log; see [`inert`](super::inert).
 pub(crate) fn defused(text: &str) -> String {
     super::inert::broken(text).into_owned()
 }
@@ -125,7 +125,7 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-/// Millionths of a dollar for people: `$0.0123`.
+/// Millionths of a US dollar for people: `$0.0123`.
 pub(crate) fn dollars(micros: u64) -> String {
     let hundredths = micros.saturating_add(50) / 100;
     format!("${}.{:04}", hundredths / 10_000, hundredths % 10_000)
@@ -154,7 +154,7 @@ pub(crate) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A figure in groups of three: `1,234,567`.
+/// A number with thousands separators: `1,234,567`.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -167,7 +167,7 @@ pub(crate) fn grouped(n: u64) -> String {
     out
 }
 
-/// The first of these names, and how many more there are; empty for none.
+/// The first of these names, and the number of the rest; empty for none.
 pub(crate) fn first_of(names: &[&str], most: usize) -> String {
     let first: Vec<String> = names.iter().take(most).map(|name| line(name, 200)).collect();
     match names.len().saturating_sub(most) {

@@ -1,5 +1,5 @@
-//! A session of a run as OpenTelemetry spans (GenAI conventions): a fold over its events. Holds no words of prompts, answers,
-//! arguments or results, and sends nothing.
+//! Folds the events of one session of a run into OpenTelemetry spans (GenAI semantic conventions). Spans never contain
+//! prompts, answers, arguments or results. Pure.
 
 mod attributes;
 mod draft;
@@ -19,7 +19,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SpanData;
 use std::collections::BTreeMap;
 
-/// The span that a `TRACEPARENT` names; `None` for a text that names none.
+/// The span context of a `TRACEPARENT`; `None` for an invalid one.
 pub fn parent(traceparent: &str) -> Option<SpanContext> {
     use opentelemetry::propagation::TextMapPropagator;
     let carrier = std::collections::HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
@@ -28,8 +28,8 @@ pub fn parent(traceparent: &str) -> Option<SpanContext> {
     found.is_valid().then_some(found)
 }
 
-/// The spans of the last session in these events, each after those that it holds. Sessions before it that were killed, and
-/// so could send nothing, are there, too. The same events give the same spans with the same ids.
+/// The spans of the last session in these events, children before parents. Earlier sessions that were killed, and so
+/// could send nothing, are included. The same events give the same spans with the same ids.
 pub fn spans(events: &[Event], parent: Option<&SpanContext>) -> Vec<SpanData> {
     let head = events.iter().find_map(|event| match &event.kind {
         EventKind::RunStarted(head) => Some(head),
@@ -59,7 +59,7 @@ pub fn spans(events: &[Event], parent: Option<&SpanContext>) -> Vec<SpanData> {
     fold.done
 }
 
-/// The verdict of a run that waits for a person: no error.
+/// The verdict of a run that waits for a person: not an error.
 const WAITS: &str = Verdict::Suspended.as_str();
 
 struct Fold<'a> {
@@ -70,9 +70,9 @@ struct Fold<'a> {
     session: Session,
     step: Option<Step<'a>>,
     calls: BTreeMap<&'a CallId, Call<'a>>,
-    /// When the event before happened.
+    /// Time of the previous event.
     before: Timestamp,
-    /// Whether the model has answered and nothing was told to it since.
+    /// Whether the model has replied and got no message since.
     answered: bool,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Fold<'a> {
         }
     }
 
-    /// A span in the step that goes on, else in the session.
+    /// A span within the active step, or else within the session.
     fn push(&mut self, draft: Draft) {
         let within = match &self.step {
             Some(step) => self.trace.id("step", step.seq),
@@ -255,7 +255,7 @@ impl<'a> Fold<'a> {
         self.push(draft);
     }
 
-    /// The end of a step: with its result, or with the word for what cut it off.
+    /// The end of a step: with its result, or with the word for its interruption.
     fn step_done(&mut self, at: Timestamp, id: &str, result: Result<&StepResult, &str>) {
         let Some(step) = self.step.take().filter(|step| step.id == id) else {
             return;
@@ -295,7 +295,7 @@ impl<'a> Fold<'a> {
         });
     }
 
-    /// A session that was killed: it ends with the last that is known of it.
+    /// A session that was killed: it ends with the last event.
     fn cut_off(&mut self) {
         if let Some(id) = self.step.as_ref().map(|step| step.id) {
             self.step_done(self.before, id, Err("interrupted"));
@@ -304,7 +304,7 @@ impl<'a> Fold<'a> {
     }
 
     fn finish(&mut self, at: Timestamp, seq: u64, outcome: &Outcome) {
-        // Of a request that came to nothing there is no event of its own.
+        // A request that failed has no event of its own.
         if outcome.verdict == Verdict::Provider && !self.answered {
             let requested = Requested::of(self.model, "");
             let mut draft = Draft::new("chat", seq, format!("chat {}", requested.model), self.before, at);
@@ -314,7 +314,7 @@ impl<'a> Fold<'a> {
             self.retries(&mut draft);
             self.push(draft);
         }
-        // A step that was cut off by the end of the run goes on in the next session.
+        // A step that the end of the run interrupted continues in the next session.
         let open = self.step.as_ref().map(|step| step.id);
         if let Some(id) = open {
             self.step_done(at, id, Err(outcome.verdict.as_str()));

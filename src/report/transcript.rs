@@ -1,6 +1,6 @@
-//! `transcript.json`: the run in the open agent-trajectory format, ATIF v1.7. What the format has no field for stands
-//! under `extra.overnight`. Media are named, never carried. The transcript of a replay is that of the recorded run but for
-//! times and the run's id; that its replies were recorded stands in `result.json`.
+//! `transcript.json`: the run in the open agent-trajectory format, ATIF v1.7. What the format has no field for is under
+//! `extra.overnight`. Media are named, never embedded. The transcript of a replay equals that of the recorded run
+//! except for times and the run's id; `result.json` says that its replies were recorded.
 
 mod form;
 
@@ -12,7 +12,7 @@ use crate::base::message::{Content, Media, Message, Part};
 use form::{Agent, Call, Extra, FinalMetrics, Metrics, Observation, Outcome, Source, Step, Trajectory};
 use serde_json::{Value, json};
 
-/// What the model was told beside the messages. Not in the events: the ledger keeps it as a blob.
+/// The system prompt and declarations. Not in the events: the ledger keeps them as a blob.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Declared<'a> {
     /// The system prompt.
@@ -38,7 +38,7 @@ pub fn json(sum: &RunSummary<'_>, declared: Declared<'_>, ending: &Ending) -> St
         extra: extra(whole(sum, ending)),
         steps,
     };
-    // Keys are strings and numbers finite: nothing here can fail to be written.
+    // Keys are strings and numbers are finite, so serializing cannot fail.
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
     text.push('\n');
     text
@@ -59,7 +59,7 @@ fn agent(sum: &RunSummary<'_>, declared: Declared<'_>) -> Agent {
     }
 }
 
-/// What the format has no field for, of the whole run.
+/// Data of the whole run for which the format has no field.
 fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
     let result = result::result(sum, ending);
     json!({
@@ -101,7 +101,7 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// All steps of the document: the format's are messages, ours are named in `extra.overnight.step`.
+/// All steps of the document. A step of the format is a message; the recipe's step is named in `extra.overnight.step`.
 fn steps(sum: &RunSummary<'_>, declared: Declared<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     let started = sum.started.or(sum.ended);
@@ -114,7 +114,7 @@ fn steps(sum: &RunSummary<'_>, declared: Declared<'_>) -> Vec<Step> {
         }
     }
     if steps.is_empty() {
-        // The format wants at least one: a run that ended before its first request says how.
+        // The format requires at least one step: a run that ended before its first request says how.
         steps.push(Step::plain(
             Source::System,
             started,
@@ -128,7 +128,7 @@ fn steps(sum: &RunSummary<'_>, declared: Declared<'_>) -> Vec<Step> {
     steps
 }
 
-/// The step for one moment, where it is one that was said or done.
+/// The step for one timeline entry, if it is a message or an action.
 fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Option<Step> {
     let id = step.id;
     match moment {
@@ -179,7 +179,7 @@ fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Op
     }
 }
 
-/// One reply with its calls and what came of them.
+/// One reply with its calls and their results.
 fn agent_step(sum: &RunSummary<'_>, id: &str, turn: &TurnSummary<'_>) -> Step {
     let usage = turn.reply.usage;
     let extra = json!({"step": id, "turn": turn.n, "stop": turn.reply.stop, "took_ms": turn.took_ms});
@@ -221,7 +221,7 @@ fn asked(call: &CallSummary<'_>) -> Call {
     let ruling = call.ruling();
     let arguments = match &call.call.args {
         Value::Object(_) => call.call.args.clone(),
-        // The format wants an object; a model may write anything.
+        // The format requires an object; a model may write anything.
         other => json!({"value": other}),
     };
     Call {
@@ -248,7 +248,7 @@ fn asked(call: &CallSummary<'_>) -> Call {
     }
 }
 
-/// What the model was told of a call; nothing for one that has not ended.
+/// What the model got as the result of a call; nothing for one that has not ended.
 fn came_of(call: &CallSummary<'_>) -> Option<Outcome> {
     let id = call.call.id.to_string();
     let Some(output) = call.output else {
@@ -284,7 +284,7 @@ fn spoken(message: &Message) -> String {
     words(&message.parts)
 }
 
-/// Text parts as they are, media as a line that names them.
+/// Text parts unchanged, media as a line that names them.
 fn words(parts: &[Part]) -> String {
     let mut out = String::new();
     for part in parts {

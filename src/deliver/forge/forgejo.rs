@@ -1,4 +1,4 @@
-//! The REST interface of Forgejo and Gitea, version 1 (<https://forgejo.org/docs/latest/user/api-usage/>). Pure.
+//! The REST API of Forgejo and Gitea, version 1 (<https://forgejo.org/docs/latest/user/api-usage/>). Pure.
 
 use super::github::read_pull;
 use super::{ApiCall, ChangeRequest, Dialect, Draft, Route};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug)]
 pub struct ForgejoDialect;
 
-/// What a title begins with that is work in progress.
+/// Title prefix of a draft ("work in progress").
 const DRAFT: &str = "WIP: ";
 
 impl Dialect for ForgejoDialect {
@@ -30,7 +30,7 @@ impl Dialect for ForgejoDialect {
     }
 
     fn list(&self, route: &Route, open_only: bool) -> ApiCall {
-        // It has no filter for the branch.
+        // The API has no filter for the branch.
         let state = if open_only { "open" } else { "all" };
         ApiCall::get(format!(
             "/repos/{}/pulls?state={state}&sort=recentupdate&limit=50",

@@ -1,4 +1,4 @@
-//! GitHub's REST interface, version 2022-11-28 (<https://docs.github.com/rest/pulls>). Pure.
+//! The REST API of GitHub, version 2022-11-28 (<https://docs.github.com/rest/pulls>). Pure.
 
 use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, encoded, text};
 use http::Method;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug)]
 pub struct GithubDialect;
 
-/// Pull requests of GitHub's form, which Forgejo has too: the branch, if it is of our project.
+/// Parses a pull request in GitHub's form, which Forgejo uses too; `None` for a branch of another project.
 pub(super) fn read_pull(route: &Route, item: &Value) -> Option<ChangeRequest> {
     let of_project = text(item, "/head/repo/full_name");
     if !of_project.eq_ignore_ascii_case(&route.project) {
@@ -82,7 +82,7 @@ impl Dialect for GithubDialect {
             && let Some(fields) = body.as_object_mut()
         {
             fields.insert("head".to_owned(), format!("{}:{}", route.owner(), route.branch).into());
-            // Two repositories of one owner.
+            // `OWNER:BRANCH` is ambiguous when one owner has both repositories.
             if route
                 .into
                 .split('/')
@@ -144,7 +144,7 @@ impl Dialect for GithubDialect {
     }
 
     fn exists_already(&self, status: u16, message: &str) -> bool {
-        // A branch that was pushed a moment ago may not be known everywhere yet.
+        // A branch that was just pushed may not be visible on all servers yet.
         status == 422 && (message.contains("already exists") || message.contains("sha can't be blank"))
     }
 

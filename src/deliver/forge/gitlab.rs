@@ -1,4 +1,4 @@
-//! GitLab's REST interface, version 4 (<https://docs.gitlab.com/api/merge_requests/>). Pure.
+//! The REST API of GitLab, version 4 (<https://docs.gitlab.com/api/merge_requests/>). Pure.
 
 use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, encoded, text};
 use http::Method;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug)]
 pub struct GitlabDialect;
 
-/// What a title begins with that is a draft.
+/// Title prefix of a draft.
 const DRAFT: &str = "Draft: ";
 
 impl Dialect for GitlabDialect {
@@ -50,7 +50,7 @@ impl Dialect for GitlabDialect {
         }
         let state = match text(item, "/state").as_str() {
             "merged" => RequestState::Merged,
-            // `locked` is being merged.
+            // `locked` means that the request is being merged.
             "opened" | "locked" => RequestState::Open,
             _ => RequestState::Closed,
         };

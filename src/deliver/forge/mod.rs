@@ -1,5 +1,5 @@
-//! Merge requests of a forge, over its REST interface: finding, opening and updating them. What differs between forges is data of a
-//! [`Dialect`]; asking again, rate limits and pages are the same for all.
+//! The client for merge requests of a forge, over its REST API: finding, opening and updating them. A [`Dialect`] holds
+//! what differs between forges; retries, rate limits and pagination are common.
 
 pub mod forgejo;
 pub mod github;
@@ -16,39 +16,39 @@ use serde_json::Value;
 use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
-/// Time of one request.
+/// Time limit of one request.
 const REQUEST: Duration = Duration::from_secs(60);
-/// Bytes of an answer.
+/// Size limit of a response, in bytes.
 const ANSWER: usize = 32 << 20;
-/// Pages of a list that are read, at most.
+/// Limit of pages that are read from a list.
 const PAGES: usize = 100;
-/// What a forge means by a rate limit without saying how long.
+/// Wait after a rate limit whose response names no time.
 const SECONDARY: Duration = Duration::from_secs(60);
 
-/// Where a request goes from and to.
+/// Source and target of a request.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// The project that the branch is pushed to.
     pub project: String,
-    /// The project in which the request is opened: the same, or the one that the first is a fork of.
+    /// The project in which the request is opened: the same one, or the one that it was forked from.
     pub into: String,
     pub branch: String,
     pub base: String,
 }
 
 impl Route {
-    /// The first part of the project that is pushed to.
+    /// Owner of the project that is pushed to: the first path segment.
     pub fn owner(&self) -> &str {
         self.project.split('/').next().unwrap_or_default()
     }
 
-    /// Whether the branch lies in another project than the request.
+    /// Whether the branch is in another project than the request.
     pub fn is_fork(&self) -> bool {
         !self.project.eq_ignore_ascii_case(&self.into)
     }
 }
 
-/// What became of a request.
+/// State of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestState {
     Open,
@@ -56,20 +56,20 @@ pub enum RequestState {
     Closed,
 }
 
-/// A merge request, or pull request.
+/// A merge request or pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRequest {
     pub number: u64,
     pub url: String,
     pub state: RequestState,
-    /// The commit at its head.
+    /// The commit at the head of its branch.
     pub head: String,
     pub branch: String,
     pub title: String,
     pub body: String,
 }
 
-/// What a request is to say.
+/// The texts and settings of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     pub title: String,
@@ -79,17 +79,17 @@ pub struct Draft {
     pub reviewers: Vec<String>,
 }
 
-/// One call of the interface.
+/// One call of the REST API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiCall {
     pub method: Method,
-    /// Behind the base URL, beginning with `/`.
+    /// Path and query after the base URL, starting with `/`.
     pub path: String,
     pub body: Option<Value>,
 }
 
 impl ApiCall {
-    /// A question.
+    /// A call that reads.
     pub fn get(path: String) -> Self {
         Self {
             method: Method::GET,
@@ -98,7 +98,7 @@ impl ApiCall {
         }
     }
 
-    /// A change.
+    /// A call that changes something.
     pub fn of(method: Method, path: String, body: Value) -> Self {
         Self {
             method,
@@ -108,43 +108,45 @@ impl ApiCall {
     }
 }
 
-/// How a forge is spoken to. Pure.
+/// The REST API of one forge: builds calls and parses responses. Pure.
 pub trait Dialect: Send + Sync {
-    /// The name of the header with the token, and what stands before the token.
+    /// The name of the header for the token, and the prefix before the token.
     fn token_header(&self) -> (&'static str, &'static str);
     /// Headers of every call.
     fn headers(&self) -> &'static [(&'static str, &'static str)];
-    /// The user that a token is the password of, for git.
+    /// The user name that git must send with the token as the password.
     fn git_user(&self) -> &'static str;
-    /// Asks what must be known of the two projects; the answers go to [`Dialect::list`] and others as `facts`, in this order.
+    /// Calls that look up the two projects. Their responses are passed to [`Dialect::list`] and others as `facts`, in
+    /// this order.
     fn facts(&self, route: &Route) -> Vec<ApiCall>;
     /// The first page of the requests from this branch, newest first; or of all open ones.
     fn list(&self, route: &Route, open_only: bool) -> ApiCall;
-    /// One of a list, if it is from our project. A stranger's fork may have a branch of the same name.
+    /// Parses one item of a list; `None` unless it is from the project that is pushed to: a fork may have a branch of
+    /// the same name.
     fn read(&self, route: &Route, facts: &[Value], item: &Value) -> Option<ChangeRequest>;
-    /// Opens a request.
+    /// The call that opens a request.
     fn open(&self, route: &Route, facts: &[Value], draft: &Draft) -> ApiCall;
-    /// Writes title and description again. `now`: as it stands.
+    /// The call that replaces title and description. `now` is the current request.
     fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> ApiCall;
-    /// The title as the forge has it, and as it was given.
+    /// A title from the forge without the prefix that marks a draft there.
     fn bare_title<'a>(&self, title: &'a str) -> &'a str;
-    /// Asks for names that a label or reviewer has as a number; the answers go to [`Dialect::after`].
+    /// Calls that look up the numeric ids of labels and reviewers; their responses are passed to [`Dialect::after`].
     fn lookups(&self, route: &Route, draft: &Draft) -> Vec<ApiCall>;
-    /// Calls behind the opening: labels, reviewers. Each may fail on its own.
+    /// Calls after the opening, for labels and reviewers. Each may fail on its own.
     fn after(&self, route: &Route, number: u64, draft: &Draft, found: &[Value]) -> Vec<ApiCall>;
-    /// Labels and reviewers that the answers to [`Dialect::lookups`] do not know.
+    /// Labels and reviewers that the responses to [`Dialect::lookups`] do not contain.
     fn unknown(&self, draft: &Draft, found: &[Value]) -> Vec<String>;
-    /// Asks for a commit of the project that is pushed to.
+    /// The call that reads a commit of the project that is pushed to.
     fn commit(&self, route: &Route, id: &str) -> ApiCall;
-    /// The message in the answer.
+    /// The commit message in the response.
     fn commit_message<'a>(&self, answer: &'a Value) -> Option<&'a str>;
-    /// Whether a refusal to open says that there is one already.
+    /// Whether a refusal to open says that a request exists already.
     fn exists_already(&self, status: u16, message: &str) -> bool;
-    /// Whether a refusal to open says that nothing differs.
+    /// Whether a refusal to open says that the branches do not differ.
     fn nothing_differs(&self, message: &str) -> bool;
 }
 
-/// A forge and the right to write there.
+/// A forge with a token.
 pub struct Forge<'a> {
     pub dialect: &'a dyn Dialect,
     pub base: String,
@@ -155,28 +157,28 @@ pub struct Forge<'a> {
     cancel: CancellationToken,
 }
 
-/// How an attempt to open a request ended.
+/// The result of an attempt to open a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
     Opened(Box<ChangeRequest>),
-    /// There is one, or nobody knows whether there is: look again.
+    /// A request exists, or the result is unknown: observe again.
     LookAgain(String),
-    /// The branch has nothing that the base has not.
+    /// The branch has no commit that the base does not have.
     Nothing,
 }
 
-/// What a service answered, if it was no success.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// The request was understood and not carried out.
+    /// The server refused the call and changed nothing.
     Status(u16, String),
-    /// Nobody knows whether it was carried out.
+    /// It is unknown whether the call took effect.
     Unknown(String),
     Stop(DeliverStop),
 }
 
 impl<'a> Forge<'a> {
-    /// A forge at this base URL. Nothing is sent.
+    /// A client for a forge at this base URL. Sends nothing yet.
     pub fn new(
         dialect: &'a dyn Dialect,
         base: String,
@@ -201,10 +203,10 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// What must be known of the projects.
+    /// Looks up the projects.
     ///
     /// # Errors
-    /// [`DeliverStop::Environment`] without the right to see them, [`DeliverStop::Service`] after retries.
+    /// [`DeliverStop::Environment`] without permission to read them, [`DeliverStop::Service`] after retries.
     pub async fn facts(&self, route: &Route) -> Result<Vec<Value>, DeliverStop> {
         let mut facts = Vec::new();
         for call in self.dialect.facts(route) {
@@ -225,7 +227,7 @@ impl<'a> Forge<'a> {
             .collect())
     }
 
-    /// How many requests from our project are open that `counts` says yes to.
+    /// Number of open requests from this project for which `counts` returns true.
     ///
     /// # Errors
     /// As [`Forge::facts`].
@@ -261,7 +263,7 @@ impl<'a> Forge<'a> {
         )))
     }
 
-    /// The message of a commit; `None` when the forge does not have it any more.
+    /// The message of a commit; `None` when the forge no longer has it.
     ///
     /// # Errors
     /// [`DeliverStop::Service`] after retries.
@@ -293,12 +295,12 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// Writes title and description of an open request again.
+    /// Replaces title and description of an open request.
     ///
     /// # Errors
     /// As [`Forge::facts`].
     pub async fn update(&self, route: &Route, now: &ChangeRequest, draft: &Draft) -> Result<(), DeliverStop> {
-        // The same text twice is the same text, so it may be sent again.
+        // Sending the same text twice has the same effect, so this may be retried.
         let call = self.dialect.update(route, now, draft);
         let mut failed = 0;
         loop {
@@ -313,7 +315,7 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// Sets labels and reviewers of a new request. Gives what could not be set: the request stands without it.
+    /// Sets labels and reviewers of a new request. Returns what could not be set; the request exists all the same.
     pub async fn dress(&self, route: &Route, number: u64, draft: &Draft) -> Vec<String> {
         if draft.labels.is_empty() && draft.reviewers.is_empty() {
             return Vec::new();
@@ -372,7 +374,8 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// One call with retries: a question is asked again whatever happened; a change only when it is known that it was not made.
+    /// One call with retries. A call that reads is always retried; a call that changes something only when it certainly
+    /// took no effect.
     async fn call(&self, call: &ApiCall) -> Result<(Value, Option<String>), Refusal> {
         let question = call.method == Method::GET;
         let url = format!("{}{}", self.base, call.path);
@@ -444,7 +447,7 @@ impl<'a> Forge<'a> {
         }
         let value: Option<Value> = serde_json::from_slice(&bytes).ok();
         if matches!(status, 200..=299) {
-            // Some changes are answered with nothing.
+            // Some changes are answered with an empty body.
             return match value {
                 Some(value) => Judged::Good(value, next),
                 None if bytes.is_empty() => Judged::Good(Value::Null, None),
@@ -474,7 +477,8 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// What a refusal says, in one line: GitHub's and Forgejo's `message` with `errors`, GitLab's `message` or `error`.
+    /// The error message of a response, as one line: `message` with `errors` (GitHub, Forgejo), or `message` or `error`
+    /// (GitLab).
     fn message(&self, value: Option<&Value>, bytes: &[u8]) -> String {
         let field = |name: &str| value.and_then(|value| value.get(name)).map(shown);
         let mut text = field("message").or(field("error")).unwrap_or_default();
@@ -487,12 +491,12 @@ impl<'a> Forge<'a> {
         super::message::one_line(&self.quiet.redact(&text), 400)
     }
 
-    /// The next page that a `Link` header names, as a path behind the base: the token goes nowhere else.
+    /// The next page from a `Link` header, as a path under the base URL, so that the token is sent to no other host.
     fn next_page(&self, link: &str) -> Option<String> {
         let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
         let url = next.split_once('<')?.1.split_once('>')?.0;
         let path = url.strip_prefix(&self.base);
-        // A forge behind another name than ours: its path and query still hold.
+        // The forge may name itself by another host; only path and query are used.
         let other = || {
             let (own, found) = (reqwest::Url::parse(&self.base).ok()?, reqwest::Url::parse(url).ok()?);
             let path = found.path().strip_prefix(own.path().trim_end_matches('/'))?.to_owned();
@@ -519,14 +523,14 @@ fn shown(value: &Value) -> String {
 
 enum Judged {
     Good(Value, Option<String>),
-    /// Not carried out; the wait that is asked for.
+    /// The call took no effect; holds the wait that the server asked for.
     Wait(Option<Duration>, String),
-    /// The service fell over.
+    /// A server error.
     Ill(String),
     Status(u16, String),
 }
 
-/// A text as a part of a path or query.
+/// Percent-encodes a text as a part of a path or query.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

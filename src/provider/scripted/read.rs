@@ -1,4 +1,4 @@
-//! A script file into replies, with a place for every mistake. Gives nothing out.
+//! Parses a script file into replies, and reports every mistake with its position.
 
 use super::Line;
 use crate::base::call::ToolCall;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The replies of a script.
 ///
 /// # Errors
-/// Every problem, sorted by place.
+/// Every problem, sorted by position.
 pub fn script(id: &str, files: &Files, file: FileId) -> Result<Vec<Line>, Vec<Diagnostic>> {
     let root = parse(files, file)?;
     let mut problems = Problems::new();

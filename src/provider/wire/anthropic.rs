@@ -1,4 +1,4 @@
-//! Anthropic Messages: requests from messages with cache marks, replies from events. Pure.
+//! The wire of Anthropic Messages: builds requests from messages, with cache marks. Pure.
 
 pub mod reply;
 
@@ -11,19 +11,19 @@ use crate::provider::json::{comma, field, raw};
 use crate::provider::{Request, pricing};
 use serde_json::{Value, json};
 
-/// The longest answer of a model that the table does not know.
+/// Reply limit, in tokens, of a model that the price table does not know.
 const ANSWER: u64 = 32_000;
 const MARK: &[u8] = b",\"cache_control\":{\"type\":\"ephemeral\"}";
-/// What follows the last block's content in a message: the block's brace, the list's bracket, the message's brace.
+/// The bytes after the last block's content of a message: the closing braces and bracket of block, list and message.
 const CLOSING: usize = 3;
 
-/// Everything before the messages. The end of system text and tools carries a cache mark.
+/// Everything before the messages. Cache marks are at the end of the system text and of the tools.
 pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     let known = pricing::known(&format!("anthropic/{}", dialect.model));
     let answer = known.and_then(|known| known.answer).unwrap_or(ANSWER);
-    // The service demands a figure.
+    // The service requires a number.
     field(&mut out, "max_tokens", &dialect.max_output_tokens.unwrap_or(answer));
     field(&mut out, "stream", &true);
     let mark = json!({"type": "ephemeral"});
@@ -61,7 +61,7 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
 }
 
 /// The messages with a cache mark on the last block of the last two user turns, so that the next request finds what
-/// this one wrote. Nothing is encoded again: the marks are put between kept bytes.
+/// this one wrote to the cache. The marks are inserted between reused bytes; nothing is encoded again.
 pub fn join(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
     let mut from = 0;
     for end in &marks[marks.len().saturating_sub(2)..] {
@@ -75,7 +75,7 @@ pub fn join(body: &mut Vec<u8>, messages: &[u8], marks: &[usize]) {
     body.extend_from_slice(messages.get(from..).unwrap_or_default());
 }
 
-/// One message as one message; results come before anything else in it.
+/// Encodes one message as one message; results come first in it.
 pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     let role = if message.role == Role::Assistant {
         "assistant"
@@ -100,7 +100,7 @@ pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     }
     for part in &message.parts {
         match part {
-            // Text of nothing but white space is refused.
+            // The service refuses text of only white space.
             Part::Text { text } if !text.trim().is_empty() => text_block(out, text),
             Part::Media(media) => media_block(out, media),
             Part::Call(call) => {

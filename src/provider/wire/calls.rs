@@ -1,8 +1,8 @@
-//! Putting tool calls together that arrive in pieces, whatever the server leaves out. Knows one wire's chunks only.
+//! Assembles tool calls that arrive in chunks, tolerating what servers leave out. Used by the Chat Completions wire.
 
 use serde_json::{Map, Value, json};
 
-/// Calls under construction, in the order of their first piece.
+/// Incomplete calls, in the order of their first chunk.
 #[derive(Debug, Default)]
 pub struct Pieces {
     calls: Vec<Call>,
@@ -16,14 +16,14 @@ pub struct Call {
     pub name: String,
     /// JSON text.
     pub arguments: String,
-    /// Whether `arguments` came whole, as an object instead of a text.
+    /// Whether `arguments` arrived complete, as an object instead of a string.
     is_whole: bool,
-    /// Keys of the call that are not ours, for example signatures of the model behind a gateway.
+    /// Unknown keys of the call, for example signatures of a model behind a gateway.
     extra: Map<String, Value>,
 }
 
 impl Pieces {
-    /// Takes one element of `tool_calls`.
+    /// Processes one element of `tool_calls`.
     pub fn add(&mut self, piece: &Value) {
         let index = piece.get("index").and_then(Value::as_u64);
         let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
@@ -42,8 +42,8 @@ impl Pieces {
         call.grow(id, name, piece);
     }
 
-    /// Where a piece belongs: to the call with its index, else with its id, else to the last one, unless it begins
-    /// another. Servers that give every call the index 0 tell them apart by id.
+    /// The call that a chunk belongs to: the one with its index, or else its id, or else the last one, unless the chunk
+    /// starts a new call. Servers that give every call the index 0 distinguish them by id.
     fn place(&self, index: Option<u64>, id: Option<&str>, name: &str) -> usize {
         let another = |call: &Call| id.is_some() && call.id.is_some() && call.id.as_deref() != id && !name.is_empty();
         let found = match (index, id) {
@@ -70,7 +70,7 @@ impl Call {
         if self.id.is_none() {
             self.id = id.map(str::to_owned);
         }
-        // Some servers repeat the whole name with every piece; none splits it.
+        // Some servers repeat the whole name in every chunk; none splits it.
         if self.name.is_empty() {
             name.clone_into(&mut self.name);
         }
@@ -89,7 +89,7 @@ impl Call {
         }
     }
 
-    /// The call as it goes back to the server.
+    /// The call as it is sent back to the server.
     pub fn into_value(self) -> Value {
         let arguments = if self.arguments.trim().is_empty() {
             "{}"
@@ -105,7 +105,7 @@ impl Call {
     }
 }
 
-/// Arguments as an object. Nothing at all means no arguments; a text that holds the object as JSON is unpacked once.
+/// Arguments as an object. Empty text means no arguments; a string that contains the object as JSON is unpacked once.
 pub fn object(arguments: &str) -> Option<Value> {
     if arguments.trim().is_empty() {
         return Some(json!({}));

@@ -1,4 +1,4 @@
-//! Gemini `streamGenerateContent`: requests from messages, replies from chunks. Pure.
+//! The wire of Gemini `streamGenerateContent`: builds requests from messages. Pure.
 
 pub mod reply;
 
@@ -42,7 +42,7 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     if let Some(most) = dialect.max_output_tokens {
         config.insert("maxOutputTokens".into(), json!(most));
     }
-    // Models before the third generation refuse a response schema beside functions.
+    // Models before the third generation refuse a response schema together with functions.
     let fits = request.tools.is_empty() || generation(dialect.model) >= 3;
     if let Some(wanted) = request.response.filter(|_| fits && !dialect.plain) {
         config.insert("responseMimeType".into(), json!("application/json"));
@@ -56,8 +56,8 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     out
 }
 
-/// The generation in a name such as `gemini-2.5-pro`; 0 when there is none. Names such as `gemini-flash-latest`
-/// are always about the newest generation.
+/// The generation in a name such as `gemini-2.5-pro`; 0 when there is none. Names such as `gemini-flash-latest` always
+/// mean the newest generation.
 fn generation(model: &str) -> u32 {
     let Some(rest) = model.strip_prefix("gemini-") else {
         return 0;
@@ -74,7 +74,7 @@ fn thinks(model: &str) -> bool {
     (generation(model) >= 3 || model.starts_with("gemini-2.5")) && !model.contains("image")
 }
 
-/// One message as one content.
+/// Encodes one message as one content.
 pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     if let Some(received) = super::received("gemini", dialect.model, message) {
         comma(out);
@@ -109,7 +109,7 @@ pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
             _ => {}
         }
     }
-    // What cannot lie inside a result stands beside the results, after the last of them.
+    // What a result cannot contain is placed after the last result.
     for part in &message.parts {
         let Part::Result(result) = part else { continue };
         let beside = media_of(result).filter(|media| !(nests && may_nest(media)));
@@ -122,12 +122,12 @@ pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     raw(out, "]}");
 }
 
-/// A call of another model's making. The third generation validates signatures; the literal is the vendor's own
-/// way to say that there is none.
+/// A call made by another model. The third generation validates signatures; this literal is the vendor's documented way
+/// to say that there is none.
 fn neutral_call(out: &mut Vec<u8>, call: &ToolCall, excuse: bool) {
     comma(out);
     raw(out, "{\"functionCall\":{");
-    // The result echoes this id, whoever made it.
+    // The result echoes this id, whoever created it.
     if let Some(id) = &call.wire_id {
         field(out, "id", id);
     }
@@ -144,7 +144,7 @@ fn function_response(out: &mut Vec<u8>, result: &CallResult, nests: bool) {
     let text = super::result_text(result);
     comma(out);
     raw(out, "{\"functionResponse\":{");
-    // An id is echoed when the vendor gave one, never made up.
+    // An id is echoed when the vendor sent one, and never invented.
     if let Some(id) = &result.wire_id {
         field(out, "id", id);
     }
@@ -169,7 +169,7 @@ fn media_of(result: &CallResult) -> impl Iterator<Item = &Media> {
     })
 }
 
-/// Older models take no media inside a result at all; newer ones these.
+/// Older models accept no media inside a result; newer ones accept these types.
 fn may_nest(media: &Media) -> bool {
     media.mime.starts_with("image/") || media.mime == "application/pdf"
 }

@@ -1,4 +1,4 @@
-//! The four wires: what goes out and what comes in, as pure functions. Opens no connection.
+//! The protocols of the four model APIs, as pure functions: requests from messages, replies from responses.
 
 pub mod anthropic;
 mod calls;
@@ -17,7 +17,7 @@ use crate::net::sse::Frame;
 use secrecy::SecretString;
 use serde_json::Value;
 
-/// A vendor's protocol.
+/// The protocol of a model API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     Gemini,
@@ -26,20 +26,20 @@ pub enum Wire {
     Anthropic,
 }
 
-/// Which model of a wire is spoken to, and how plainly.
+/// The model that is addressed, and which optional features to leave out.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect<'a> {
-    /// The name as the vendor knows it.
+    /// The model's name as the vendor knows it.
     pub model: &'a str,
-    /// The service refused the vendor's own form of a response schema: leave it out. The engine puts the
-    /// schema into the prompt and judges the answer in any case.
+    /// The service rejected the vendor-specific response schema: leave it out. The engine puts the schema into the
+    /// prompt and validates the answer in any case.
     pub plain: bool,
-    /// The longest reply that the user lets it give, in tokens.
+    /// Limit of a reply that the user chose, in tokens.
     pub max_output_tokens: Option<u64>,
 }
 
 impl Wire {
-    /// All wires, in the order in which they are listed to people.
+    /// All wires, in the order in which they are listed for people.
     pub const ALL: [Wire; 4] = [Wire::Gemini, Wire::OpenaiChat, Wire::OpenaiResponses, Wire::Anthropic];
 
     /// The name in `Part::Opaque` and before the `/` of a model's id.
@@ -52,7 +52,7 @@ impl Wire {
         }
     }
 
-    /// The variables that may hold the key, the first one first.
+    /// The variables that may hold the key, in order of precedence.
     pub fn key_names(self) -> &'static [&'static str] {
         match self {
             Wire::Gemini => &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
@@ -61,7 +61,7 @@ impl Wire {
         }
     }
 
-    /// The variable that names another base URL, and the usual one.
+    /// The variable for another base URL, and the default base URL.
     pub fn base(self) -> (&'static str, &'static str) {
         match self {
             Wire::Gemini => ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
@@ -70,7 +70,7 @@ impl Wire {
         }
     }
 
-    /// The version at the end of a base URL that the vendor's own clients add by themselves.
+    /// The version suffix of a base URL that the vendor's own clients add themselves.
     pub fn own_version(self) -> Option<&'static str> {
         match self {
             Wire::Gemini => Some("/v1beta"),
@@ -79,7 +79,7 @@ impl Wire {
         }
     }
 
-    /// Whether servers of one's own that speak this wire commonly want no key.
+    /// Whether self-hosted servers of this wire usually need no key.
     pub fn may_lack_key(self) -> bool {
         matches!(self, Wire::OpenaiChat | Wire::OpenaiResponses)
     }
@@ -100,7 +100,7 @@ impl Wire {
         headers
     }
 
-    /// Where the request goes. `base` has no slash at its end.
+    /// The request URL. `base` has no trailing slash.
     pub fn url(self, base: &str, model: &str) -> String {
         match self {
             Wire::Gemini => format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
@@ -120,7 +120,7 @@ impl Wire {
         }
     }
 
-    /// Appends the elements that one message becomes, commas included.
+    /// Appends the list elements that one message becomes, with commas.
     pub fn message(self, dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
         match self {
             Wire::Gemini => gemini::message(dialect, message, out),
@@ -130,11 +130,11 @@ impl Wire {
         }
     }
 
-    /// The whole body from its pieces. `marks` are the ends of messages that may carry a cache mark.
+    /// The whole body from its parts. `marks` are the ends of messages that may get a cache mark.
     pub fn join(self, head: &[u8], messages: &[u8], marks: &[usize]) -> Vec<u8> {
         let mut body = Vec::with_capacity(head.len() + messages.len() + 128);
         body.extend_from_slice(head);
-        // A head that ends with the system message is followed by more.
+        // After a head that ends with the system message a comma is needed.
         if !messages.is_empty() && !body.ends_with(b"[") {
             body.push(b',');
         }
@@ -146,7 +146,7 @@ impl Wire {
         body
     }
 
-    /// A decoder for one answer. `turn` makes ids unique that a server left out.
+    /// A decoder for one response. `turn` makes generated ids unique where a server sends none.
     pub fn decoder(self, model: &str, turn: u64) -> Decoder {
         match self {
             Wire::Gemini => Decoder::Gemini(gemini::reply::Decoder::new(model)),
@@ -157,7 +157,7 @@ impl Wire {
     }
 }
 
-/// The answer of one request, built up event by event.
+/// Builds the reply to one request from events.
 #[derive(Debug)]
 pub enum Decoder {
     Gemini(gemini::reply::Decoder),
@@ -167,10 +167,10 @@ pub enum Decoder {
 }
 
 impl Decoder {
-    /// Takes one event of the stream.
+    /// Processes one event of the stream.
     ///
     /// # Errors
-    /// The failure that the event tells, or [`Fault::unusable`] when it cannot be read.
+    /// The failure that the event reports, or [`Fault::unusable`] when it cannot be parsed.
     pub fn frame(&mut self, frame: &Frame, live: &dyn Fn(Live)) -> Result<(), Fault> {
         match frame.data.trim() {
             "" => Ok(()),
@@ -184,7 +184,7 @@ impl Decoder {
         }
     }
 
-    /// Takes a whole answer that came without a stream, or the JSON text of one event.
+    /// Processes a complete response that was not streamed, or the JSON text of one event.
     ///
     /// # Errors
     /// As for [`Decoder::frame`].
@@ -201,7 +201,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the answer is complete, so that nothing more needs to be waited for.
+    /// Whether the response is complete, so that nothing more needs to be awaited.
     pub fn is_done(&self) -> bool {
         match self {
             Decoder::Gemini(_) => false,
@@ -211,7 +211,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the model has ended its answer; figures may still follow.
+    /// Whether the model has ended its reply; usage counts may still follow.
     pub fn is_ended(&self) -> bool {
         match self {
             Decoder::Gemini(decoder) => decoder.is_ended(),
@@ -220,10 +220,10 @@ impl Decoder {
         }
     }
 
-    /// The reply. Nothing is kept of an answer that is not complete.
+    /// The reply. An incomplete response is discarded.
     ///
     /// # Errors
-    /// Cut, empty, malformed or blocked answers.
+    /// Cut, empty, malformed or blocked responses.
     pub fn finish(self) -> Result<Reply, Fault> {
         match self {
             Decoder::Gemini(decoder) => decoder.finish(),
@@ -246,7 +246,7 @@ fn received<'a>(vendor: &str, model: &str, message: &'a Message) -> Option<&'a V
     })
 }
 
-/// The text of a result; media are named in it, so that a result is never empty without a reason.
+/// The text of a result; media are named in it, so that a result is not empty without a reason.
 fn result_text(result: &CallResult) -> String {
     let mut texts: Vec<std::borrow::Cow<'_, str>> = Vec::new();
     for content in &result.content {
@@ -264,7 +264,7 @@ fn result_text(result: &CallResult) -> String {
     }
 }
 
-/// The text of a result for wires that have no mark for failed ones: the text says it.
+/// The text of a result for wires without an error flag: the text itself says that the call failed.
 fn marked_text(result: &CallResult) -> String {
     let text = result_text(result);
     if result.is_error && !text.to_ascii_lowercase().starts_with("error") {
@@ -274,13 +274,13 @@ fn marked_text(result: &CallResult) -> String {
     }
 }
 
-/// What stands for media that a model cannot be shown.
+/// The placeholder for media that a model cannot receive.
 fn unshown(media: &Media) -> String {
     let name = media.name.as_deref().unwrap_or("an attachment");
     format!("[{name} of type {} cannot be shown to this model]", media.mime)
 }
 
-/// Adds text, to the last part where that is of the same kind.
+/// Appends text, merging it with the last part if that is of the same kind.
 fn push_text(parts: &mut Vec<Part>, more: &str, thought: bool) {
     match (parts.last_mut(), thought) {
         _ if more.is_empty() => {}
@@ -290,15 +290,15 @@ fn push_text(parts: &mut Vec<Part>, more: &str, thought: bool) {
     }
 }
 
-/// That an answer was cut at its length limit.
+/// Whether a reply was cut at its length limit.
 #[derive(Debug, Default)]
 struct Cut {
-    /// The tool of a call that was cut with it.
+    /// The tool of the call that was cut.
     call: Option<String>,
 }
 
-/// A reply from its parts. One without text and calls is a reply too: asking the same again would most likely bring the same, so
-/// that the engine says something to it instead.
+/// A reply from its parts. A reply without text and calls is accepted: repeating the request would most likely give the
+/// same, so the engine answers with a message instead.
 fn whole(parts: Vec<Part>, cut: Option<Cut>, usage: Usage, model: String) -> Reply {
     let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
     let stop = match (cut, calls) {

@@ -1,14 +1,15 @@
-//! Tool names that every vendor takes, and the way back. Knows no tool.
+//! Maps tool names to names that every vendor accepts, and back.
 
 use crate::base::call::ToolSpec;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The longest name that all vendors take.
+/// Length limit of a name that all vendors accept.
 const MOST: usize = 64;
 
-/// `name` with characters that some vendor refuses replaced, and cut to 64 with a digest at its end. Legal names stay.
+/// `name` with illegal characters replaced; a changed name ends in a digest and is cut to 64 characters. Legal names
+/// are unchanged.
 pub fn wire_name(name: &str) -> Cow<'_, str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -19,7 +20,7 @@ pub fn wire_name(name: &str) -> Cow<'_, str> {
     if !starts {
         clean.insert(0, '_');
     }
-    // Two names that differ only in what was replaced must stay two.
+    // Two names that differ only in replaced characters must stay distinct.
     let mut digest = String::new();
     for byte in Sha256::digest(name.as_bytes()).iter().take(4) {
         let _ = write!(digest, "{byte:02x}");
@@ -28,7 +29,7 @@ pub fn wire_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{clean}_{digest}"))
 }
 
-/// The tool that a name on the wire means; the name itself when it means none.
+/// The tool for a name on the wire; the name itself when no tool has it.
 pub fn real_name<'a>(name: &'a str, tools: &'a [ToolSpec]) -> &'a str {
     if tools.iter().any(|tool| tool.name == name) {
         return name;

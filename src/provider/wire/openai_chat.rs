@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions, with the habits of compatible servers: requests from messages, replies from chunks. Pure.
+//! The wire of OpenAI Chat Completions and compatible servers: builds requests from messages. Pure.
 
 pub mod reply;
 
@@ -17,7 +17,8 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     field(&mut out, "stream", &true);
     field(&mut out, "stream_options", &json!({"include_usage": true}));
     if let Some(most) = dialect.max_output_tokens {
-        // OpenAI's reasoning models refuse the older name; Ollama and LM Studio document only that one, vLLM and llama.cpp take both.
+        // OpenAI's reasoning models refuse `max_tokens`; Ollama and LM Studio document only that name, vLLM and
+        // llama.cpp accept both.
         let name = if is_openai(dialect.model) {
             "max_completion_tokens"
         } else {
@@ -25,8 +26,8 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
         };
         field(&mut out, name, &most);
     }
-    // Servers that constrain the whole answer by a grammar could then never call a tool: where only the answer is wanted, the
-    // tools are left out in its favour.
+    // Servers that constrain the whole reply by a grammar could then never call a tool, so the tools are omitted when
+    // only the answer is wanted.
     let alone = request.answer_only && request.response.is_some() && !dialect.plain && !is_openai(dialect.model);
     let declares = !request.tools.is_empty() && !alone;
     if declares {
@@ -70,7 +71,7 @@ fn is_openai(model: &str) -> bool {
     reasoning || name.starts_with("chatgpt-") || name.starts_with("gpt-") && !name.starts_with("gpt-oss")
 }
 
-/// One message as one or, with results, as several.
+/// Encodes one message as one or, with results, as several messages.
 pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     if let Some(received) = super::received("openai", dialect.model, message) {
         comma(out);
@@ -122,7 +123,7 @@ fn text_of(part: &Part) -> Option<&str> {
     }
 }
 
-/// An image, a sound or a file as a content part.
+/// An image, audio or file as a content part.
 fn piece(out: &mut Vec<u8>, media: &Media) {
     let url = || format!("data:{};base64,{}", media.mime, media.data);
     let sound = |format| json!({"type": "input_audio", "input_audio": {"data": media.data, "format": format}});
@@ -165,7 +166,7 @@ fn assistant(parts: &[Part], out: &mut Vec<u8>) {
     raw(out, "}");
 }
 
-/// A `tool` message for each result. Images are not portable there: they follow in a user message.
+/// A `tool` message for each result. Images in it are not portable, so they follow in a user message.
 fn results(parts: &[Part], out: &mut Vec<u8>) {
     let results = || {
         parts.iter().filter_map(|part| match part {

@@ -1,4 +1,4 @@
-//! OpenAI Responses, stateless: requests from messages, replies from events. Pure.
+//! The wire of OpenAI Responses, used without server-side state: builds requests from messages. Pure.
 
 pub mod reply;
 
@@ -15,7 +15,7 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     let mut out = b"{".to_vec();
     field(&mut out, "model", dialect.model);
     field(&mut out, "stream", &true);
-    // Nothing is kept by the service: reasoning comes back to us encrypted and is sent again.
+    // The service stores nothing; it returns reasoning encrypted, and the next request sends that back.
     field(&mut out, "store", &false);
     if reasons(dialect.model) {
         field(&mut out, "include", &["reasoning.encrypted_content"]);
@@ -56,13 +56,13 @@ pub fn head(dialect: Dialect<'_>, request: &Request<'_>) -> Vec<u8> {
     out
 }
 
-/// Models that do not reason refuse to be asked for their reasoning.
+/// Models without reasoning refuse a request for reasoning content.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     !["gpt-3", "gpt-4", "chatgpt-4"].iter().any(|old| name.starts_with(old))
 }
 
-/// One message as items.
+/// Encodes one message as items.
 pub fn message(dialect: Dialect<'_>, message: &Message, out: &mut Vec<u8>) {
     if let Some(Value::Array(items)) = super::received("openai-responses", dialect.model, message) {
         for item in items {

@@ -1,12 +1,12 @@
-//! JSON Schemas in the dialect of each vendor. Pure; judges no value.
+//! Converts JSON Schemas to the subset that each vendor accepts. Pure.
 
 use serde_json::{Map, Value, json};
 
-/// Expanded schemas beyond this many nodes are cut: a schema may name itself in many places.
+/// Limit of nodes in an expanded schema: a schema may refer to itself in many places.
 const NODES: usize = 4_000;
 const DEPTH: usize = 24;
 
-/// Keys that Gemini knows; it refuses or ignores all others.
+/// Keywords that Gemini accepts; it refuses or ignores all others.
 const GEMINI: &[&str] = &[
     "type",
     "title",
@@ -27,8 +27,8 @@ const GEMINI: &[&str] = &[
     "default",
 ];
 
-/// A schema for Gemini: references written out (cycles become plain objects), `allOf` merged, lists of types as
-/// `anyOf`, enumerations of texts only, known formats only, no `default` beside alternatives.
+/// A schema for Gemini: references are inlined (cycles become plain objects), `allOf` is merged, type lists become
+/// `anyOf`; only enumerations of strings, only known formats, and no `default` beside alternatives.
 pub fn for_gemini(schema: &Value) -> Value {
     let mut walk = Walk {
         root: schema,
@@ -40,7 +40,7 @@ pub fn for_gemini(schema: &Value) -> Value {
 
 struct Walk<'a> {
     root: &'a Value,
-    /// References that are being written out, to see a cycle.
+    /// References that are being inlined, to detect a cycle.
     open: Vec<&'a str>,
     nodes: usize,
 }
@@ -49,7 +49,7 @@ impl<'a> Walk<'a> {
     fn node(&mut self, schema: &'a Value, depth: usize) -> Value {
         self.nodes += 1;
         let Some(object) = schema.as_object() else {
-            // `true` allows everything; `false` has no counterpart and is not used for arguments.
+            // `true` allows everything; `false` has no equivalent and does not occur for arguments.
             return json!({});
         };
         if depth > DEPTH || self.nodes > NODES {
@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What is left of a schema that is not written out further.
+/// The rest of a schema that is not expanded further.
 fn anything(object: &Map<String, Value>) -> Value {
     let mut out = Map::new();
     out.insert("type".into(), json!("object"));
@@ -146,7 +146,7 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// Enumerations of anything but texts are told in words.
+/// Enumerations of values other than strings are described in the text.
 fn enumeration(out: &mut Map<String, Value>) {
     let Some(Value::Array(values)) = out.get("enum") else {
         return;
@@ -191,7 +191,7 @@ fn format(out: &mut Map<String, Value>) {
     }
 }
 
-/// A list of types becomes one type, or alternatives that share what was said beside them.
+/// A list of types becomes one type, or alternatives that share the other keywords.
 fn types(out: &mut Map<String, Value>) {
     let Some(Value::Array(list)) = out.get("type").cloned() else {
         return;
@@ -218,8 +218,8 @@ fn types(out: &mut Map<String, Value>) {
     out.insert("anyOf".into(), Value::Array(branches));
 }
 
-/// A schema of arguments for vendors that want a plain object at the top: alternatives there are laid together,
-/// and what only some of them require is required no more.
+/// A schema of arguments for vendors that require a plain object at the top: alternatives there are merged, and a
+/// property that only some of them require becomes optional.
 pub fn for_object(schema: &Value) -> Value {
     let mut out = schema.as_object().cloned().unwrap_or_default();
     out.shift_remove("$schema");
@@ -268,7 +268,7 @@ fn resolved<'a>(root: &'a Value, branch: &'a Value) -> Option<&'a Value> {
     }
 }
 
-/// Whether a schema keeps to the subset that vendors enforce strictly: every object closed and every property required.
+/// Whether a schema is in the subset that vendors enforce strictly: every object closed and every property required.
 pub fn is_strict(schema: &Value) -> bool {
     const KEYS: &[&str] = &[
         "type",

@@ -1,11 +1,11 @@
-//! Renders every template of a recipe once before the run, so that its errors come before anything is paid for.
+//! Renders every template of a recipe once before the run, so that errors appear before anything is paid for.
 
 use super::Render;
 use crate::recipe::model::{CheckKind, Recipe, Work};
 use crate::recipe::names::problem;
 use crate::recipe::template::{self, Scope, StepOutputs, TemplateError};
 
-/// Whether an error may come from the stand-in for a step's output rather than from the values.
+/// Whether an error may be caused by the placeholder for a step's output rather than by the values.
 fn of_stand_in(text: &str, error: &TemplateError) -> bool {
     let of_steps = |names: Vec<template::Name>| {
         names
@@ -20,7 +20,7 @@ fn of_stand_in(text: &str, error: &TemplateError) -> bool {
     template::names(text).is_ok_and(of_steps) && !at.trim_start().starts_with("input")
 }
 
-/// Renders every prompt and command once, with a stand-in for each earlier step, so that errors come before the run.
+/// Renders every prompt and command once, with a placeholder for each earlier step.
 pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
     let mut steps = StepOutputs::new();
     for step in &recipe.steps {
@@ -33,7 +33,7 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             Work::Prompt(text) | Work::Mcp { text: Some(text), .. } => {
                 tried.push((text, template::render(&text.value, &scope)));
             }
-            // Arguments were rendered with the plan.
+            // The arguments were rendered with the plan.
             Work::Mcp { text: None, .. } => {}
             Work::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
         }

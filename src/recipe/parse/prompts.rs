@@ -1,4 +1,4 @@
-//! A `prompt` that a server gives: `{ mcp: SERVER, name: NAME, arguments: {…}, text: … }`. Asks no server.
+//! Parses a step's `prompt` from an MCP server: `{ mcp: SERVER, name: NAME, arguments: {…}, text: … }`.
 
 use super::steps::not_blank;
 use crate::diag::reader::Problems;

@@ -1,4 +1,4 @@
-//! The `steps` section: steps and their checks. Renders no template.
+//! Parses the `steps` section: steps and their checks.
 
 use super::{EXPECT, budget, named, prompts, retry};
 use crate::diag::reader::{self, Problems, wrong_type};

@@ -1,4 +1,4 @@
-//! The `tools` section: which tools there are, MCP servers, discovery. Starts nothing.
+//! Parses the `tools` section: included and excluded tools, MCP servers, discovery.
 
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, Entry, Reader, Spanned};
@@ -39,7 +39,7 @@ fn discovery(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<(Spanne
     Some((command?, call?))
 }
 
-/// Whether `server__tool` can be told apart again.
+/// Whether `server__tool` is unambiguous with this server name.
 pub(in crate::recipe) fn is_server_name(name: &str) -> bool {
     let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     name.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,12 +1,12 @@
-//! The part of a prompt that its author wrote, told from the values in it. Opens no file.
+//! Separates the part of a prompt that its author wrote from the values in it.
 
 use super::{Raw, Scope, TemplateError, environment, plain, run, write};
 
-/// What stands in [`render_author`] for a value.
+/// The placeholder for a value in [`render_author`].
 pub const VALUE: char = '\0';
 
-/// The author's own words of a prompt: as [`render`], with [`VALUE`] in the place of every value that is not piped through
-/// `raw`. Files that this text refers to were asked for by the author, and not by whoever wrote a value.
+/// The author's own words of a prompt: as [`render`], with [`VALUE`] in the place of every value that is not piped
+/// through `raw`. Only files that this text refers to are read; a value cannot request files.
 ///
 /// # Errors
 /// As [`render`].

@@ -1,9 +1,9 @@
-//! Unified diffs as coloured lines, bounded. Reads no diff beyond the first character of its lines.
+//! Renders unified diffs as coloured lines, limited in length. Only the first character of each line is interpreted.
 
 use crate::report::text;
 use maud::{Markup, html};
 
-/// The most of a patch that the page shows, in lines and bytes.
+/// Limits of a patch on the page, in lines and bytes.
 const LINES: usize = 4_000;
 const BYTES: usize = 512 * 1024;
 
@@ -13,7 +13,7 @@ pub(super) fn lines(diff: &str, max_lines: usize) -> Markup {
     html! { pre.diff { @for line in clean.lines().take(max_lines) { span class=[class(line)] { (shown(line)) } } } }
 }
 
-/// The whole patch, or its beginning with a notice of what is missing.
+/// The whole patch, or its beginning with a notice of what is omitted.
 pub(super) fn patch(bytes: &[u8]) -> Markup {
     let text = String::from_utf8_lossy(bytes);
     let part = text::head(&text, BYTES);

@@ -1,4 +1,4 @@
-//! The course of the steps: prompts, turns, calls with their rulings, checks. Owns no page around it.
+//! Renders the timeline of the page: steps, prompts, turns, calls with their rulings, checks.
 
 use super::{args, diff, safe};
 use crate::base::call::{Display, Todo, ToolOutput};
@@ -8,7 +8,7 @@ use crate::report::text;
 use crate::report::transcript::placeholder;
 use maud::{Markup, html};
 
-/// What all outputs of calls may take together, and each of them, in bytes.
+/// Limits of the outputs of calls, for all together and for each, in bytes.
 const OUTPUTS: usize = 4 * 1024 * 1024;
 const OUTPUT: std::ops::RangeInclusive<usize> = 2 * 1024..=16 * 1024;
 
@@ -172,7 +172,7 @@ fn call(call: &CallSummary<'_>, each: usize) -> Markup {
     }
 }
 
-/// The right end of a call's line.
+/// The right-aligned end of a call's line.
 fn outcome(call: &CallSummary<'_>) -> String {
     let Some(output) = call.output else {
         return String::new();
@@ -184,7 +184,7 @@ fn outcome(call: &CallSummary<'_>) -> String {
     format!("{how} · {}", text::duration(call.took_ms))
 }
 
-/// The most programs of one call that are listed.
+/// Limit of programs of one call that are listed.
 const EXECS: usize = 200;
 
 fn ruled(call: &CallSummary<'_>) -> Markup {
@@ -214,7 +214,7 @@ fn ruled(call: &CallSummary<'_>) -> Markup {
     }
 }
 
-/// What came of a call: the person's view where there is one, else what the model read.
+/// The result of a call: the display for people if there is one, otherwise the text for the model.
 fn came_of(output: &ToolOutput, each: usize) -> Markup {
     html! {
         @match &output.display {

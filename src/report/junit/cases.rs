@@ -1,4 +1,4 @@
-//! The cases of one suite: completed, checks, response, budget, approvals and denials. Owns no suite and no totals.
+//! The cases of one JUnit suite: completed, checks, response, budget, approvals and denials.
 
 use crate::base::outcome::{CheckResult, Outcome, StepStatus, Verdict};
 use crate::report::result::{self, Ending};
@@ -9,12 +9,12 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The most that one case says in its body, in bytes.
+/// Limit of the body of a case, in bytes.
 const BODY: usize = 16 * 1024;
-/// The most that an attribute says, in characters.
+/// Limit of an attribute, in characters.
 const ATTRIBUTE: usize = 500;
 
-/// Why something did not go well.
+/// A failure or error of a case.
 pub(super) struct Trouble {
     kind: NonSuccessKind,
     ty: String,
@@ -32,7 +32,7 @@ impl Trouble {
         }
     }
 
-    /// What the end of a run says.
+    /// The failure for the end of a run.
     pub(super) fn of(outcome: &Outcome) -> Self {
         let verdict = outcome.verdict;
         let word = verdict.as_str();
@@ -83,16 +83,16 @@ fn skipped(ty: &str, message: &str) -> TestCaseStatus {
     status
 }
 
-/// Collects the cases of one suite; sees to unique names.
+/// Collects the cases of one suite and keeps their names unique.
 pub(super) struct Writer<'a, 'b> {
     sum: &'b RunSummary<'a>,
-    /// How a command line names the run.
+    /// The run's name for a command line.
     resume: String,
     step: &'b str,
     classname: String,
     names: HashSet<String>,
     cases: Vec<TestCase>,
-    /// What is told beside the cases: name and value.
+    /// Properties of the suite: name and value.
     properties: Vec<(String, String)>,
 }
 
@@ -109,7 +109,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         }
     }
 
-    /// What is told beside the cases.
+    /// The properties.
     pub(super) fn properties(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.properties)
     }
@@ -119,7 +119,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.cases
     }
 
-    /// A step that the run did not come to.
+    /// Adds a step that the run did not reach.
     pub(super) fn not_begun(&mut self, id: &str) {
         let sum = self.sum;
         let why = if sum.steps.is_empty() && !sum.outcome.verdict.is_success() && sum.planned().first() == Some(&id) {
@@ -133,7 +133,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.add("completed", why, 0);
     }
 
-    /// A step that was begun.
+    /// Adds a step that was started.
     pub(super) fn begun(&mut self, index: usize, step: &StepSummary<'a>) {
         let sum = self.sum;
         self.checks(step);
@@ -253,7 +253,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.add("budget", status, 0);
     }
 
-    /// Whether the step came to its end. A failure that another case tells already is not told again.
+    /// The case `completed`: whether the step reached its end. A failure that another case reports is not repeated.
     fn completed(&mut self, index: usize, step: &StepSummary<'a>) {
         let outcome = &self.sum.outcome;
         let last = index + 1 == self.sum.steps.len();
@@ -282,7 +282,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.add("completed", status, step.duration_ms());
     }
 
-    /// Adds a case under a name that is kept for it.
+    /// Adds a case with a reserved name.
     fn add(&mut self, name: &str, status: TestCaseStatus, ms: u64) -> usize {
         let mut case = TestCase::new(name, status);
         case.set_classname(&self.classname);
@@ -291,7 +291,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.cases.len() - 1
     }
 
-    /// Adds a case under a name that comes from outside: cleaned, bounded, with a number where it is taken.
+    /// Adds a case with a name from outside: cleaned, shortened, and numbered if it is taken.
     fn add_unique(&mut self, name: &str, status: TestCaseStatus, ms: u64) -> usize {
         let clean = text::line(name, 200);
         let clean = if clean.is_empty() { "unnamed".to_owned() } else { clean };
@@ -305,7 +305,7 @@ impl<'a, 'b> Writer<'a, 'b> {
     }
 }
 
-/// Passed at last: a success with each earlier failure as a flaky one. Failed at last: the earlier ones as reruns.
+/// Passed at last: a success with each earlier failure as a flaky failure. Failed at last: the earlier ones as reruns.
 fn check_status(runs: &[CheckRun<'_>]) -> TestCaseStatus {
     let Some((last, earlier)) = runs.split_last() else {
         return TestCaseStatus::skipped();
@@ -338,7 +338,7 @@ fn said(denial: &Denial<'_>) -> String {
     format!("denied by {rule} ({}): {}", denial.code, denial.reason)
 }
 
-/// A denial that ended the run or failed its verdict.
+/// Adds a denial that ended the run or failed its verdict.
 fn denied(call: &CallSummary<'_>, denial: Denial<'_>) -> TestCaseStatus {
     let message = said(&denial);
     let mut trouble = Trouble::new(NonSuccessKind::Failure, "policy.denied", &message);

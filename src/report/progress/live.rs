@@ -1,4 +1,4 @@
-//! The live bar on a terminal: what goes on now, under the lines of what happened. Owns no wording of events.
+//! The live bar on a terminal: the current activity, below the lines of past events.
 
 use super::{Level, Lines};
 use crate::base::event::{Event, EventKind, Live, Sink};
@@ -11,12 +11,12 @@ use std::time::Duration;
 pub struct LiveBar {
     lines: Lines,
     bar: ProgressBar,
-    /// The last piece of what the model says or a command prints.
+    /// The last part of the model's text or a command's output.
     said: String,
 }
 
 impl LiveBar {
-    /// Draws on the error stream, at most ten times a second. Below [`Level::Normal`] there is no bar, only lines.
+    /// Draws on stderr, at most ten times a second. Below [`Level::Normal`] there are only lines.
     pub fn new(level: Level) -> Self {
         Self::on(ProgressDrawTarget::stderr_with_hz(10), level)
     }
@@ -37,7 +37,7 @@ impl LiveBar {
         }
     }
 
-    /// Shows the end of `piece` and of what came before on the same line.
+    /// Appends `piece` and shows the last line of the text so far.
     fn say(&mut self, piece: &str) {
         self.said.push_str(piece);
         if self.said.len() > 4096 {

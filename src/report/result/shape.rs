@@ -1,4 +1,4 @@
-//! The shape of the result object, field by field. Filled elsewhere.
+//! The data model of `result.json`, field by field.
 
 use crate::base::event::{FileChange, ServerStatus, Unruled};
 use crate::base::message::Usage;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The whole object. Times are RFC 3339, durations milliseconds, cost US dollars.
+/// The whole object. Times are RFC 3339, durations are milliseconds, costs are US dollars.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     pub schema: String,
@@ -18,20 +18,20 @@ pub struct RunResult {
     pub exit_code: i32,
     /// Whether work was cut off.
     pub partial: bool,
-    /// Narrower than the verdict, for scripts: `check`, `limit:turns`, `auth`, …; empty when the run passed.
+    /// A code narrower than the verdict, for scripts: `check`, `limit:turns`, `auth`, …; empty when the run passed.
     pub reason: String,
     /// One sentence for people.
     pub message: String,
-    /// The final answer as text; empty when there is none.
+    /// The final answer as text; may be empty.
     pub response: String,
     /// The final answer as validated JSON, or null.
     pub output: Value,
     pub denied: Vec<RuledOut>,
     pub suspended: Vec<Waiting>,
-    /// Changes that no rule allows: put back, or left out of the patch.
+    /// Changes that no rule allows: reverted, or left out of the patch.
     #[serde(default)]
     pub unruled: Vec<Unruled>,
-    /// Further ones that are not listed.
+    /// Number of further ones that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unruled_omitted: u64,
     pub usage: UsageReport,
@@ -44,28 +44,28 @@ pub struct RunResult {
     pub changes: Changes,
     /// The commit that the patch applies to, null outside a git repository.
     pub base: Option<String>,
-    /// The tree at the start, uncommitted changes included: the patch is made against it.
+    /// The tree at the start with its uncommitted changes; the patch is made against it.
     pub base_tree: Option<String>,
     pub artefacts: BTreeMap<String, String>,
-    /// SHA-256 of each file of the run beside journal and result, by its name in the run directory: `changes.patch`, `blobs/ID`,
-    /// `results/ID`, ….
+    /// SHA-256 of each file of the run except journal and result, by its name in the run directory: `changes.patch`,
+    /// `blobs/ID`, `results/ID`, ….
     #[serde(default)]
     pub digests: BTreeMap<String, String>,
-    /// How far the journal had come; null for a run that never came to one.
+    /// Length and head of the journal; null for a run without one.
     #[serde(default)]
     pub journal: Option<JournalHead>,
-    /// `full`, `landlock` or `none`; null when no sandbox was looked for.
+    /// `full`, `landlock` or `none`; null when no sandbox was chosen.
     pub sandbox: Option<String>,
     pub mcp_servers: Vec<ServerStatus>,
     pub warnings: Vec<Notice>,
-    /// Whether the replies are recorded ones.
+    /// Whether the replies came from a recording.
     pub recorded: bool,
     pub model: String,
     pub recipe: String,
-    /// SHA-256 of the resolved plan without its model; null for a run that never came to a journal.
+    /// SHA-256 of the resolved plan without its model; null for a run without a journal.
     #[serde(default)]
     pub recipe_digest: Option<String>,
-    /// Where the recipe came from, and whether it was trusted; null when that is not known.
+    /// The origin of the recipe, and whether it was trusted; null when unknown.
     #[serde(default)]
     pub recipe_source: Option<RecipeSource>,
     pub policies: Vec<PolicyName>,
@@ -75,19 +75,19 @@ pub struct RunResult {
     pub duration_ms: u64,
 }
 
-/// What ties a result to its journal.
+/// Links a result to its journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalHead {
-    /// The link of the journal's last line: 64 hex digits.
+    /// The hash of the journal's last line: 64 hex digits.
     pub head: String,
-    /// Its lines.
+    /// Number of lines.
     pub events: u64,
-    /// Under a key: HMAC-SHA256 of this object without this field, as one line of JSON.
+    /// With a key: HMAC-SHA256 over this object without this field, serialized as one line of JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }
 
-/// A call that was ruled out.
+/// A denied call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuledOut {
     pub call: String,
@@ -105,10 +105,10 @@ pub struct RuledOut {
     /// For a program that was denied at its exec: all its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// The directory in which it was to run, relative to the workspace where it lies inside.
+    /// Its working directory, relative to the workspace if inside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The programs of the same call that had run before, the last of them where they are many.
+    /// The programs of the same call that had run before; the last ones if there are many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Vec<Ran>>,
 }
@@ -136,11 +136,11 @@ pub struct Waiting {
     pub reason: String,
     pub fix: String,
     pub step: String,
-    /// SHA-256 of what an approval is about: the call as it would run, and the policies. `--approve CALL@` takes its first
-    /// twelve hex digits, or more.
+    /// SHA-256 of the subject of an approval: the effective call and the policies. `--approve CALL@` takes its first
+    /// twelve or more hex digits.
     #[serde(default)]
     pub digest: String,
-    /// The command line that lets it run.
+    /// The command line that approves it.
     #[serde(default)]
     pub approve: String,
     /// The command line that refuses it.
@@ -154,7 +154,7 @@ pub struct UsageReport {
     pub turns: u64,
     #[serde(flatten)]
     pub tokens: Usage,
-    /// Input and output together.
+    /// Input and output tokens together.
     pub total: u64,
     /// Calls by tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -169,7 +169,7 @@ pub struct StepReport {
     pub status: String,
     pub reason: String,
     pub message: String,
-    /// What later steps see as its output.
+    /// The output that later steps see.
     pub output: String,
     pub changed: Option<bool>,
     pub attempts: u32,
@@ -186,13 +186,13 @@ pub struct CheckReport {
     pub passed: bool,
     pub what: String,
     pub message: String,
-    /// How often it was made.
+    /// Number of runs.
     pub runs: usize,
     pub exit_code: Option<i32>,
     pub duration_ms: u64,
 }
 
-/// The run's own changes.
+/// The changes of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
     pub files: Vec<FileChange>,
@@ -208,7 +208,7 @@ pub struct Notice {
     pub message: String,
 }
 
-/// A policy file by its digest.
+/// A policy file and its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyName {
     pub name: String,

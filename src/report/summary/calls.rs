@@ -1,4 +1,4 @@
-//! One call as the outputs see it: what was asked, how it was ruled, what came of it. Decides nothing itself.
+//! One call as the outputs see it: its arguments, its rulings and its result.
 
 use crate::base::call::{CallState, ToolCall, ToolOutput};
 use crate::base::event::Decided;
@@ -11,10 +11,10 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub struct CallSummary<'a> {
     pub call: &'a ToolCall,
-    /// The step it belongs to: index into `RunSummary::steps`.
+    /// The step of the call: index into `RunSummary::steps`.
     pub step: usize,
     pub asked: Timestamp,
-    /// All rulings, in order; more than one after `modify` or a resume. Empty for an unknown tool or bad arguments.
+    /// All rulings, in order; several after `modify` or a resume. Empty for an unknown tool or invalid arguments.
     pub rulings: Vec<&'a Decided>,
     /// A person's answer: allowed or not, and by whom.
     pub approval: Option<(bool, &'a str)>,
@@ -25,11 +25,11 @@ pub struct CallSummary<'a> {
     pub took_ms: u64,
     /// Programs that were judged at their exec, in order.
     pub execs: &'a [JudgedExec],
-    /// Further ones that are not listed.
+    /// Number of further ones that are not listed.
     pub execs_omitted: u64,
 }
 
-/// Why a call was ruled out.
+/// Why a call was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial<'a> {
     pub rule: Option<&'a str>,
@@ -41,22 +41,22 @@ pub struct Denial<'a> {
 }
 
 impl<'a> CallSummary<'a> {
-    /// The ruling that holds.
+    /// The last ruling with its event data.
     pub fn decided(&self) -> Option<&'a Decided> {
         self.rulings.last().copied()
     }
 
-    /// The ruling that holds, without what it was about.
+    /// The last ruling.
     pub fn ruling(&self) -> Option<&'a Ruling> {
         self.decided().map(|decided| &decided.ruling)
     }
 
-    /// The canonical name of the tool where it is known, else as the model wrote it.
+    /// The canonical name of the tool if known, otherwise the name that the model wrote.
     pub fn tool(&self) -> &'a str {
         self.decided().map_or(self.call.tool.as_str(), |decided| &decided.tool)
     }
 
-    /// What the call does, in a line.
+    /// A one-line description of the call.
     pub fn title(&self) -> &'a str {
         self.decided()
             .map(|decided| decided.title.as_str())
@@ -69,7 +69,7 @@ impl<'a> CallSummary<'a> {
         self.rulings.iter().rev().find_map(|decided| decided.modified.as_ref())
     }
 
-    /// The arguments that hold.
+    /// The effective arguments.
     pub fn args(&self) -> &'a Value {
         self.modified().unwrap_or(&self.call.args)
     }
@@ -84,7 +84,7 @@ impl<'a> CallSummary<'a> {
         Some(if modified { Decision::Modify } else { ruling.decision }.as_str())
     }
 
-    /// Why it was ruled out: by the policy, by a person, or by the door that undid what it had done.
+    /// Why the call was denied: by the policy, by a person, or by the write guard, which reverted its changes.
     pub fn denial(&self) -> Option<Denial<'a>> {
         if let Some(ruling) = self.ruling() {
             let rule = ruling.rule.as_deref();
@@ -145,13 +145,13 @@ impl<'a> CallSummary<'a> {
         suspended && self.approval.is_none() && !self.state.is_some_and(CallState::is_final)
     }
 
-    /// Whether a person was asked, whatever the answer.
+    /// Whether a person was asked, independent of the answer.
     pub fn needs_approval(&self) -> bool {
         let mut rulings = self.rulings.iter();
         self.approval.is_some() || rulings.any(|decided| decided.ruling.decision == Decision::Suspend)
     }
 
-    /// Where the call stands: the words of the seven states.
+    /// The state of the call: one of seven words.
     pub fn status(&self) -> &'static str {
         match self.state {
             Some(CallState::Success) => "success",

@@ -1,4 +1,4 @@
-//! The fold from events to a summary: one pass, in order. Knows no output.
+//! Folds events into a summary: one pass, in order.
 
 use super::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary, Warning};
 use crate::base::event::{Event, EventKind, PromptReason, RunStarted, Summarised, Unruled};
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 impl<'a> RunSummary<'a> {
-    /// Folds the events of a journal, whole or cut off anywhere.
+    /// Folds the events of a journal, complete or cut off anywhere.
     pub fn fold(events: &'a [Event]) -> Self {
         let mut fold = Fold {
             sum: empty(),
@@ -26,13 +26,13 @@ impl<'a> RunSummary<'a> {
     }
 }
 
-/// The sum so far and where to find what is still open in it.
+/// The summary so far, with indices of what is still open.
 struct Fold<'a> {
     sum: RunSummary<'a>,
     index: HashMap<&'a CallId, usize>,
     /// The step that events belong to.
     open: Option<usize>,
-    /// Paths that the sandbox put back.
+    /// Paths that the sandbox reverted.
     undone: HashSet<String>,
 }
 
@@ -65,7 +65,7 @@ fn empty<'a>() -> RunSummary<'a> {
     }
 }
 
-/// How a journal without an end reads.
+/// The outcome of a journal without an end.
 fn cut_off() -> Outcome {
     Outcome::new(
         Verdict::Incomplete,
@@ -134,7 +134,7 @@ impl<'a> Fold<'a> {
         }
     }
 
-    /// A change that the sandbox did not grant is one that no rule allows; each path is listed once.
+    /// A change that the sandbox did not grant counts as one that no rule allows; each path is listed once.
     fn undone(&mut self, by_author: bool, undone: &Undone) {
         self.undone.insert(undone.path.clone());
         let known = self.sum.unruled.iter_mut().find(|one| one.path == undone.path);
@@ -155,7 +155,7 @@ impl<'a> Fold<'a> {
         }));
     }
 
-    /// What happens in the course of a step.
+    /// Events of a step.
     fn in_step(&mut self, at: Timestamp, kind: &'a EventKind) {
         match kind {
             EventKind::Ran {
@@ -213,7 +213,7 @@ impl<'a> Fold<'a> {
         }
     }
 
-    /// What happens to one call. Events of a call that nobody asked for are passed over.
+    /// Events of one call. Events of an unknown call are ignored.
     fn call(&mut self, at: Timestamp, kind: &'a EventKind) {
         let id = match kind {
             EventKind::Decided(decided) => &decided.call,
@@ -257,7 +257,7 @@ impl<'a> Fold<'a> {
         if !model.is_empty() {
             self.sum.model = model;
         }
-        // A run that failed in its last step goes on there.
+        // A run that failed in its last step continues there.
         if let Some(last) = self.sum.steps.len().checked_sub(1) {
             self.open.get_or_insert(last);
             self.here(at).moments.push(Moment::Resumed { at, by, model });
@@ -318,7 +318,7 @@ impl<'a> Fold<'a> {
         self.sum.unpriced |= cost_micros.is_none() && !invented;
     }
 
-    /// A summary is paid for like any other reply; it is no turn of the conversation.
+    /// A history summary is paid for like any other reply, but is not a turn of the conversation.
     fn summary(&mut self, at: Timestamp, summary: &Summarised) {
         let (usage, cost) = (summary.reply.usage, summary.cost_micros.unwrap_or_default());
         let step = self.here(at);
@@ -332,14 +332,14 @@ impl<'a> Fold<'a> {
         self.sum.unpriced |= summary.cost_micros.is_none() && !self.sum.invented();
     }
 
-    /// Opens a step, or goes on with it when it was begun before a resume.
+    /// Opens a step, or continues one that was started before a resume.
     fn enter(&mut self, id: &'a str, run: Option<&'a str>, at: Timestamp) {
         let step = self.step(id, at);
         step.result = None;
         step.run = step.run.or(run);
     }
 
-    /// The step of this name, begun now if it was not.
+    /// The step of this name; started now if needed.
     fn step(&mut self, id: &'a str, at: Timestamp) -> &mut StepSummary<'a> {
         let known = self.sum.steps.iter().rposition(|step| step.id == id);
         let i = known.unwrap_or(self.sum.steps.len());
@@ -364,7 +364,7 @@ impl<'a> Fold<'a> {
         &mut self.sum.steps[i]
     }
 
-    /// The step that goes on; the last one between two steps; one named `prompt` where there is none.
+    /// The active step; between two steps the last one; if there is none, a new one named `prompt`.
     fn here(&mut self, at: Timestamp) -> &mut StepSummary<'a> {
         let open = self.open.or(self.sum.steps.len().checked_sub(1));
         let id = open

@@ -1,13 +1,13 @@
-//! The attributes of spans: their names, by the GenAI conventions where those have one, and their bounds. Knows no event.
+//! Span attributes: their names, from the GenAI semantic conventions where those exist, and their length limits.
 
 use crate::base::call::ExitInfo;
 use crate::base::message::{Stop, Usage};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
-/// Bytes of a text. A model can write a name of any length.
+/// Limit of a text, in bytes. A model can write a name of any length.
 const LONGEST: usize = 256;
 
-/// Names with values.
+/// Attribute names with values.
 #[derive(Default)]
 pub(super) struct Attributes(Vec<KeyValue>);
 
@@ -24,7 +24,7 @@ pub(super) struct Requested<'a> {
 }
 
 impl<'a> Requested<'a> {
-    /// Of `PROVIDER/NAME`. What was written by hand names a file there, so the name in the reply stands for it.
+    /// Of `PROVIDER/NAME`. For a script that is a file name, so the name in the reply is used.
     pub(super) fn of(id: &'a str, answered: &'a str) -> Self {
         if id.starts_with("script:") || id.starts_with("replay:") {
             let provider = id.split(':').next().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Attributes {
         self.0.extend(more.0);
     }
 
-    /// What every request to a model, and every agent, says of itself.
+    /// The attributes of every model request and every agent.
     pub(super) fn operation(&mut self, name: &str, requested: &Requested<'_>, run: &str) {
         self.text("gen_ai.operation.name", name);
         self.text("gen_ai.provider.name", requested.provider);
@@ -91,7 +91,7 @@ impl Attributes {
         }
     }
 
-    /// In US dollars; nothing where no price is known.
+    /// In US dollars; none when no price is known.
     pub(super) fn cost(&mut self, micros: Option<u64>) {
         if let Some(micros) = micros {
             self.0.push(KeyValue::new("overnight.cost.usd", micros as f64 / 1e6));
@@ -108,7 +108,7 @@ impl Attributes {
         self.list("gen_ai.response.finish_reasons", vec![reason.to_owned()]);
     }
 
-    /// How a command ended, where there was one.
+    /// How a command ended, if there was one.
     pub(super) fn exit(&mut self, exit: Option<&ExitInfo>) {
         if let Some(code) = exit.and_then(|exit| exit.code) {
             self.0.push(KeyValue::new("process.exit.code", i64::from(code)));
@@ -116,7 +116,7 @@ impl Attributes {
     }
 }
 
-/// The beginning of a text that may have any length.
+/// The beginning of a text of any length.
 pub(super) fn clip(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }

@@ -1,4 +1,4 @@
-//! One span before it has its place in the trace, and the ids of a trace: the same for the same run and event. Knows no event.
+//! A span before it is placed in its trace, and the ids of a trace, which depend only on run and event.
 
 use super::attributes::Attributes;
 use crate::base::ids::sha256_hex;
@@ -8,7 +8,7 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use std::time::SystemTime;
 
-/// A span without its place.
+/// A span without parent and trace.
 pub(super) struct Draft {
     label: String,
     seq: u64,
@@ -22,7 +22,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// `label` and `seq` are its id: no other span of the run has both.
+    /// `label` and `seq` determine its id: no other span of the run has both.
     pub(super) fn new(label: &str, seq: u64, name: String, from: Timestamp, to: Timestamp) -> Self {
         Self {
             label: label.to_owned(),
@@ -37,7 +37,7 @@ impl Draft {
     }
 }
 
-/// What all spans of a run have in common.
+/// The values that all spans of a run share.
 pub(super) struct Trace {
     run: String,
     id: TraceId,
@@ -47,7 +47,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Part of the trace of `parent`, else one of its own.
+    /// Part of the trace of `parent`, or else a new trace.
     pub(super) fn new(run: &str, parent: Option<&SpanContext>) -> Self {
         let own = || TraceId::from_hex(&sha256_hex(&[b"trace ", run.as_bytes()])[..32]).unwrap_or(TraceId::INVALID);
         Self {
@@ -67,12 +67,12 @@ impl Trace {
         SpanId::from_hex(&sha256_hex(&[text.as_bytes()])[..16]).unwrap_or(SpanId::INVALID)
     }
 
-    /// The span, within another.
+    /// The span, as a child of another.
     pub(super) fn span(&self, draft: Draft, within: SpanId) -> SpanData {
         self.placed(draft, within, false)
     }
 
-    /// The span, within that of whoever started us.
+    /// The span, as a child of the caller's span.
     pub(super) fn root(&self, draft: Draft) -> SpanData {
         self.placed(draft, self.parent.unwrap_or(SpanId::INVALID), self.parent.is_some())
     }

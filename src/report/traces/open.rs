@@ -1,11 +1,11 @@
-//! What goes on while spans are made: the session, a step, a call, a request. Makes no span.
+//! The state while spans are built: the open session, step, calls and request.
 
 use super::attributes::Attributes;
 use crate::base::event::Decided;
 use crate::base::message::Usage;
 use jiff::Timestamp;
 
-/// What one session has used.
+/// Usage of one session.
 pub(super) struct Session {
     pub(super) seq: u64,
     pub(super) from: Timestamp,
@@ -32,20 +32,20 @@ impl Session {
     }
 }
 
-/// A request that had to be made again.
+/// A request that had to be repeated.
 pub(super) struct Retry {
     pub(super) class: String,
     pub(super) wait_ms: u64,
 }
 
-/// A step that goes on.
+/// An active step.
 pub(super) struct Step<'a> {
     pub(super) seq: u64,
     pub(super) from: Timestamp,
     pub(super) id: &'a str,
 }
 
-/// A call that was asked for and has not ended.
+/// A call that was made and has not ended.
 pub(super) struct Call<'a> {
     pub(super) seq: u64,
     pub(super) asked: Timestamp,

@@ -1,10 +1,10 @@
-//! The shapes of ATIF v1.7 that we write, field by field. Holds no knowledge of runs.
+//! The data model of the parts of ATIF v1.7 that are written, field by field.
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Everything of ours, under one name, where the format has no field.
+/// All additional data, under one name, where the format has no field.
 #[derive(Serialize)]
 pub(super) struct Extra {
     pub(super) overnight: Value,
@@ -31,7 +31,7 @@ pub(super) struct Agent {
     pub(super) version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model_name: Option<String>,
-    /// In the shape of OpenAI's function tools.
+    /// In the format of OpenAI's function tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_definitions: Option<Vec<Value>>,
 }
@@ -44,7 +44,7 @@ pub(super) enum Source {
     Agent,
 }
 
-/// One message. The fields from `model_name` to `metrics` belong to the agent alone.
+/// One message. The fields from `model_name` to `metrics` are only for the agent's messages.
 #[derive(Serialize)]
 pub(super) struct Step {
     /// From 1, without gaps.
@@ -70,11 +70,11 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// A step that only says something. `extra` may be null.
+    /// A step with only a message. `extra` may be null.
     pub(super) fn plain(source: Source, at: Option<Timestamp>, message: String, extra: Value) -> Self {
         Self {
             step_id: 0,
-            // Older readers of ISO 8601 want exactly three or six digits.
+            // Older ISO 8601 parsers require exactly three or six fractional digits.
             timestamp: at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()),
             source,
             model_name: None,
@@ -104,7 +104,7 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// One result. `call`, where set, is a call of the same step.
+    /// One result. `call`, if set, is a call of the same step.
     pub(super) fn of(call: Option<String>, content: String, extra: Option<Extra>) -> Self {
         Self {
             results: vec![Outcome {
@@ -127,7 +127,7 @@ pub(super) struct Outcome {
 
 #[derive(Serialize)]
 pub(super) struct Metrics {
-    /// Cached ones included.
+    /// Includes cached ones.
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,
     pub(super) cached_tokens: u64,

@@ -1,4 +1,4 @@
-//! Anthropic Messages: replies from events. Pure.
+//! The decoder of Anthropic Messages: builds a reply from stream events. Pure.
 
 use super::super::Cut;
 use crate::base::call::ToolCall;
@@ -20,7 +20,7 @@ pub struct Decoder {
     model: String,
 }
 
-/// A content block as received, and the JSON text of a call's input while it grows.
+/// A content block as received, and the JSON text of a call's input while it is incomplete.
 #[derive(Debug)]
 struct Block {
     index: u64,
@@ -30,7 +30,7 @@ struct Block {
 }
 
 impl Decoder {
-    /// For an answer of `model`.
+    /// A decoder for a response of `model`.
     pub fn new(model: &str) -> Self {
         Self {
             asked: model.to_owned(),
@@ -42,15 +42,15 @@ impl Decoder {
         }
     }
 
-    /// Whether nothing follows.
+    /// Whether the response is complete.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Takes an event, or a whole message.
+    /// Processes an event, or a complete message.
     ///
     /// # Errors
-    /// The failure that the event tells.
+    /// The failure that the event reports.
     pub fn value(&mut self, event: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match event.get("type").and_then(Value::as_str).unwrap_or_default() {
@@ -108,8 +108,8 @@ impl Decoder {
         }
     }
 
-    /// Later figures are cumulative and may leave out what has not changed. Cached tokens are told apart from the
-    /// rest of the input here; our input holds them all.
+    /// Later counts are cumulative and may omit unchanged values. This vendor counts cached tokens separately from the
+    /// input; in [`Usage`] the input includes them.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };
         let count = |key: &str| usage.get(key).and_then(Value::as_u64);
@@ -129,7 +129,7 @@ impl Decoder {
     /// The reply.
     ///
     /// # Errors
-    /// Cut, malformed, refused and empty answers, and a window that is full.
+    /// Cut, malformed, refused and empty responses, and a full context window.
     pub fn finish(self) -> Result<Reply, Fault> {
         if !self.done {
             return Err(Fault::cut());
@@ -165,7 +165,7 @@ impl Decoder {
                 }
             }
         }
-        // White space alone is refused when it is sent back.
+        // The service refuses white space alone when it is sent back.
         kept.retain(|block| {
             block.get("type") != Some(&json!("text"))
                 || block
@@ -223,7 +223,7 @@ impl Block {
         }
     }
 
-    /// The block with its input read; `None` for a call that was cut at the length limit.
+    /// The block with its input parsed; `None` for a call that was cut at the length limit.
     fn finish(mut self, length: bool) -> Result<Option<Value>, Fault> {
         if !self.input.trim().is_empty() {
             match serde_json::from_str::<Value>(&self.input) {

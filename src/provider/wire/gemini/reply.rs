@@ -1,4 +1,4 @@
-//! Gemini `streamGenerateContent`: replies from chunks. Pure.
+//! The decoder of Gemini `streamGenerateContent`: builds a reply from chunks. Pure.
 
 use crate::base::call::ToolCall;
 use crate::base::event::Live;
@@ -21,7 +21,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For an answer of `model`.
+    /// A decoder for a response of `model`.
     pub fn new(model: &str) -> Self {
         Self {
             asked: model.to_owned(),
@@ -34,15 +34,15 @@ impl Decoder {
         }
     }
 
-    /// Whether the model has ended its answer; figures may still follow.
+    /// Whether the model has ended its reply; usage counts may still follow.
     pub fn is_ended(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// Takes a chunk, or a list of chunks.
+    /// Processes a chunk, or a list of chunks.
     ///
     /// # Errors
-    /// The error that the chunk tells.
+    /// The error that the chunk reports.
     pub fn value(&mut self, chunk: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
         if let Some(list) = chunk.as_array() {
             return list.iter().try_for_each(|chunk| self.value(chunk, live));
@@ -75,7 +75,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Keeps a part as received. Only pieces of plain text are put together, never one that has a signature.
+    /// Keeps a part as received. Merges only chunks of plain text, never one with a signature.
     fn part(&mut self, part: &Value, live: &dyn Fn(Live)) {
         if let Some(delta) = part.get("text").and_then(Value::as_str) {
             let delta = delta.to_owned();
@@ -100,7 +100,7 @@ impl Decoder {
     /// The reply.
     ///
     /// # Errors
-    /// Blocked, cut, malformed and empty answers.
+    /// Blocked, cut, malformed and empty responses.
     pub fn finish(self) -> Result<Reply, Fault> {
         if let Some(reason) = self.blocked {
             return Err(Fault::fatal(
@@ -132,7 +132,7 @@ impl Decoder {
             _ => return Err(Fault::unusable(format!("the answer cannot be used: {told}"))),
         };
         let mut parts = Vec::new();
-        // A content of nothing is refused when it is sent back.
+        // The service refuses an empty content when it is sent back.
         if !self.parts.is_empty() {
             parts.push(Part::Opaque {
                 vendor: "gemini".to_owned(),
@@ -152,7 +152,7 @@ fn is_thought(part: &Value) -> bool {
     part.get("thought").and_then(Value::as_bool) == Some(true)
 }
 
-/// The text of a part that is text and nothing else.
+/// The text of a part that has no other field.
 fn plain_text(part: &Value) -> Option<&str> {
     let object = part.as_object()?;
     let plain = object.keys().all(|key| key == "text" || key == "thought");

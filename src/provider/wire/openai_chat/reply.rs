@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions: replies from chunks, with the habits of compatible servers. Pure.
+//! The decoder of OpenAI Chat Completions and compatible servers: builds a reply from chunks. Pure.
 
 use super::super::Cut;
 use super::super::calls::{Pieces, object};
@@ -18,11 +18,11 @@ pub struct Decoder {
     turn: u64,
     text: String,
     thought: String,
-    /// Whether the reasoning came under the key that its servers want back beside calls.
+    /// Whether the reasoning came in the key that such servers require back together with calls.
     returns_thought: bool,
     refusal: String,
     calls: Pieces,
-    /// Keys of the message that are not ours, kept as received.
+    /// Unknown keys of the message, kept as received.
     extra: Map<String, Value>,
     usage: Usage,
     finish: Option<String>,
@@ -31,7 +31,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For an answer of `model` in turn `turn`.
+    /// A decoder for a response of `model` in turn `turn`.
     pub fn new(model: &str, turn: u64) -> Self {
         Self {
             asked: model.to_owned(),
@@ -49,25 +49,25 @@ impl Decoder {
         }
     }
 
-    /// The service says that nothing follows.
+    /// Called for `[DONE]`: the stream is complete.
     pub fn done(&mut self) {
         self.done = true;
     }
 
-    /// Whether nothing follows.
+    /// Whether the response is complete.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Whether the model has ended its answer; figures may still follow.
+    /// Whether the model has ended its reply; usage counts may still follow.
     pub fn is_ended(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// Takes a chunk, or a whole completion.
+    /// Processes a chunk, or a complete response.
     ///
     /// # Errors
-    /// The error that the chunk tells.
+    /// The error that the chunk reports.
     pub fn value(&mut self, chunk: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
         let is_error = chunk.get("error").is_some_and(|error| !error.is_null());
         if is_error || chunk.get("object").and_then(Value::as_str) == Some("error") {
@@ -122,7 +122,7 @@ impl Decoder {
                     }
                 }
                 ("reasoning_content" | "reasoning", Value::String(more)) => {
-                    // A server that sends both sends the same text twice.
+                    // A server that sends both keys sends the same text twice.
                     self.returns_thought |= key == "reasoning_content";
                     if key == "reasoning_content" || !delta.contains_key("reasoning_content") {
                         self.thought.push_str(more);
@@ -140,7 +140,7 @@ impl Decoder {
     /// The reply.
     ///
     /// # Errors
-    /// Blocked, cut, malformed and empty answers.
+    /// Blocked, cut, malformed and empty responses.
     pub fn finish(self) -> Result<Reply, Fault> {
         let length = match self.finish.as_deref() {
             Some("length" | "max_tokens" | "model_length") => true,
@@ -156,7 +156,7 @@ impl Decoder {
         let (calls, kept, cut) = read_calls(self.calls, self.turn, length)?;
         let refused = !self.refusal.is_empty() && calls.is_empty();
         let mut parts = Vec::new();
-        // A message of nothing is refused when it is sent back.
+        // The service refuses an empty message when it is sent back.
         if !self.text.is_empty() || !kept.is_empty() {
             let mut message = Map::new();
             message.insert("role".into(), json!("assistant"));
@@ -195,7 +195,8 @@ impl Decoder {
     }
 }
 
-/// The calls as neutral parts and as they go back. A call that the length limit cut is left out, and its tool named.
+/// The calls as neutral parts and in the form to send back. A call that was cut at the length limit is left out, and
+/// its tool named.
 fn read_calls(pieces: Pieces, turn: u64, length: bool) -> Result<(Vec<Part>, Vec<Value>, Cut), Fault> {
     let (mut calls, mut kept, mut cut) = (Vec::new(), Vec::new(), Cut::default());
     for (index, mut call) in pieces.into_calls().into_iter().enumerate() {
@@ -232,9 +233,9 @@ fn tell(more: &str, live: &dyn Fn(Live), make: fn(String) -> Live) {
     }
 }
 
-/// Keeps an unknown key: texts grow, lists are joined, anything else is replaced.
+/// Accumulates an unknown key: strings and lists are appended, anything else is replaced.
 fn keep(extra: &mut Map<String, Value>, key: &str, value: &Value) {
-    // Notes about the answer, not part of the conversation: servers refuse them in requests.
+    // Metadata of the response, not part of the conversation: servers refuse it in requests.
     if matches!(key, "annotations" | "audio" | "logprobs" | "tool_call_id" | "name") {
         return;
     }

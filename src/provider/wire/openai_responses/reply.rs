@@ -1,4 +1,4 @@
-//! OpenAI Responses: replies from events. Pure.
+//! The decoder of OpenAI Responses: builds a reply from stream events. Pure.
 
 use super::super::calls::object;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub struct Decoder {
     asked: String,
-    /// Finished output items as received, by their place.
+    /// Finished output items as received, by index.
     items: Vec<(u64, Value)>,
     usage: Usage,
     end: Option<End>,
@@ -28,7 +28,7 @@ enum End {
 }
 
 impl Decoder {
-    /// For an answer of `model`.
+    /// A decoder for a response of `model`.
     pub fn new(model: &str) -> Self {
         Self {
             asked: model.to_owned(),
@@ -39,15 +39,15 @@ impl Decoder {
         }
     }
 
-    /// Whether nothing follows.
+    /// Whether the response is complete.
     pub fn is_done(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Takes an event, or a whole response.
+    /// Processes an event, or a complete response.
     ///
     /// # Errors
-    /// The failure that the event tells.
+    /// The failure that the event reports.
     pub fn value(&mut self, event: &Value, live: &dyn Fn(Live)) -> Result<(), Fault> {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
         let delta = || {
@@ -114,7 +114,7 @@ impl Decoder {
     /// The reply.
     ///
     /// # Errors
-    /// Cut, malformed and empty answers.
+    /// Cut, malformed and empty responses.
     pub fn finish(mut self) -> Result<Reply, Fault> {
         let length = match self.end {
             Some(End::Length) => true,
@@ -131,7 +131,7 @@ impl Decoder {
                 cut_call = item.get("name").and_then(Value::as_str).map(str::to_owned);
             }
         }
-        // A cut answer must not leave reasoning behind that nothing follows: the service refuses it.
+        // In a cut reply, reasoning must not be the last item: the service refuses it.
         while length
             && kept
                 .last()
@@ -162,7 +162,7 @@ impl Decoder {
     }
 }
 
-/// Reads one item into neutral parts. Gives whether the item is whole and may be sent back.
+/// Parses one item into neutral parts. Returns whether the item is complete and may be sent back.
 fn take(item: &Value, length: bool, parts: &mut Vec<Part>, refusal: &mut String) -> Result<bool, Fault> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let list = |key: &str| item.get(key).and_then(Value::as_array).into_iter().flatten();
