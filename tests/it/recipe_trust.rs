@@ -690,8 +690,15 @@ fn a_dry_run_starts_nothing_and_sends_nothing() {
     assert_eq!(world.git(&["status", "--porcelain", "--ignored"]), before);
     assert!(!shown.contains(TOKEN) && !done.stdout.contains(TOKEN));
     // The real run sends and starts.
-    run(&world, &outside, &[]);
-    assert!(service.seen().contains(TOKEN) || world.ws().join("started.txt").exists());
+    let outside = world.beside(
+        "real.yaml",
+        recipe.to_string().replace("touch discovered.txt", "echo []"),
+    );
+    let real = run(&world, &outside, &[]);
+    assert!(
+        service.seen().contains(TOKEN) || world.ws().join("started.txt").exists(),
+        "{real:?}"
+    );
 }
 
 #[test]
